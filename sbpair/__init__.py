@@ -1,0 +1,1 @@
+"""Paired-namespace high availability for Azure Service Bus."""
