@@ -1,0 +1,132 @@
+"""Which room may stand on which: the imports are read and held against docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
+
+SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
+PURE_PAIRING = ("options", "health", "rotation", "pair", "events", "names", "iso8601", "aliases")
+HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx")
+
+# room: the rooms of ours it may import, beside itself
+FLOORS: dict[str, set[str]] = {
+    "amqp": set(),
+    "broker": {"amqp"},
+    "pairing": set(),
+    "syphon": {"amqp", "pairing"},
+    "testing": {"amqp", "broker", "pairing", "syphon"},
+    "cli": {"amqp", "broker", "pairing", "syphon", "testing"},
+}
+
+
+def modules(room: str) -> Iterator[Path]:
+    yield from sorted((PACKAGE / room).rglob("*.py"))
+
+
+def dotted(path: Path) -> list[str]:
+    return list(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def imports(path: Path, *, run_time_only: bool = True) -> set[str]:
+    """Every module ``path`` imports, absolute; what stands under TYPE_CHECKING is not run."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped: set[ast.AST] = set()
+    if run_time_only:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+    found: set[str] = set()
+    package = dotted(path)[:-1]
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found.add(module)
+            found.update(f"{module}.{alias.name}" for alias in node.names if not node.module or node.level)
+    return found
+
+
+def rooms_of(names: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in names if name.startswith("sbpair.") and name.count(".") >= 1}
+
+
+def foreign(names: set[str]) -> set[str]:
+    tops = {name.split(".")[0] for name in names} - {"sbpair", "__future__"}
+    return {top for top in tops if top not in sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_a_room_stands_only_on_the_floors_below_it(room: str) -> None:
+    for path in modules(room):
+        above = (rooms_of(imports(path)) & FLOORS.keys()) - FLOORS[room] - {room}
+        assert not above, f"{path.name} of {room} imports {sorted(above)}"
+
+
+def test_the_engine_and_the_entities_need_the_standard_library_only() -> None:
+    for path in [*modules("amqp"), *modules("broker/entities")]:
+        assert not foreign(imports(path)), path.name
+
+
+def test_the_entities_know_no_other_room() -> None:
+    for path in modules("broker/entities"):
+        assert not rooms_of(imports(path)) - {"broker"}, path.name
+
+
+def test_only_the_server_of_the_broker_opens_sockets_or_reads_a_clock() -> None:
+    allowed = {"server.py", "clock.py"}
+    forbidden = {"asyncio", "socket", "threading", "time", "selectors"}
+    for path in modules("broker"):
+        if path.name not in allowed and path.parent.name != "server":
+            used = {name.split(".")[0] for name in imports(path)}
+            assert not used & forbidden, f"{path.name} imports {sorted(used & forbidden)}"
+
+
+def test_the_pure_modules_of_pairing_know_no_sdk_clock_thread_or_global_randomness() -> None:
+    for name in PURE_PAIRING:
+        path = PACKAGE / "pairing" / f"{name}.py"
+        used = {imported.split(".")[0] for imported in imports(path)}
+        assert not foreign(imports(path)), name
+        assert not used & (SOCKETS_AND_CLOCKS - {"random"}), name
+        if "random" in used:  # the class, handed in and seeded; never the module's own generator
+            assert "random.random(" not in path.read_text(encoding="utf-8"), name
+
+
+def test_the_syphon_takes_only_the_pure_modules_of_pairing() -> None:
+    allowed = {f"sbpair.pairing.{name}" for name in PURE_PAIRING}
+    for path in modules("syphon"):
+        taken = {name for name in imports(path) if name.startswith("sbpair.pairing.")}
+        outside = {name for name in taken if not any(name == a or name.startswith(a + ".") for a in allowed)}
+        assert not outside, f"{path.name} imports {sorted(outside)}"
+
+
+def test_nothing_imports_the_command_line() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "cli" not in path.parts and path.name != "__main__.py":
+            assert "cli" not in rooms_of(imports(path)), path.name
+
+
+def test_only_one_file_of_pairing_touches_the_private_parts_of_the_sdk() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        private = {name for name in imports(path) if name.startswith("azure.servicebus._")}
+        assert not private or path.relative_to(PACKAGE).as_posix() == "pairing/sdk.py", path.name
+
+
+@pytest.mark.parametrize(
+    "statement", ["import sbpair", "import sbpair.amqp", "from sbpair import PairedServiceBusClient"]
+)
+def test_importing_the_package_stays_light(statement: str) -> None:
+    program = f"import sys; {statement}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
