@@ -1,0 +1,234 @@
+"""Who may do what: is a shared access signature genuine, and how far does it reach?
+
+    SharedAccessSignature sr=<audience>&sig=<HMAC>&se=<expiry>&skn=<policy>
+                             |                         |            |
+                             '-- what the token covers '-- until    '-- which key signed it
+
+What is signed is the audience exactly as it stands in the token (still URL-encoded), a newline, and the
+expiry. The HMAC key is the text of the key as the connection string shows it: its base64 is never decoded.
+
+Nothing here reads a clock or keeps a token: seconds since the epoch are an argument, and a ``Grant`` holds
+what was proved. A refusal never repeats any part of the token.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+from urllib.parse import quote_plus, unquote, unquote_plus
+
+SCHEME = "SharedAccessSignature"
+ROOT_POLICY_NAME = "RootManageSharedAccessKey"
+EMULATOR_KEY = "SAS_KEY_VALUE"  # the placeholder key that the emulator's published connection string carries
+NEVER_S = 253_402_300_799  # 9999-12-31T23:59:59Z, the last instant an SDK can parse
+CLOCK_SKEW_S = 0  # a token is refused from the very second it names: both ends share one machine's clock
+MAX_TOKEN_LENGTH = 16 * 1024
+
+_FIELDS = frozenset({"sr", "sig", "se", "skn"})
+_SCHEME_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PORT = re.compile(r":([0-9]{1,5})\Z")
+_UNKNOWN_NAME_OR_KEY = "the policy is unknown or the signature does not match"
+
+
+class Right(Enum):
+    """What a policy allows; the values are the names the service uses."""
+
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+ALL_RIGHTS = frozenset(Right)
+
+
+class TokenRefused(Exception):
+    """A token that proves nothing; ``reason`` is fit to be shown to the peer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccessPolicy:
+    """A named pair of keys with rights: both are valid, so that one can be rotated; repr shows neither."""
+
+    name: str
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+    rights: frozenset[Right] = ALL_RIGHTS
+
+    @classmethod
+    def generate(
+        cls, name: str = ROOT_POLICY_NAME, rights: frozenset[Right] = ALL_RIGHTS
+    ) -> SharedAccessPolicy:
+        """A policy with two fresh random keys of 32 bytes, base64."""
+        return cls(name, _random_key(), _random_key(), rights)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token proved: ``rights`` on everything at or under ``path`` of ``host``, until ``expires``.
+
+    ``host`` is lower case and may carry a port; empty means any host. ``path`` is lower case without outer
+    slashes; empty means the whole namespace. ``expires`` is in seconds since the epoch.
+    """
+
+    host: str
+    path: str
+    rights: frozenset[Right]
+    expires: int
+
+    def covers(self, host: str, path: str, right: Right) -> bool:
+        """Whether ``right`` on ``path`` at ``host`` is granted; whole segments, case-insensitive.
+
+        Manage implies Send and Listen. Where only one side names a port, the host alone decides.
+        """
+        if right not in self.rights and Right.MANAGE not in self.rights:
+            return False
+        mine, theirs = _segments(self.path), _segments(path)
+        return _same_host(self.host, host) and theirs[: len(mine)] == mine
+
+    def is_expired(self, now_s: int) -> bool:
+        """Whether the grant has ended at ``now_s``."""
+        return now_s >= self.expires + CLOCK_SKEW_S
+
+
+class Verifier(Protocol):
+    """What the faces ask about a token: really checked, or open to all."""
+
+    def verify(self, token: str, now_s: int) -> Grant:
+        """The grant that ``token`` proves. Raises ``TokenRefused``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """The strict verifier: a token must be signed with a key of one of ``policies`` (names are unique)."""
+
+    policies: tuple[SharedAccessPolicy, ...]
+
+    def verify(self, token: str, now_s: int) -> Grant:
+        """The grant that ``token`` proves. Raises ``TokenRefused``."""
+        return verify(token, self.policies, now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAccess:
+    """The permissive verifier: any token grants everything, as the emulator's placeholder key needs."""
+
+    def verify(self, token: str, now_s: int) -> Grant:
+        """Everything, for ever, whatever ``token`` says."""
+        return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)
+
+
+EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KEY)
+
+
+def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
+    """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
+
+    Raises ``TokenRefused``, with one and the same reason for an unknown policy and for a wrong signature.
+    """
+    fields = _parse(token)
+    policy = _signer(fields, policies)
+    expires = int(fields["se"])
+    host, path = split_audience(unquote_plus(fields["sr"]))
+    if not host:
+        raise TokenRefused("the token's audience (sr) names no host")
+    grant = Grant(host.lower(), path.strip("/").lower(), policy.rights, expires)
+    if grant.is_expired(now_s):
+        raise TokenRefused("the token has expired")
+    return grant
+
+
+def make_token(uri: str, policy_name: str, key: str, expires: int) -> str:
+    """A shared access signature for ``uri`` that ends at ``expires`` (seconds since the epoch)."""
+    audience = quote_plus(uri)
+    signature = quote_plus(_signature(key, audience, str(expires)))
+    return f"{SCHEME} sr={audience}&sig={signature}&se={expires}&skn={quote_plus(policy_name)}"
+
+
+def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
+    """What a client is configured with: plain TCP to ``host``:``port``, the primary key of ``policy``."""
+    return (
+        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={policy.name};"
+        f"SharedAccessKey={policy.primary_key};UseDevelopmentEmulator=true"
+    )
+
+
+def split_audience(uri: str) -> tuple[str, str]:
+    """Host (with its port, if any) and path of an audience or address; the scheme does not matter."""
+    host, _, path = _SCHEME_PREFIX.sub("", uri, count=1).partition("/")
+    return host, path
+
+
+def _random_key() -> str:
+    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
+
+
+def _parse(token: str) -> dict[str, str]:
+    scheme, _, rest = token.partition(" ")
+    if scheme.lower() != SCHEME.lower():
+        raise TokenRefused(f"the token is not a {SCHEME}")
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise TokenRefused(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+    fields: dict[str, str] = {}
+    for pair in rest.split("&"):
+        name, equals, value = pair.partition("=")
+        if name not in _FIELDS or not equals:
+            raise TokenRefused("the token has a field that is none of sr, sig, se, skn")
+        if name in fields:
+            raise TokenRefused(f"the token has the field {name} twice")
+        if not value:
+            raise TokenRefused(f"the token's field {name} is empty")
+        fields[name] = value
+    for name in sorted(_FIELDS - fields.keys()):
+        raise TokenRefused(f"the token lacks the field {name}")
+    if not (fields["se"].isascii() and fields["se"].isdigit()) or len(fields["se"]) > 12:
+        raise TokenRefused("the token's expiry (se) is not a count of seconds since 1970")
+    return fields
+
+
+def _signer(fields: dict[str, str], policies: Iterable[SharedAccessPolicy]) -> SharedAccessPolicy:
+    # An unknown name costs the same two comparisons as a wrong key: against a policy that nobody holds.
+    name = unquote_plus(fields["skn"])
+    known = {policy.name: policy for policy in policies}
+    policy = known.get(name) or SharedAccessPolicy.generate(rights=frozenset())
+    offered = unquote(fields["sig"]).encode("utf-8", "replace")
+    matches = [
+        hmac.compare_digest(offered, _signature(key, fields["sr"], fields["se"]).encode("ascii"))
+        for key in (policy.primary_key, policy.secondary_key)
+    ]
+    if not any(matches) or name not in known:
+        raise TokenRefused(_UNKNOWN_NAME_OR_KEY)
+    return policy
+
+
+def _signature(key: str, raw_audience: str, raw_expiry: str) -> str:
+    signed = f"{raw_audience}\n{raw_expiry}".encode("utf-8", "replace")
+    return base64.b64encode(hmac.digest(key.encode(), signed, "sha256")).decode("ascii")
+
+
+def _segments(path: str) -> list[str]:
+    trimmed = path.strip("/").lower()
+    return trimmed.split("/") if trimmed else []
+
+
+def _same_host(granted: str, asked: str) -> bool:
+    if not granted:
+        return True
+    granted_name, granted_port = _split_port(granted.lower())
+    asked_name, asked_port = _split_port(asked.lower())
+    ports_agree = granted_port == asked_port or not granted_port or not asked_port
+    return granted_name == asked_name and ports_agree
+
+
+def _split_port(host: str) -> tuple[str, str]:
+    port = _PORT.search(host)
+    return (host[: port.start()], port.group(1)) if port else (host, "")
