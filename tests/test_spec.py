@@ -1,0 +1,223 @@
+"""Does every requirement that a release claims have a test and a place in the code?
+
+docs/spec/ holds tables of requirements: first column `id`, last column `since`. An id whose `since` is a
+release (`0.1`) owes two things: a test marked with it, and a citation in a comment or docstring of sbpair/.
+`planned` owes nothing. And nobody may cite an id that no table has.
+
+The test files are read, not run: their marks come from the syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC_ID = re.compile(r"(?<![\w-])([PQTGF])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+UNDASHED = re.compile(r"(?<![\w-])[PQTG]\d+(?![\w-])")  # not F: F1 to F12 are keys and frames elsewhere
+RELEASE = re.compile(r"\d+\.\d+")
+PROVES_NOTHING = {"skip", "xfail"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One requirement: its id in canonical form, its release or `planned`, and where it stands."""
+
+    id: str
+    since: str
+    file: str
+
+
+def canonical(letter: str, digits: str) -> str:
+    """`F-01` and `F-1` are one id."""
+    return f"{letter}-{int(digits)}"
+
+
+def ids_in(text: str) -> set[str]:
+    return {canonical(*match.groups()) for match in SPEC_ID.finditer(text)}
+
+
+def rows_of(text: str, file: str = "") -> Iterator[Row]:
+    """The rows of every table whose header begins with `id` and ends with `since`."""
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            inside = False
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+        if cells[0] == "id":
+            inside = cells[-1] == "since"
+        elif inside and not set(cells[0]) <= set("-: "):
+            match = SPEC_ID.fullmatch(cells[0])
+            yield Row(canonical(*match.groups()) if match else cells[0], cells[-1], file)
+
+
+def marks_of(source: str) -> tuple[set[str], list[str]]:
+    """The ids that the marks of a test file prove, and the marks that are not well formed."""
+    proved: set[str] = set()
+    wrong: list[str] = []
+    skipped: set[int] = set()
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            calls = [mark for decorator in node.decorator_list if (mark := _mark(decorator))]
+            is_test = node.name.startswith(("test", "Test"))
+            if any(name == "spec" for name, _ in calls) and not is_test:
+                wrong.append(f"line {node.lineno}: {node.name} is no test, yet it carries a spec mark")
+            if PROVES_NOTHING & {name for name, _ in calls}:
+                skipped.update(id(call) for _, call in calls)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and (mark := _mark(node))
+            and mark[0] == "spec"
+            and id(node) not in skipped
+        ):
+            for argument in node.args:
+                text = argument.value if isinstance(argument, ast.Constant) else None
+                match = SPEC_ID.fullmatch(text) if isinstance(text, str) else None
+                if match:
+                    proved.add(canonical(*match.groups()))
+                else:
+                    wrong.append(f"line {node.lineno}: {ast.unparse(argument)} is no requirement id")
+    return proved, wrong
+
+
+def _mark(node: ast.expr) -> tuple[str, ast.expr] | None:
+    """`pytest.mark.NAME` or `pytest.mark.NAME(...)` as its name and its node."""
+    attribute = node.func if isinstance(node, ast.Call) else node
+    match attribute:
+        case ast.Attribute(attr=name, value=ast.Attribute(attr="mark")):
+            return name, node
+    return None
+
+
+def prose_of(source: str) -> Iterator[str]:
+    """The comments and docstrings of a module, those of dataclass fields too."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield node.value.value
+
+
+def citations_of(source: str) -> set[str]:
+    return set().union(*map(ids_in, prose_of(source)))
+
+
+def spec_rows() -> list[Row]:
+    files = sorted((ROOT / "docs" / "spec").glob("*.md"))
+    return [row for file in files for row in rows_of(file.read_text("utf-8"), file.name)]
+
+
+def marks_by_file() -> dict[str, tuple[set[str], list[str]]]:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    return {str(file.relative_to(ROOT)): marks_of(file.read_text("utf-8")) for file in files}
+
+
+def citations_by_file() -> dict[str, set[str]]:
+    files = sorted((ROOT / "sbpair").rglob("*.py"))
+    return {str(file.relative_to(ROOT)): citations_of(file.read_text("utf-8")) for file in files}
+
+
+# --- the project
+
+
+def test_the_tables_hold_every_family_of_ids():
+    assert {row.id[0] for row in spec_rows()} == set("PQTGF")
+
+
+def test_every_row_has_a_well_formed_id_and_a_since():
+    rows = spec_rows()
+    wrong = [
+        r
+        for r in rows
+        if not SPEC_ID.fullmatch(r.id) or not (r.since == "planned" or RELEASE.fullmatch(r.since))
+    ]
+    assert not wrong
+
+
+def test_no_id_stands_in_two_rows():
+    assert [name for name, count in Counter(row.id for row in spec_rows()).items() if count > 1] == []
+
+
+def test_every_released_id_has_a_test():
+    proved = set().union(*(ids for ids, _ in marks_by_file().values()))
+    assert _listed(row.id for row in spec_rows() if row.since != "planned" and row.id not in proved) == ""
+
+
+def test_every_released_id_is_cited_in_the_code():
+    cited = set().union(*citations_by_file().values())
+    assert _listed(row.id for row in spec_rows() if row.since != "planned" and row.id not in cited) == ""
+
+
+def test_the_code_cites_no_unknown_id():
+    known = {row.id for row in spec_rows()}
+    unknown = {file: _listed(ids - known) for file, ids in citations_by_file().items() if ids - known}
+    assert unknown == {}
+
+
+def test_the_tests_prove_no_unknown_id():
+    known = {row.id for row in spec_rows()}
+    unknown = {file: _listed(ids - known) for file, (ids, _) in marks_by_file().items() if ids - known}
+    assert unknown == {}
+
+
+def test_the_code_writes_ids_with_their_dash():
+    prose = {file: " ".join(prose_of(file.read_text("utf-8"))) for file in (ROOT / "sbpair").rglob("*.py")}
+    assert {file.name: found for file, text in prose.items() if (found := UNDASHED.findall(text))} == {}
+
+
+def test_every_spec_mark_is_well_formed():
+    assert {file: wrong for file, (_, wrong) in marks_by_file().items() if wrong} == {}
+
+
+def _listed(ids) -> str:
+    return " ".join(sorted(ids, key=lambda name: (name[0], int(name[2:]))))
+
+
+# --- the readers themselves: a check that cannot fail proves nothing
+
+
+def test_only_whole_words_are_ids():
+    assert ids_in("UTF-8, RFC-3986, PT-1S, X-P-3, P-3b, AMQP-1") == set()
+    assert ids_in("see P-3, (T-10) and F-01.") == {"P-3", "T-10", "F-1"}
+
+
+def test_only_tables_with_id_and_since_are_read():
+    requirements = "| id | what | since |\n|---|---|---|\n| P-1 | a \\| b | 0.1 |\n"
+    something_else = "| id | what |\n|---|---|\n| P-2 | c |\n"
+    assert list(rows_of(f"{requirements}\n{something_else}")) == [Row("P-1", "0.1", "")]
+
+
+def test_a_mark_on_a_test_proves_its_ids():
+    source = (
+        '@pytest.mark.spec("P-1", "F-02")\nasync def test_it(): ...\npytestmark = [pytest.mark.spec("T-3")]\n'
+    )
+    assert marks_of(source) == ({"P-1", "F-2", "T-3"}, [])
+
+
+def test_a_mark_on_a_skipped_test_proves_nothing():
+    source = '@pytest.mark.spec("P-1")\n@pytest.mark.skip\ndef test_it(): ...\n'
+    assert marks_of(source) == (set(), [])
+
+
+def test_a_mark_on_a_helper_or_with_a_strange_name_is_reported():
+    source = '@pytest.mark.spec("P-1")\ndef helper(): ...\n@pytest.mark.spec("2.6.7")\ndef test_it(): ...\n'
+    assert len(marks_of(source)[1]) == 2
+
+
+def test_comments_and_docstrings_cite_and_other_strings_do_not():
+    source = '"""Obeys P-1."""\nx = "P-2"  # P-3\nclass A:\n    field: int\n    """From P-4."""\n'
+    assert citations_of(source) == {"P-1", "P-3", "P-4"}
