@@ -1,0 +1,52 @@
+"""Which errors does a pairing add to those of the SDK?
+
+    azure.servicebus.exceptions.ServiceBusError
+    └── PairingError
+        ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
+        ├── ReservedPropertyError       the message uses a name that parking needs
+        └── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
+
+Whoever catches ServiceBusError today still catches everything.
+"""
+
+from __future__ import annotations
+
+from azure.servicebus.exceptions import ServiceBusError
+
+
+class PairingError(ServiceBusError):
+    """The base of everything sbpair itself raises while sending."""
+
+
+class BacklogUnavailableError(PairingError):
+    """The message rests nowhere: no backlog queue accepted it.
+
+    ``causes`` holds the error of every attempt in order, the primary's first when it was tried.
+    """
+
+    def __init__(self, path: str, causes: tuple[Exception, ...]) -> None:
+        listed = "; ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
+        super().__init__(f"No backlog queue accepted the message for {path!r}. Tried: {listed or 'nothing'}")
+        self.path = path
+        self.causes = causes
+
+
+class ReservedPropertyError(PairingError):
+    """An application property has a name that a parked message needs; nothing was sent."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The application property {name!r} is reserved for parked messages; rename it. Nothing was sent."
+        )
+        self.name = name
+
+
+class ParkedMessageTooLargeError(PairingError):
+    """The rewritten message exceeds what the backlog queue accepts (P-22)."""
+
+    def __init__(self, path: str, cause: Exception) -> None:
+        super().__init__(
+            f"A message for {path!r} does not fit a backlog queue once it is rewritten for parking "
+            f"(up to about 600 bytes more): {cause}"
+        )
+        self.path = path

@@ -1,0 +1,90 @@
+"""What does a pairing tell those who watch it?
+
+Each event is in the past tense and says when (``at``, seconds of the monotonic clock) and to which
+entity. They are told by the pure parts and dispatched by the skin. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PairingEvent:
+    """Something that happened to a pairing. ``path`` is the primary entity, or "" for the whole pairing."""
+
+    at: float
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntitySuspected(PairingEvent):
+    """A send failed in a way that counts; the failover interval is running (P-3)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFailedOver(PairingEvent):
+    """Sends to the primary entity have stopped; its messages are parked (P-4)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRecovered(PairingEvent):
+    """All senders of the entity use the primary again (P-6, P-33)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageParked(PairingEvent):
+    """Messages of one send were accepted by a backlog queue."""
+
+    backlog: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogWithdrawn(PairingEvent):
+    """A send to a backlog failed: no sender picks it until ``until`` (P-5)."""
+
+    backlog: int
+    until: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogReturned(PairingEvent):
+    """A backlog that had failed accepted a message again."""
+
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class PingSent(PairingEvent):
+    """A ping left for the primary entity: billed as a message (P-34)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PingFailed(PairingEvent):
+    """A ping was not accepted; the next follows after the ping interval (P-32)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogsCreated(PairingEvent):
+    """All backlog queues are there; these were created by us (P-11, P-12)."""
+
+    created: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogsNotCreated(PairingEvent):
+    """The backlog queues could not be made sure of; it is tried again at first need."""
+
+    cause: str

@@ -1,0 +1,132 @@
+"""When does an entity fail over, and when does it come home?
+
+            failure                interval elapsed
+  HEALTHY -----------> SUSPECT ----------------------> FAILED_OVER
+     ^  <-----------      |                                 |
+     |     success                                          |
+     '--------- ping accepted, or marked healthy -----------'
+
+By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
+Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to
+call back. It knows no errors either: outcome.py says which of them is a failure. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class EntityState(Enum):
+    """How the senders of a pairing see one primary entity (P-6)."""
+
+    HEALTHY = "healthy"  # P-2: sends go to the primary, as if we were not here
+    SUSPECT = "suspect"  # P-3: they still do, and the interval is running
+    FAILED_OVER = "failed over"  # P-4: they go to a backlog; pings seek the primary
+
+
+class Input(Enum):
+    """What can happen to an entity."""
+
+    SUCCESS = "a send to the primary succeeded"
+    FAILURE = "a send to the primary failed in a way that counts"  # see outcome.py
+    ELAPSED = "the failover interval passed"
+    PING_ACCEPTED = "a ping was accepted"
+    FAILED_BY_HAND = "fail_over was called"
+    MARKED_HEALTHY = "mark_path_healthy was called"
+
+
+_H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
+
+TRANSITIONS: dict[tuple[EntityState, Input], EntityState] = {
+    (_H, Input.FAILURE): _S,  # P-3
+    (_S, Input.SUCCESS): _H,  # P-3
+    (_S, Input.ELAPSED): _F,  # P-4
+    (_F, Input.PING_ACCEPTED): _H,  # P-6, P-33
+    (_H, Input.FAILED_BY_HAND): _F,
+    (_S, Input.FAILED_BY_HAND): _F,
+    (_S, Input.MARKED_HEALTHY): _H,
+    (_F, Input.MARKED_HEALTHY): _H,
+}
+# A pair that is not listed changes nothing. Two of the absences are decisions:
+#   SUSPECT + FAILURE: a second failure does not restart the interval.
+#   FAILED_OVER + SUCCESS: a send that was under way may still land after the failover; only a ping
+#   (or a hand) brings the entity home.
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """An entity went from one state to another, because of this."""
+
+    before: EntityState
+    after: EntityState
+    cause: Input
+
+
+class EntityHealth:
+    """The health of one primary entity, shared by all its senders (P-6).
+
+    Intervals and instants are seconds of a monotonic clock; ``jitter`` says how long after a failover
+    the first ping waits.
+    """
+
+    def __init__(self, failover_interval: float, ping_interval: float, jitter: Callable[[], float]) -> None:
+        self.state = EntityState.HEALTHY
+        self._failover_interval = failover_interval
+        self._ping_interval = ping_interval
+        self._jitter = jitter
+        self._timer: float | None = None  # one per state: the interval's end, or the next ping
+
+    def send_succeeded(self, now: float) -> list[Transition]:
+        return self._feed(Input.SUCCESS, now)
+
+    def send_failed(self, now: float) -> list[Transition]:
+        passed = self._feed(Input.FAILURE, now)
+        if self._failover_interval == 0:  # fail over now, so that this very message can be redirected
+            passed += self._feed(Input.ELAPSED, now)
+        return passed
+
+    def ping_accepted(self, now: float) -> list[Transition]:
+        return self._feed(Input.PING_ACCEPTED, now)
+
+    def fail_over(self, now: float) -> list[Transition]:
+        return self._feed(Input.FAILED_BY_HAND, now)
+
+    def mark_healthy(self, now: float) -> list[Transition]:
+        return self._feed(Input.MARKED_HEALTHY, now)
+
+    def earliest_failover(self, now: float) -> float:
+        """The soonest instant at which this entity can have failed over; ``now`` when it has."""
+        if self.state is EntityState.FAILED_OVER:
+            return now
+        if self._timer is not None:
+            return self._timer
+        return now + self._failover_interval
+
+    def next_timer(self) -> float | None:
+        """When :meth:`handle_timer` wants to be called; None for never."""
+        return self._timer
+
+    def handle_timer(self, now: float) -> tuple[list[Transition], bool]:
+        """Let time pass up to ``now``; what changed, and whether a ping is due."""
+        if self._timer is None or now < self._timer:
+            return [], False
+        if self.state is EntityState.SUSPECT:
+            return self._feed(Input.ELAPSED, now), False
+        self._timer = now + self._ping_interval  # P-32
+        return [], True
+
+    def _feed(self, what: Input, now: float) -> list[Transition]:
+        before = self.state
+        after = TRANSITIONS.get((before, what), before)
+        if after is before:
+            return []
+        self.state = after
+        if after is EntityState.HEALTHY:
+            self._timer = None
+        elif after is EntityState.SUSPECT:
+            self._timer = now + self._failover_interval
+        else:
+            self._timer = now + self._jitter()  # the first ping goes out at once
+        return [Transition(before, after, what)]

@@ -1,0 +1,85 @@
+"""What can be set about a pairing, and within which range?
+
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedNamespaceOptions:
+    """The settings of one pairing; every sender of a client shares them.
+
+    Raises ValueError (out of range; says the range) or TypeError (wrong type) when made.
+    """
+
+    backlog_queue_count: int = 10
+    """How many backlog queues the senders use: 1 or more (P-10)."""
+
+    failover_interval: timedelta = timedelta(seconds=60)
+    """How long an entity must have failed before its messages are parked: 0 to 1 hour (P-3)."""
+
+    ping_primary_interval: timedelta = timedelta(seconds=60)
+    """How often a failed-over entity is pinged: 1 second to 30 minutes (P-32)."""
+
+    operation_timeout: timedelta = timedelta(seconds=60)
+    """How long one send may take in all, redirect included: more than 0, up to 1 day."""
+
+    assume_backlogs_exist: bool = False
+    """Never create backlog queues: Send rights on the secondary are then enough."""
+
+    primary_namespace_name: str | None = None
+    """The prefix of the backlog queues' names where the primary's host name does not give it (P-10)."""
+
+    RANGES: ClassVar[dict[str, tuple[timedelta, timedelta]]] = {
+        "failover_interval": (timedelta(0), timedelta(hours=1)),
+        "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),
+        "operation_timeout": (timedelta(milliseconds=1), timedelta(days=1)),
+    }
+
+    def __post_init__(self) -> None:
+        count: object = self.backlog_queue_count
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"backlog_queue_count must be a whole number, not {count!r}")
+        if count < 1:
+            raise ValueError(f"backlog_queue_count must be 1 or more, not {count}")
+        for name, (least, most) in self.RANGES.items():
+            _check_span(name, getattr(self, name), least, most)
+        if not isinstance(self.assume_backlogs_exist, bool):
+            raise TypeError(f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}")
+        _check_name(self.primary_namespace_name)
+
+
+def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> None:
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+
+
+def _check_name(name: object) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"primary_namespace_name must be text, not {name!r}")
+    if not name or name != name.strip() or "/" in name or any(ord(mark) < 32 for mark in name):
+        raise ValueError(f"primary_namespace_name must be a plain name without slashes, not {name!r}")
+
+
+def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
+    """The budget of one call in seconds: the caller's ``timeout``, or ``operation_timeout``.
+
+    Raises ValueError unless it is a finite number greater than 0.
+    """
+    if timeout is None:
+        return options.operation_timeout.total_seconds()
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
+    if not math.isfinite(timeout) or timeout <= 0:
+        raise ValueError(f"timeout must be a finite number of seconds greater than 0, not {timeout}")
+    return float(timeout)

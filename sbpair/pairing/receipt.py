@@ -1,0 +1,28 @@
+"""Where do the messages of one send rest? Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Rest(Enum):
+    """The place that accepted the messages."""
+
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """What ``send_messages`` returns once a broker has accepted every message of the call.
+
+    ``backlog`` is the number of the backlog queue (the last one, if several were needed).
+    ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the
+    same message id can exist (duplicate detection on the entity removes it).
+    """
+
+    rests: Rest
+    backlog: int | None
+    message_ids: tuple[str, ...]
+    ambiguous: bool = False
