@@ -1,0 +1,134 @@
+"""`sbpair broker`: one or more Service Bus namespaces on this machine, until a signal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from sbpair.broker import Broker
+
+NAMESPACES = ("contoso:5672", "contoso-dr:5673")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class NamespaceAtPort(click.ParamType[tuple[str, int]]):
+    """`contoso:5672`; port 0 takes any free one."""
+
+    name = "name:port"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        name, _, port = value.rpartition(":")
+        if not name or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            self.fail(
+                f"{value!r} is not NAME:PORT with a port from 0 to 65535, e.g. contoso:5672", param, ctx
+            )
+        return name, int(port)
+
+
+class QueueInNamespace(click.ParamType[tuple[str, str]]):
+    """`contoso/orders`."""
+
+    name = "namespace/queue"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        namespace, _, queue = value.partition("/")
+        if not namespace or not queue:
+            self.fail(f"{value!r} is not NAMESPACE/QUEUE, e.g. contoso/orders", param, ctx)
+        return namespace, queue
+
+
+@click.command("broker")
+@click.option(
+    "--namespace",
+    "namespaces",
+    type=NamespaceAtPort(),
+    multiple=True,
+    default=NAMESPACES,
+    show_default=True,
+    help="A namespace and its port; repeat for more. Port 0 takes any free one.",
+)
+@click.option("--queue", "queues", type=QueueInNamespace(), multiple=True, help="Create this queue at start.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
+@click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
+def command(
+    namespaces: tuple[tuple[str, int], ...],
+    queues: tuple[tuple[str, str], ...],
+    host: str,
+    open_access: bool,
+    as_json: bool,
+) -> int:
+    """Run a Service Bus broker on this machine, to test against.
+
+    Prints the connection strings once it answers. Their keys are made at start
+    and open nothing but this broker. SIGTERM or Ctrl-C stops it.
+    """
+    _check(namespaces, queues)
+    if open_access and host not in LOOPBACK:
+        click.echo(f"sbpair: warning: anybody who reaches {host} may send and receive", err=True)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+    from sbpair.broker import Broker  # late: its certificates are not needed for --help
+
+    with Broker(dict(namespaces), host=host, open_access=open_access) as broker:
+        for namespace, queue in queues:
+            broker.namespace(namespace).create_queue(queue)
+        names = [name for name, _ in namespaces]
+        click.echo(_as_json(broker, names) if as_json else _for_people(broker, names))
+        stop.wait()
+    return ExitCode.OK
+
+
+def _check(namespaces: tuple[tuple[str, int], ...], queues: tuple[tuple[str, str], ...]) -> None:
+    names = Counter(name.casefold() for name, _ in namespaces)
+    ports = Counter(port for _, port in namespaces if port)
+    for what, counted in (("namespace", names), ("port", ports)):
+        twice = [str(key) for key, times in counted.items() if times > 1]
+        if twice:
+            raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
+    unknown = [name for name, _ in queues if name not in dict(namespaces)]
+    if unknown:
+        raise click.UsageError(f"--queue names no --namespace: {unknown[0]}", click.get_current_context())
+
+
+def _as_json(broker: Broker, names: list[str]) -> str:
+    rows = [_row(broker, name) for name in names]
+    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file))})
+
+
+def _row(broker: Broker, name: str) -> dict[str, object]:
+    namespace = broker.namespace(name)
+    return {
+        "name": name,
+        "port": namespace.port,
+        "connection_string": namespace.connection_string,
+        "queues": list(namespace.queue_names()),
+    }
+
+
+def _for_people(broker: Broker, names: list[str]) -> str:
+    lines = []
+    for name in names:
+        namespace = broker.namespace(name)
+        queues = ", ".join(namespace.queue_names()) or "none yet"
+        lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
+    lines += [
+        f"CA file, for the administration client: {broker.ca_file}",
+        "Ready. Nothing is stored on disk: what is in the queues ends with this process (Ctrl-C).",
+    ]
+    return "\n".join(lines)
