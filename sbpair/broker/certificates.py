@@ -1,7 +1,7 @@
 """How does an unmodified client come to trust a broker on this machine?
 
 The administration client of every SDK insists on https. So the broker makes a certificate authority of its
-own and one server certificate for the names it answers to; the client is pointed at ``ca_file``, and verifies.
+own and a server certificate for the names it answers to; a client is pointed at ``ca_file``, and verifies.
 
     directory/          mode 0700
     ├── ca.pem          the authority: what clients are given
