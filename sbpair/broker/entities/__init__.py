@@ -1,0 +1,10 @@
+"""The entities of a namespace: pure, in memory, and told the time. See ``namespace`` and ``queue``."""
+
+from __future__ import annotations
+
+from .description import QueueDescription
+from .namespace import Namespace
+from .queue import Queue, QueueCounts
+from .stored_message import StoredMessage
+
+__all__ = ["Namespace", "Queue", "QueueCounts", "QueueDescription", "StoredMessage"]

@@ -1,0 +1,149 @@
+"""What was asked of a queue when it was made: the fields of Service Bus's QueueDescription.
+
+Spans are whole milliseconds; ``None`` is never, or the largest. The broker refuses by name what it
+does not do yet, rather than accept it and not do it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..errors import InvalidDescription, NotSupported
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+LARGEST_SPAN = 922_337_203_685_477
+"""Milliseconds in the largest signed 64-bit tick count (T-8); this and more is ``None``."""
+
+INT_MAX = 2**31 - 1
+MEGABYTE = 1024 * 1024
+SIZES_IN_MEGABYTES = (1024, 2048, 3072, 4096, 5120, 10240, 20480, 40960, 81920)
+STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+LONGEST_PATH = 260
+_PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription:
+    """A queue's settings; the defaults are the service's.
+
+    Units and ranges, checked by :meth:`validated`:
+    ``lock_duration`` ms, 5 s to 5 min · ``max_size_in_megabytes`` one of 1024 … 5120 (premium: to 81920) ·
+    ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
+    ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
+    ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
+    ``max_message_size_in_kilobytes`` 1 to 102400 · ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
+    ``user_metadata`` up to 1024 characters.
+    """
+
+    lock_duration: int = MINUTE
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    requires_session: bool = False
+    default_message_time_to_live: int | None = None
+    dead_lettering_on_message_expiration: bool = False
+    duplicate_detection_history_time_window: int = 10 * MINUTE
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    status: str = "Active"
+    forward_to: str | None = None
+    auto_delete_on_idle: int | None = None
+    enable_partitioning: bool = False
+    forward_dead_lettered_messages_to: str | None = None
+    user_metadata: str | None = None
+    enable_express: bool = False
+    max_message_size_in_kilobytes: int = 256
+
+    def validated(self) -> QueueDescription:
+        """This description with the largest spans turned into None.
+
+        Raises NotSupported for what the broker does not have, InvalidDescription for a field out of range.
+        """
+        for feature in _NOT_SUPPORTED:
+            if getattr(self, feature):
+                raise NotSupported(feature)
+        settled = replace(
+            self,
+            default_message_time_to_live=_unless_largest(self.default_message_time_to_live),
+            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle),
+        )
+        for field, holds, range_text in _RULES:
+            value = getattr(settled, field)
+            if not holds(value):
+                raise InvalidDescription(f"{field} is {value!r}: {range_text}.")
+        return settled
+
+    @property
+    def quota_in_bytes(self) -> int:
+        """What the queue and its dead-letter queue may hold together."""
+        return self.max_size_in_megabytes * MEGABYTE
+
+    @property
+    def max_message_size(self) -> int:
+        """The largest message or batch, in bytes."""
+        return self.max_message_size_in_kilobytes * 1024
+
+
+_NOT_SUPPORTED = (
+    "requires_session",
+    "requires_duplicate_detection",
+    "enable_partitioning",
+    "forward_to",
+    "forward_dead_lettered_messages_to",
+)
+
+
+def _unless_largest(span: int | None) -> int | None:
+    return None if span is None or span >= LARGEST_SPAN else span
+
+
+def _whole(low: int, high: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _whole_or_none(low: int) -> Callable[[object], bool]:
+    return lambda value: value is None or (type(value) is int and value >= low)
+
+
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _metadata(value: object) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= 1024)
+
+
+_RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
+    (
+        "lock_duration",
+        _whole(5 * SECOND, 5 * MINUTE),
+        "milliseconds from 5000 on; the supplied lock time exceeds the allowed maximum of '5' minutes beyond that",
+    ),
+    ("max_size_in_megabytes", SIZES_IN_MEGABYTES.__contains__, f"one of {SIZES_IN_MEGABYTES}"),
+    ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
+    ("dead_lettering_on_message_expiration", _flag, "True or False"),
+    ("duplicate_detection_history_time_window", _whole(20 * SECOND, 7 * DAY), "milliseconds from 20 s to 7 days"),
+    ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
+    ("enable_batched_operations", _flag, "True or False"),
+    ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
+    ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),
+    ("user_metadata", _metadata, "text of at most 1024 characters, or None"),
+    ("enable_express", _flag, "True or False"),
+    ("max_message_size_in_kilobytes", _whole(1, 102_400), "a whole number from 1 to 102400"),
+)
+
+
+def validated_path(path: str) -> str:
+    """``path`` if a queue may have it. Raises InvalidDescription, with the reason, if not."""
+    if len(path) > LONGEST_PATH:
+        raise InvalidDescription(f"The entity path is {len(path)} characters long: at most {LONGEST_PATH} are allowed.")
+    segments = path.split("/")
+    if not _PATH.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
+        raise InvalidDescription(
+            f"The entity path {path!r} is not allowed: letters, digits, '.', '-', '_', '~' and single '/' "
+            f"between segments; it begins and ends with a letter or a digit."
+        )
+    return path

@@ -1,0 +1,71 @@
+"""A message at rest: the sender's bytes, what the broker decides on, and what it added.
+
+The broker never opens a body. What it needs is lifted out of the sections once, on arrival, by the
+face that knows AMQP; the rest stays the bytes the sender gave, and leaves as those bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NewType
+
+Instant = int
+"""Milliseconds since the epoch: the unit of the wire."""
+
+LockToken = NewType("LockToken", bytes)
+"""16 bytes, as they travel in the delivery tag (a .NET guid: ``uuid.UUID(bytes_le=token)``)."""
+
+
+class MessageState(IntEnum):
+    """Where a message stands; the values below LOCKED are the wire's (``x-opt-message-state``)."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+    LOCKED = 3
+    GONE = 4
+
+
+@dataclass(slots=True, eq=False)
+class StoredMessage:
+    """One message of one queue.
+
+    Given by the sender: ``bare`` (properties, application properties, body and footer, encoded), ``annotations``
+    (its message annotations that are not the broker's to write, encoded entries), ``message_id``,
+    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``partition_key``, ``durable``, ``priority``.
+    ``overhead`` counts the bytes held beside ``bare``.
+    Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
+    changes made with an abandon), which the face writes over the sender's on delivery.
+    """
+
+    bare: bytes
+    message_id: object = None
+    annotations: tuple[tuple[object, bytes], ...] = ()
+    time_to_live: int | None = None
+    scheduled_for: Instant | None = None
+    durable: bool | None = None
+    priority: int | None = None
+    is_ping: bool = False  # P-31
+    overhead: int = 0
+
+    sequence_number: int = 0
+    enqueued_sequence_number: int = 0
+    enqueued_at: Instant = 0
+    expires_at: Instant | None = None  # T-1: only where the sender set a TTL (T-7)
+    state: MessageState = MessageState.ACTIVE
+    delivery_count: int = 0  # deliveries that failed; the first delivery shows 0
+    lock_token: LockToken | None = None
+    locked_until: Instant = 0
+    dead_letter_source: str | None = None
+    amended: dict[str, object] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that count to the entity's quota."""
+        return len(self.bare) + self.overhead
+
+    def amend(self, properties: dict[str, object] | None) -> None:
+        """Set application properties over the sender's; None or empty changes nothing."""
+        if properties:
+            self.amended = {**(self.amended or {}), **properties}

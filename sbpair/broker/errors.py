@@ -1,0 +1,187 @@
+"""What may a broker refuse, and by which names do AMQP and HTTP know the refusal?
+
+Every class carries the AMQP ``condition`` its links answer with, the HTTP ``status`` and the
+``sub_code`` its ATOM face answers with. A new refusal is a new class here, never a string elsewhere.
+
+    BrokerError
+    ├── EntityNotFound         404  40400  amqp:not-found
+    ├── EntityAlreadyExists    409  40900  com.microsoft:entity-already-exists
+    ├── EntityDisabled         403  40300  com.microsoft:entity-disabled
+    ├── InvalidDescription     400  40000  com.microsoft:argument-error
+    │   └── NotSupported       400  40000  amqp:not-implemented
+    ├── InvalidArgument        400  40000  com.microsoft:argument-error
+    ├── OutOfRange             400  40000  com.microsoft:argument-out-of-range
+    ├── MalformedMessage       400  40000  amqp:decode-error
+    ├── NotAllowed             400  40000  amqp:not-allowed
+    ├── NotImplementedHere     501  50100  amqp:not-implemented
+    ├── Unauthorized           401  40100  amqp:unauthorized-access
+    ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
+    ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
+    ├── MessageNotFound        404  40400  com.microsoft:message-not-found
+    ├── LockLost               410  41000  com.microsoft:message-lock-lost
+    └── PortUnavailable        (no client ever sees it: the broker did not start)
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BrokerError(Exception):
+    """The broker refuses, and says why: base of all of the broker's errors."""
+
+    condition: ClassVar[str] = "amqp:internal-error"
+    status: ClassVar[int] = 500
+    sub_code: ClassVar[int] = 50000
+
+
+class EntityNotFound(BrokerError):
+    """No entity has this path."""
+
+    condition = "amqp:not-found"
+    status, sub_code = 404, 40400
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The messaging entity '{path}' could not be found.")
+        self.path = path
+
+
+class EntityAlreadyExists(BrokerError):
+    """An entity of this path is there already; paths are compared without regard to case."""
+
+    condition = "com.microsoft:entity-already-exists"
+    status, sub_code = 409, 40900
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The messaging entity '{path}' already exists.")
+        self.path = path
+
+
+class EntityDisabled(BrokerError):
+    """The entity's status forbids what was asked."""
+
+    condition = "com.microsoft:entity-disabled"
+    status, sub_code = 403, 40300
+
+    def __init__(self, path: str, status: str) -> None:
+        super().__init__(f"The messaging entity '{path}' is currently disabled: its status is {status}.")
+        self.path = path
+
+
+class InvalidDescription(BrokerError):
+    """A field of an entity's description, or its path, is out of its range; the text names it."""
+
+    condition = "com.microsoft:argument-error"
+    status, sub_code = 400, 40000
+
+
+class NotSupported(InvalidDescription):
+    """A feature of Service Bus that this broker does not have yet was asked for by name."""
+
+    condition = "amqp:not-implemented"
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"{feature} is not supported by this broker yet: create the entity without it.")
+        self.feature = feature
+
+
+class InvalidArgument(BrokerError):
+    """An argument of an operation has a wrong type or is missing."""
+
+    condition = "com.microsoft:argument-error"
+    status, sub_code = 400, 40000
+
+
+class OutOfRange(BrokerError):
+    """An argument of an operation is outside its range."""
+
+    condition = "com.microsoft:argument-out-of-range"
+    status, sub_code = 400, 40000
+
+
+class MalformedMessage(BrokerError):
+    """The bytes of a message do not read as AMQP sections (3.2)."""
+
+    condition = "amqp:decode-error"
+    status, sub_code = 400, 40000
+
+
+class NotAllowed(BrokerError):
+    """The operation exists, but not on this kind of entity or link."""
+
+    condition = "amqp:not-allowed"
+    status, sub_code = 400, 40000
+
+
+class NotImplementedHere(BrokerError):
+    """An operation this broker does not have."""
+
+    condition = "amqp:not-implemented"
+    status, sub_code = 501, 50100
+
+
+class Unauthorized(BrokerError):
+    """No valid claim of this connection covers what was asked."""
+
+    condition = "amqp:unauthorized-access"
+    status, sub_code = 401, 40100
+
+
+class QuotaExceeded(BrokerError):
+    """The entity is full."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status, sub_code = 403, 40302
+
+    def __init__(self, path: str, size: int, quota: int) -> None:
+        super().__init__(
+            f"The maximum entity size of '{path}' has been reached or exceeded: "
+            f"{size} bytes are held and the quota is {quota} bytes."
+        )
+        self.path = path
+
+
+class MessageTooLarge(BrokerError):
+    """A message, or a batch, is larger than the entity takes."""
+
+    condition = "amqp:link:message-size-exceeded"
+    status, sub_code = 400, 40000
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"The received message (delivery-id:0, size:{size} bytes) exceeds the limit "
+            f"({limit} bytes) currently allowed on the link."
+        )
+
+
+class MessageNotFound(BrokerError):
+    """No message of this entity has this sequence number in the state that was asked for."""
+
+    condition = "com.microsoft:message-not-found"
+    status, sub_code = 404, 40400
+
+    def __init__(self, sequence_number: int) -> None:
+        super().__init__(f"Messages not found. Missing sequence numbers: {sequence_number}.")
+        self.sequence_number = sequence_number
+
+
+class LockLost(BrokerError):
+    """The lock is not, or no longer, held: it lapsed or its message was settled."""
+
+    condition = "com.microsoft:message-lock-lost"
+    status, sub_code = 410, 41000
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The lock supplied is invalid. Either the lock expired, or the message has already been "
+            "removed from the queue, or was received by a different receiver instance."
+        )
+
+
+class PortUnavailable(BrokerError):
+    """A namespace's port could not be opened; the text names both."""
+
+    def __init__(self, namespace: str, host: str, port: int, reason: str) -> None:
+        super().__init__(f"Namespace '{namespace}' cannot listen on {host}:{port}: {reason}.")
+        self.namespace = namespace
+        self.port = port
