@@ -125,7 +125,11 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("max_size_in_megabytes", SIZES_IN_MEGABYTES.__contains__, f"one of {SIZES_IN_MEGABYTES}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
     ("dead_lettering_on_message_expiration", _flag, "True or False"),
-    ("duplicate_detection_history_time_window", _whole(20 * SECOND, 7 * DAY), "milliseconds from 20 s to 7 days"),
+    (
+        "duplicate_detection_history_time_window",
+        _whole(20 * SECOND, 7 * DAY),
+        "milliseconds from 20 s to 7 days",
+    ),
     ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
     ("enable_batched_operations", _flag, "True or False"),
     ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
@@ -139,7 +143,9 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
 def validated_path(path: str) -> str:
     """``path`` if a queue may have it. Raises InvalidDescription, with the reason, if not."""
     if len(path) > LONGEST_PATH:
-        raise InvalidDescription(f"The entity path is {len(path)} characters long: at most {LONGEST_PATH} are allowed.")
+        raise InvalidDescription(
+            f"The entity path is {len(path)} characters long: at most {LONGEST_PATH} are allowed."
+        )
     segments = path.split("/")
     if not _PATH.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
         raise InvalidDescription(

@@ -1,0 +1,51 @@
+"""Messages by sequence number: given out in order, found by number, walked from any number on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Numbering(Generic[Item]):
+    """Numbers from 1 on, never given twice; the walk skips what is gone without looking at what waits."""
+
+    __slots__ = ("_items", "_last", "_numbers")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._items: dict[int, Item] = {}
+        self._numbers: list[int] = []  # ascending; may hold numbers that are gone
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Item) -> int:
+        """Give ``item`` the next number."""
+        self._last = number = self._last + 1
+        self._items[number] = item
+        self._numbers.append(number)
+        return number
+
+    def get(self, number: int) -> Item | None:
+        """The item of that number, or None."""
+        return self._items.get(number)
+
+    def remove(self, number: int) -> Item | None:
+        """Forget the item of that number and return it, or None."""
+        item = self._items.pop(number, None)
+        if len(self._numbers) > 2 * len(self._items) + 1024:
+            self._numbers = [number for number in self._numbers if number in self._items]
+        return item
+
+    def from_number(self, start: int, most: int) -> list[Item]:
+        """Up to ``most`` items whose numbers are ``start`` or more, in order."""
+        found: list[Item] = []
+        for index in range(bisect_left(self._numbers, start), len(self._numbers)):
+            if len(found) >= most:
+                break
+            item = self._items.get(self._numbers[index])
+            if item is not None:
+                found.append(item)
+        return found
