@@ -1,0 +1,60 @@
+"""`sbpair syphon`: bring the parked messages home, as a daemon or once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.errors import configuration
+from sbpair.cli.namespaces import pair_options
+from sbpair.cli.option_flags import Span, options_as_flags, options_from
+from sbpair.syphon.options import SyphonOptions
+
+if TYPE_CHECKING:
+    from sbpair.syphon import SyphonCounters
+
+NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}
+
+
+@click.command("syphon")
+@pair_options
+@click.option("--drain", is_flag=True, help="Stop with exit code 0 as soon as every backlog is empty.")
+@click.option(
+    "--patience",
+    type=Span(),
+    default="30s",
+    show_default=True,
+    help="With --drain: how long a side may be out of reach before we give up with exit code 5.",
+)
+@options_as_flags(SyphonOptions, names=NAMES)
+@click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
+def command(primary: str, secondary: str, drain: bool, patience: timedelta, as_json: bool) -> int:
+    """Bring the parked messages home: the daemon, or one drain.
+
+    SIGTERM or Ctrl-C lets what is in flight finish, gives back the rest and
+    ends with exit code 0; a second one leaves at once.
+    """
+    options = options_from(SyphonOptions, names=NAMES)
+
+    from sbpair.cli.syphon_run import SyphonRun  # late: the engine is not needed for --help
+    from sbpair.syphon import Syphon
+
+    with configuration():
+        syphon = Syphon.from_connection_strings(primary, secondary, options=options)
+    run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)
+    code = asyncio.run(run.until_done())
+    click.echo(_as_json(syphon.counters) if as_json else _for_people(syphon.counters))
+    return code
+
+
+def _as_json(counters: SyphonCounters) -> str:
+    return json.dumps(asdict(counters))
+
+
+def _for_people(counters: SyphonCounters) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in asdict(counters).items())
