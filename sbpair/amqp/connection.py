@@ -1,0 +1,503 @@
+"""Connections: bytes in, events out; bytes out, when asked (2.4).
+
+        SASL_HEADER -> SASL -> [ AUTHENTICATING ] -> AMQP_HEADER -> FRAMES -> DEAD
+                                (server: the owner decides)
+
+    receive_data(data, now)   the peer's bytes, in pieces of any size
+    events()                  what the owner should know
+    data_to_send()            what must go out
+    next_timer(), handle_timer(now)
+
+Nothing here opens a socket or reads a clock. Whatever the peer sends, `receive_data` does not
+raise: a broken rule is answered with close, end or detach, and becomes an event.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum, IntEnum
+
+from .composite import decode_composite, encode_composite
+from .decoding import Budget
+from .endpoint import Endpoint, Half
+from .errors import (
+    DECODE_ERROR,
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    ConnectionFault,
+    DecodeError,
+    LinkMisuse,
+    SessionFault,
+)
+from .events import ConnectionClosed, ConnectionOpened, Event, SaslInitReceived
+from .frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    FRAME_HEAD,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+    SASL_HEADER,
+    frame,
+)
+from .limits import Limits
+from .performatives import AmqpMap, Begin, Close, Condition, Open, SaslOutcome
+from .sasl import AUTH, OK, SaslClient, SaslServer
+from .session import Session
+from .shortcut import DISPOSITION, TRANSFER, Reader
+
+
+class Role(Enum):
+    """Who dialled."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Phase(IntEnum):
+    """What the next bytes of the peer must be."""
+
+    SASL_HEADER, SASL, AUTHENTICATING, AMQP_HEADER, FRAMES, DEAD = range(6)
+
+
+class Connection(Endpoint):
+    """One AMQP connection, either role. Times are seconds of a monotonic clock."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        container_id: str,
+        now: float,
+        hostname: str | None = None,
+        max_frame_size: int = 1_048_576,
+        channel_max: int = 255,
+        handle_max: int = 1023,
+        idle_time_out: float | None = None,
+        properties: AmqpMap | None = None,
+        mechanisms: tuple[str, ...] = ("ANONYMOUS",),
+        initial_response: bytes | None = None,
+        first_delivery_id: int = 0,
+        limits: Limits | None = None,
+    ) -> None:
+        """A client's header, SASL init and open are queued at once; a server waits.
+
+        `idle_time_out` is what we announce: a peer silent for twice as long is closed (2.4.5).
+        A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them.
+        """
+        super().__init__()
+        if max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise LinkMisuse(f"max_frame_size is at least {MIN_MAX_FRAME_SIZE}, not {max_frame_size}")
+        self.role = role
+        self.limits = limits or Limits()
+        self.channel_max = channel_max
+        self.handle_max = handle_max
+        self.remote_open: Open | None = None
+        self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
+        self.reader = Reader()
+        self._idle_time_out = idle_time_out
+        self._max_frame_size = max_frame_size
+        self._open = Open(
+            container_id,
+            hostname,
+            max_frame_size,
+            channel_max,
+            None if idle_time_out is None else int(idle_time_out * 1000),
+            properties=properties,
+        )
+        self._first_delivery_id = first_delivery_id
+        self._phase = Phase.SASL_HEADER
+        self._pending = bytearray()
+        self._needed = 0
+        self._out: list[bytes] = []
+        self._events: list[Event] = []
+        self._with_acks: list[Session] = []
+        self._ours: dict[int, Session] = {}  # by our channel
+        self._theirs: dict[int, Session] = {}  # by the peer's channel
+        self._links = 0
+        self._is_over = False  # ConnectionClosed is out
+        self._now = self._last_received = self._last_sent = now
+        self._handshake_deadline: float | None = now + self.limits.handshake_timeout
+        self._close_deadline: float | None = None
+        self._sasl_server = SaslServer(mechanisms)
+        self._sasl_client = SaslClient(mechanisms[0], initial_response, hostname)
+        if role is Role.CLIENT:
+            self._out.append(SASL_HEADER)
+            self._write_sasl(self._sasl_client.opening())
+            self._out.append(AMQP_HEADER)
+            self._send_open()
+
+    # The owner's verbs
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        """Take bytes of the peer. Never raises for what is in them."""
+        self._now = self._last_received = now
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._needed and self._phase is not Phase.AUTHENTICATING:
+                return
+            data = bytes(self._pending)
+            self._pending.clear()
+        self._parse(data)
+
+    def receive_eof(self, now: float) -> None:
+        """The peer will send nothing more; idempotent."""
+        self._now = now
+        self._die(None)
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def data_to_send(self) -> bytes:
+        """What must go out now; the dispositions of a run in one range."""
+        if self._with_acks:
+            sessions, self._with_acks = self._with_acks, []
+            for session in sessions:
+                session.flush_acks()
+        if not self._out:
+            return b""
+        data = b"".join(self._out)
+        self._out.clear()
+        self._last_sent = self._now
+        return data
+
+    def next_timer(self) -> float | None:
+        """When :meth:`handle_timer` wants to be called; None for never."""
+        if self._is_over:
+            return None
+        deadlines = (self._handshake_deadline, self._close_deadline, self._silence_deadline(), self._heartbeat_due())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        """Do what is due at `now`: a heartbeat, or giving the peer up."""
+        self._now = now
+        if self._is_over:
+            return
+        if _is_due(self._close_deadline, now):
+            self._die(None)
+        elif _is_due(self._handshake_deadline, now):
+            self._fault(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.handshake_timeout:g} s")
+        elif _is_due(self._silence_deadline(), now):
+            self._fault(RESOURCE_LIMIT_EXCEEDED, f"silent for {now - self._last_received:.1f} s")
+        elif _is_due(self._heartbeat_due(), now) and not self._out:
+            self._out.append(EMPTY_FRAME)
+
+    def authenticate(self, accepted: bool) -> None:
+        """Server: answer a SaslInitReceived. Raises LinkMisuse when there is none to answer."""
+        if self._is_over:
+            return
+        if self._phase is not Phase.AUTHENTICATING:
+            raise LinkMisuse("no SASL exchange waits for an answer")
+        self._write_sasl(SaslOutcome(OK if accepted else AUTH))
+        if not accepted:
+            self._die(Condition(UNAUTHORIZED_ACCESS, "authentication was refused"))
+            return
+        self._phase = Phase.AMQP_HEADER
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._parse(data)
+
+    def begin(self) -> Session:
+        """Begin a session (2.5.1). Raises LinkMisuse when closed or out of channels."""
+        if self.local is not Half.OPEN:
+            raise LinkMisuse("the connection is not open")
+        session = self._new_session()
+        session.begin()
+        return session
+
+    def close(self, condition: Condition | None = None) -> None:
+        """Close our half; idempotent. ConnectionClosed follows when the peer has closed its own."""
+        if self._phase is not Phase.DEAD and self.local is not Half.CLOSED:
+            self._send_close(condition)
+            self._close_deadline = self._now + self.limits.close_timeout
+            if self.local is not Half.CLOSED:  # before AMQP: there is nobody to wait for
+                self._die(condition)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions not yet ended by both peers."""
+        return list(self._ours.values())
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will come in; what :meth:`data_to_send` still holds may go out."""
+        return self._is_over
+
+    # What the sessions ask for
+
+    def write(self, data: bytes) -> None:
+        self._out.append(data)
+
+    def report(self, event: Event) -> None:
+        self._events.append(event)
+
+    def has_acks(self, session: Session) -> None:
+        self._with_acks.append(session)
+
+    def forget_session(self, session: Session) -> None:
+        self._ours.pop(session.channel, None)
+        if session.remote_channel is not None:
+            self._theirs.pop(session.remote_channel, None)
+
+    def count_links(self, more: int, *, ours: bool = False) -> None:
+        """Keep the number of links in bounds. Raises SessionFault, or LinkMisuse when they are `ours`."""
+        if more > 0 and self._links >= self.limits.max_links:
+            text = f"{self._links} links on this connection"
+            raise LinkMisuse(text) if ours else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
+        self._links += more
+
+    # Bytes
+
+    def _parse(self, data: bytes) -> None:
+        position = 0
+        try:
+            while self._phase is not Phase.FRAMES:
+                step = _STEPS[self._phase](self, data, position)
+                if step is None:
+                    self._keep(data, position)
+                    return
+                position = step
+            self._parse_frames(data, position)
+        except ConnectionFault as fault:
+            self._fault(fault.symbol, fault.description)
+        except DecodeError as error:
+            self._fault(DECODE_ERROR, str(error))
+        except (IndexError, struct.error):
+            self._fault(DECODE_ERROR, "a frame ends inside a value")
+
+    def _keep(self, data: bytes, position: int) -> None:
+        if self._phase is Phase.DEAD:
+            return
+        if len(data) - position > 8 * self.limits.pre_open_frame_size and self._phase is not Phase.FRAMES:
+            raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too much ahead of the handshake")
+        if position < len(data):
+            self._pending += memoryview(data)[position:]
+
+    def _parse_frames(self, data: bytes, position: int) -> None:
+        size = len(data)
+        theirs = self._theirs
+        unpack = FRAME_HEAD.unpack_from
+        while position + 8 <= size:
+            frame_size, offset, kind, channel = unpack(data, position)
+            end = position + frame_size
+            at = position + 4 * offset
+            if frame_size < 8 or frame_size > self._frame_limit() or offset < 2 or at > end or kind != AMQP_FRAME:
+                raise ConnectionFault(FRAMING_ERROR, _frame_complaint(frame_size, offset, kind))
+            if end > size:
+                self._needed = frame_size
+                break
+            if at < end:
+                session = theirs.get(channel)
+                try:
+                    if session is not None and data.startswith(TRANSFER, at):
+                        session.receive_transfer(data, at, end)
+                    elif session is not None and data.startswith(DISPOSITION, at):
+                        session.receive_disposition(*self.reader.disposition(data, at, end))
+                    else:
+                        self._receive(channel, session, data, at, end)
+                except SessionFault as fault:
+                    assert session is not None
+                    session.fault(Condition(fault.symbol, fault.description))
+                if self._phase is Phase.DEAD:
+                    return
+            position = end
+        else:
+            self._needed = 8
+        self._keep(data, position)
+
+    def _frame_limit(self) -> int:
+        return self._max_frame_size if self.remote_open is not None else self.limits.pre_open_frame_size
+
+    def _receive(self, channel: int, session: Session | None, data: bytes, at: int, end: int) -> None:
+        if end - at > self.limits.performative_size:
+            raise ConnectionFault(DECODE_ERROR, f"a performative of {end - at} bytes")
+        performative, stop = decode_composite(data, at, end, Budget(end - at))
+        if stop != end:
+            raise DecodeError(f"{end - stop} bytes behind {type(performative).__name__}")
+        if isinstance(performative, Open):
+            self._receive_open(performative)
+        elif self.remote is not Half.OPEN:
+            raise ConnectionFault(ILLEGAL_STATE, f"{type(performative).__name__} before open")
+        elif isinstance(performative, Close):
+            self._receive_close(performative)
+        elif self.local is Half.CLOSED:
+            return  # it was said before the peer heard of our close
+        elif isinstance(performative, Begin):
+            self._receive_begin(channel, performative)
+        elif session is None:
+            raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, no session")
+        else:
+            session.receive(performative)
+
+    # Handshake
+
+    def _sasl_header(self, data: bytes, position: int) -> int | None:
+        header = data[position : position + 8]
+        if len(header) < 8:
+            self._needed = 8
+            return None
+        if header != SASL_HEADER:
+            if self.role is Role.SERVER:
+                self._out.append(SASL_HEADER)  # 2.2: say what would have been right
+            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not SASL's")
+        self._phase = Phase.SASL
+        if self.role is Role.SERVER:
+            self._out.append(SASL_HEADER)
+            self._write_sasl(self._sasl_server.greeting())
+        return position + 8
+
+    def _sasl(self, data: bytes, position: int) -> int | None:
+        if len(data) - position < 8:
+            self._needed = 8
+            return None
+        size, offset, kind, _channel = FRAME_HEAD.unpack_from(data, position)
+        end, at = position + size, position + 4 * offset
+        # the frame type is checked: an AMQP frame must not be taken for a SASL one, or the reverse
+        if size > self.limits.pre_open_frame_size or offset < 2 or at >= end or kind != SASL_FRAME:
+            raise ConnectionFault(FRAMING_ERROR, _frame_complaint(size, offset, kind))
+        if end > len(data):
+            self._needed = size
+            return None
+        performative, stop = decode_composite(data, at, end, Budget(size))
+        if stop != end:
+            raise DecodeError(f"{end - stop} bytes behind {type(performative).__name__}")
+        if self.role is Role.CLIENT:
+            if self._sasl_client.receive(performative):
+                self._phase = Phase.AMQP_HEADER
+        else:
+            init = self._sasl_server.receive(performative)
+            self._phase = Phase.AUTHENTICATING
+            self.report(SaslInitReceived(init.mechanism, init.initial_response, init.hostname))
+        return end
+
+    def _wait(self, data: bytes, position: int) -> int | None:
+        return None
+
+    def _amqp_header(self, data: bytes, position: int) -> int | None:
+        header = data[position : position + 8]
+        if len(header) < 8:
+            self._needed = 8
+            return None
+        if self.role is Role.SERVER:
+            self._out.append(AMQP_HEADER)
+        if header != AMQP_HEADER:
+            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not AMQP 1.0's")
+        self._phase = Phase.FRAMES
+        return position + 8
+
+    def _receive_open(self, performative: Open) -> None:
+        if self.remote is not Half.UNOPENED:
+            raise ConnectionFault(ILLEGAL_STATE, "a second open")
+        if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise ConnectionFault(INVALID_FIELD, f"max-frame-size {performative.max_frame_size} is below 512")
+        self.remote = Half.OPEN
+        self.remote_open = performative
+        self.remote_max_frame_size = performative.max_frame_size
+        self._handshake_deadline = None
+        if self.local is Half.UNOPENED:
+            self._send_open()
+        self.report(ConnectionOpened(performative))
+
+    def _receive_begin(self, channel: int, begin: Begin) -> None:
+        if channel in self._theirs:
+            raise ConnectionFault(NOT_ALLOWED, f"a second begin on channel {channel}")
+        if channel > self.channel_max:
+            raise ConnectionFault(FRAMING_ERROR, f"channel {channel} is above {self.channel_max}")
+        if begin.remote_channel is None:
+            if len(self._ours) >= self.limits.max_sessions:
+                raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, f"{len(self._ours)} sessions on this connection")
+            session = self._new_session(ConnectionFault)
+        else:
+            answered = self._ours.get(begin.remote_channel)
+            if answered is None or answered.remote is not Half.UNOPENED or answered.remote_channel is not None:
+                raise ConnectionFault(NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which did not ask")
+            session = answered
+        session.remote_channel = channel
+        self._theirs[channel] = session
+        session.receive_begin(begin)
+
+    def _new_session(self, failure: type[Exception] = LinkMisuse) -> Session:
+        most = self.channel_max if self.remote_open is None else min(self.channel_max, self.remote_open.channel_max)
+        channel = next((free for free in range(most + 1) if free not in self._ours), None)
+        if channel is None:
+            text = f"all {most + 1} channels are in use"
+            raise LinkMisuse(text) if failure is LinkMisuse else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
+        session = Session(self, channel, self._first_delivery_id)
+        self._ours[channel] = session
+        return session
+
+    def _receive_close(self, performative: Close) -> None:
+        self.remote = Half.CLOSED
+        if self.local is Half.OPEN:
+            self._send_close(None)
+        self._die(performative.error)
+
+    # The end
+
+    def _send_open(self) -> None:
+        self.local = Half.OPEN
+        self._out.append(frame(0, encode_composite(self._open)))
+
+    def _send_close(self, condition: Condition | None) -> None:
+        """Close if AMQP has begun, with an open before it if there was none (2.4.3)."""
+        if self._phase is not Phase.FRAMES and self.role is Role.SERVER:
+            return
+        for session in self._ours.values():
+            session.flush_acks()
+        if self.local is Half.UNOPENED:
+            self._send_open()
+        self._out.append(frame(0, encode_composite(Close(condition))))
+        self.local = Half.CLOSED
+
+    def _fault(self, symbol: str, description: str) -> None:
+        condition = Condition(symbol, description)
+        if self._phase is Phase.FRAMES and self.local is not Half.CLOSED:
+            self._send_close(condition)
+        self._die(condition)
+
+    def _die(self, condition: Condition | None) -> None:
+        self._phase = Phase.DEAD
+        self.local = self.remote = Half.CLOSED
+        self._pending.clear()
+        if not self._is_over:
+            self._is_over = True
+            self.report(ConnectionClosed(condition))
+
+    def _write_sasl(self, performative: object) -> None:
+        self._out.append(frame(0, encode_composite(performative), SASL_FRAME))
+
+    # Time
+
+    def _silence_deadline(self) -> float | None:
+        if self._idle_time_out is None or self.remote_open is None:
+            return None
+        return self._last_received + 2 * self._idle_time_out
+
+    def _heartbeat_due(self) -> float | None:
+        if self.remote_open is None or not self.remote_open.idle_time_out or self.local is Half.CLOSED:
+            return None
+        return self._last_sent + max(self.remote_open.idle_time_out / 2000, self.limits.smallest_heartbeat)
+
+
+def _is_due(deadline: float | None, now: float) -> bool:
+    return deadline is not None and now >= deadline
+
+
+def _frame_complaint(size: int, offset: int, kind: int) -> str:
+    return f"a frame of {size} bytes, data offset {offset}, type {kind} is not allowed here"
+
+
+_STEPS: dict[Phase, Callable[[Connection, bytes, int], int | None]] = {
+    Phase.SASL_HEADER: Connection._sasl_header,
+    Phase.SASL: Connection._sasl,
+    Phase.AUTHENTICATING: Connection._wait,
+    Phase.AMQP_HEADER: Connection._amqp_header,
+    Phase.DEAD: Connection._wait,
+}

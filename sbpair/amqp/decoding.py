@@ -1,0 +1,306 @@
+"""How do AMQP bytes become a Python value (1.6), when the bytes may be hostile?
+
+One reader per format code. A reader takes the position behind the code and answers the value
+and the position behind it; it may look past `end` (never past the data), because whoever opened
+the range checks, once, that the content ended where the range does.
+
+Bounds: nesting (64), and a budget of nodes for the whole of what is decoded, because an array of
+zero-width elements names a million values in a few bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+
+from .errors import DecodeError
+from .primitives import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+MAX_DEPTH = 64
+NODES_PER_BYTE = 8
+MAX_NODES = 250_000
+
+
+class Budget:
+    """How many values may still be built out of one frame or message."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, size: int) -> None:
+        self.left = min(max(64, NODES_PER_BYTE * size), MAX_NODES)
+
+    def spend(self, nodes: int) -> None:
+        """Take `nodes` off. Raises DecodeError when there are not that many left."""
+        self.left -= nodes
+        if self.left < 0:
+            raise DecodeError("more values than the bytes justify")
+
+
+Reader = Callable[[bytes, int, int, Budget, int], tuple[object, int]]
+
+
+def decode(data: bytes, offset: int = 0, end: int | None = None, budget: Budget | None = None) -> tuple[object, int]:
+    """The value at `offset`, and the offset behind it. Raises DecodeError."""
+    if end is None:
+        end = len(data)
+    if budget is None:
+        budget = Budget(end - offset)
+    try:
+        value, position = read(data, offset, end, budget, 0)
+    except (IndexError, struct.error):
+        raise DecodeError("the data ends inside a value") from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"text is not {error.encoding}: {error.reason}") from None
+    if position > end:
+        raise DecodeError("a value is longer than what holds it")
+    return value, position
+
+
+def skip(data: bytes, offset: int, end: int) -> int:
+    """The offset behind the value at `offset`, without building it. Raises DecodeError."""
+    try:
+        position = _skip(data, offset, end)
+    except (IndexError, struct.error):
+        raise DecodeError("the data ends inside a value") from None
+    if position > end:
+        raise DecodeError("a value is longer than what holds it")
+    return position
+
+
+def _skip(data: bytes, position: int, end: int) -> int:
+    values = 1  # a described value is two: its descriptor and itself
+    while values:
+        if position >= end:
+            raise DecodeError("the data ends where a value should begin")
+        code = data[position]
+        position += 1
+        values -= 1
+        if code == 0x00:
+            values += 2
+            if values > MAX_DEPTH:
+                raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+            continue
+        if _READERS[code] is None:
+            raise DecodeError(f"no AMQP type has the format code 0x{code:02x}")
+        kind = code >> 4
+        if kind < 0xA:
+            position += _FIXED_WIDTH[kind]
+        elif kind & 1:  # 0xB_, 0xD_, 0xF_: a size of four bytes
+            position += 4 + _U32.unpack_from(data, position)[0]
+        else:
+            position += 1 + data[position]
+    return position
+
+
+_FIXED_WIDTH = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)  # by the high half of the format code (1.2)
+_U32 = struct.Struct(">I")
+_U32_PAIR = struct.Struct(">II")
+
+
+def read(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    code = data[position]
+    reader = _READERS[code]
+    if reader is None:
+        raise DecodeError(f"no AMQP type has the format code 0x{code:02x}")
+    return reader(data, position + 1, end, budget, depth)
+
+
+def _deeper(depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+    return depth + 1
+
+
+def _constant(value: object) -> Reader:
+    return lambda data, position, end, budget, depth: (value, position)
+
+
+def _empty_list(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    return [], position
+
+
+def _fixed(layout: str, make: Callable[..., object] | None = None) -> Reader:
+    unpack = struct.Struct(layout).unpack_from
+    width = struct.calcsize(layout)
+
+    def read_plain(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        return unpack(data, position)[0], position + width
+
+    def read_made(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        assert make is not None
+        return make(unpack(data, position)[0]), position + width
+
+    return read_plain if make is None else read_made
+
+
+def _boolean(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    value = data[position]
+    if value > 1:
+        raise DecodeError(f"a boolean of value {value}")
+    return value == 1, position + 1
+
+
+def _raw(width: int, make: Callable[[bytes], object]) -> Reader:
+    def read_raw(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        content = data[position : position + width]
+        if len(content) != width:
+            raise DecodeError("the data ends inside a value")
+        return make(content), position + width
+
+    return read_raw
+
+
+def _char(content: bytes) -> Char:
+    return Char(content.decode("utf-32-be"))
+
+
+def _uuid(content: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=content)
+
+
+def _sized(wide: bool, make: Callable[[bytes], object]) -> Reader:
+    def read_sized(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        if wide:
+            start = position + 4
+            stop = start + _U32.unpack_from(data, position)[0]
+        else:
+            start = position + 1
+            stop = start + data[position]
+        if stop > end:
+            raise DecodeError("a value is longer than what holds it")
+        return make(data[start:stop]), stop
+
+    return read_sized
+
+
+def _binary(content: bytes) -> bytes:
+    return content
+
+
+def _string(content: bytes) -> str:
+    return content.decode()
+
+
+def _symbol(content: bytes) -> Symbol:
+    return Symbol(content.decode("ascii"))
+
+
+def _open_compound(data: bytes, position: int, end: int, wide: bool) -> tuple[int, int, int]:
+    if wide:
+        size, count = _U32_PAIR.unpack_from(data, position)
+        stop, position = position + 4 + size, position + 8
+    else:
+        stop, count, position = position + 1 + data[position], data[position + 1], position + 2
+    if not position <= stop <= end:
+        raise DecodeError("a compound value is longer than what holds it")
+    return count, position, stop
+
+
+def _list(wide: bool) -> Reader:
+    def read_list(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        count, position, stop = _open_compound(data, position, end, wide)
+        return _items(data, position, stop, count, budget, depth), stop
+
+    return read_list
+
+
+def _items(data: bytes, position: int, stop: int, count: int, budget: Budget, depth: int) -> list[object]:
+    if count > stop - position:
+        raise DecodeError(f"{count} items in {stop - position} bytes")
+    depth = _deeper(depth)
+    budget.spend(count)
+    items = []
+    for _ in range(count):
+        value, position = read(data, position, stop, budget, depth)
+        items.append(value)
+    if position != stop:
+        raise DecodeError("the size of a compound value is not that of its items")
+    return items
+
+
+def _map(wide: bool) -> Reader:
+    def read_map(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        count, position, stop = _open_compound(data, position, end, wide)
+        if count % 2:
+            raise DecodeError("a map with a key that has no value")
+        items = _items(data, position, stop, count, budget, depth)
+        try:
+            mapping = dict(zip(items[::2], items[1::2], strict=True))
+        except TypeError:
+            raise DecodeError("a map key that holds a list or a map") from None
+        if 2 * len(mapping) != count:
+            raise DecodeError("a map with the same key twice")
+        return mapping, stop
+
+    return read_map
+
+
+def _described(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    depth = _deeper(depth)
+    budget.spend(1)
+    descriptor, position = read(data, position, end, budget, depth)
+    value, position = read(data, position, end, budget, depth)
+    return Described(descriptor, value), position
+
+
+def _array(wide: bool) -> Reader:
+    def read_array(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+        count, position, stop = _open_compound(data, position, end, wide)
+        depth = _deeper(depth)
+        budget.spend(count + 1)
+        descriptor: object | None = None
+        if data[position] == 0x00:
+            descriptor, position = read(data, position + 1, stop, budget, depth)
+        code = data[position]
+        reader = _READERS[code]
+        if reader is None or code == 0x00:
+            raise DecodeError(f"no array element has the format code 0x{code:02x}")
+        position += 1
+        items = []
+        for _ in range(count):
+            if position > stop:
+                raise DecodeError("an array is longer than what holds it")
+            value, position = reader(data, position, stop, budget, depth)
+            items.append(value)
+        if position != stop:
+            raise DecodeError("the size of an array is not that of its elements")
+        return Array(code, tuple(items), descriptor), stop
+
+    return read_array
+
+
+_BY_CODE: dict[int, Reader] = {
+    0x00: _described,
+    0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
+    0x43: _constant(UInt(0)), 0x44: _constant(ULong(0)), 0x45: _empty_list,
+    0x50: _fixed(">B", UByte), 0x51: _fixed(">b", Byte), 0x52: _fixed(">B", UInt), 0x53: _fixed(">B", ULong),
+    0x54: _fixed(">b", Int), 0x55: _fixed(">b"), 0x56: _boolean,
+    0x60: _fixed(">H", UShort), 0x61: _fixed(">h", Short),
+    0x70: _fixed(">I", UInt), 0x71: _fixed(">i", Int), 0x72: _fixed(">f", Float),
+    0x73: _raw(4, _char), 0x74: _raw(4, Decimal32),
+    0x80: _fixed(">Q", ULong), 0x81: _fixed(">q"), 0x82: _fixed(">d"), 0x83: _fixed(">q", Timestamp),
+    0x84: _raw(8, Decimal64), 0x94: _raw(16, Decimal128), 0x98: _raw(16, _uuid),
+    0xA0: _sized(False, _binary), 0xA1: _sized(False, _string), 0xA3: _sized(False, _symbol),
+    0xB0: _sized(True, _binary), 0xB1: _sized(True, _string), 0xB3: _sized(True, _symbol),
+    0xC0: _list(False), 0xC1: _map(False), 0xD0: _list(True), 0xD1: _map(True),
+    0xE0: _array(False), 0xF0: _array(True),
+}  # fmt: skip
+_READERS: tuple[Reader | None, ...] = tuple(_BY_CODE.get(code) for code in range(256))

@@ -1,0 +1,36 @@
+"""The handshake that connections, sessions and links have in common.
+
+Each endpoint has two halves, ours and the peer's. A half only moves forward: UNOPENED, OPEN,
+CLOSED. The state names of the standard (ATTACH SENT, DETACH RCVD, ...) are pairs of halves, so
+there is no list of them to keep.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Half(IntEnum):
+    """One side of an endpoint; it only moves forward."""
+
+    UNOPENED, OPEN, CLOSED = range(3)
+
+
+class Endpoint:
+    """Two halves."""
+
+    __slots__ = ("local", "remote")
+
+    def __init__(self) -> None:
+        self.local = Half.UNOPENED
+        self.remote = Half.UNOPENED
+
+    @property
+    def is_open(self) -> bool:
+        """Both peers opened it and neither closed it."""
+        return self.local is Half.OPEN and self.remote is Half.OPEN
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will be said about it by either peer."""
+        return self.local is Half.CLOSED and self.remote is Half.CLOSED

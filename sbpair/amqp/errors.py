@@ -1,0 +1,103 @@
+"""What can go wrong, and what is it called on the wire?
+
+    AmqpError
+    ├── EncodeError     our value has no place in the type it was meant for
+    ├── DecodeError     the bytes are not what the standard says (1.6, 2.3)
+    ├── LinkMisuse      our own program broke a rule (a transfer without credit)
+    └── PeerFault       the peer broke a rule; never leaves the engine
+        ├── ConnectionFault   answered with close
+        ├── SessionFault      answered with end
+        └── LinkFault         answered with detach
+
+A peer's fault is answered on the wire and becomes an event; only `EncodeError`, `LinkMisuse`
+and, from the codec itself, `DecodeError` are raised at a caller.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# 2.8.15, amqp-error
+INTERNAL_ERROR: Final = "amqp:internal-error"
+NOT_FOUND: Final = "amqp:not-found"
+UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
+DECODE_ERROR: Final = "amqp:decode-error"
+RESOURCE_LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+INVALID_FIELD: Final = "amqp:invalid-field"
+NOT_IMPLEMENTED: Final = "amqp:not-implemented"
+RESOURCE_LOCKED: Final = "amqp:resource-locked"
+PRECONDITION_FAILED: Final = "amqp:precondition-failed"
+RESOURCE_DELETED: Final = "amqp:resource-deleted"
+ILLEGAL_STATE: Final = "amqp:illegal-state"
+FRAME_SIZE_TOO_SMALL: Final = "amqp:frame-size-too-small"
+# 2.8.16, connection-error
+CONNECTION_FORCED: Final = "amqp:connection:forced"
+FRAMING_ERROR: Final = "amqp:connection:framing-error"
+CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+# 2.8.17, session-error
+WINDOW_VIOLATION: Final = "amqp:session:window-violation"
+ERRANT_LINK: Final = "amqp:session:errant-link"
+HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
+UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
+# 2.8.18, link-error
+DETACH_FORCED: Final = "amqp:link:detach-forced"
+TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
+MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
+LINK_REDIRECT: Final = "amqp:link:redirect"
+STOLEN: Final = "amqp:link:stolen"
+# Service Bus's own
+SERVER_BUSY: Final = "com.microsoft:server-busy"
+TIMEOUT: Final = "com.microsoft:timeout"
+ENTITY_DISABLED: Final = "com.microsoft:entity-disabled"
+ENTITY_ALREADY_EXISTS: Final = "com.microsoft:entity-already-exists"
+AUTH_FAILED: Final = "com.microsoft:auth-failed"
+MESSAGE_NOT_FOUND: Final = "com.microsoft:message-not-found"
+MESSAGE_LOCK_LOST: Final = "com.microsoft:message-lock-lost"
+SESSION_LOCK_LOST: Final = "com.microsoft:session-lock-lost"
+SESSION_CANNOT_BE_LOCKED: Final = "com.microsoft:session-cannot-be-locked"
+NO_MATCHING_SUBSCRIPTION: Final = "com.microsoft:no-matching-subscription"
+OPERATION_CANCELLED: Final = "com.microsoft:operation-cancelled"
+CONTAINER_CLOSE: Final = "com.microsoft:container-close"
+PARTITION_NOT_OWNED: Final = "com.microsoft:partition-not-owned"
+PARTITION_NOT_AVAILABLE: Final = "com.microsoft:partition-not-available"
+ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
+ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
+DEAD_LETTER: Final = "com.microsoft:dead-letter"
+
+
+class AmqpError(Exception):
+    """The base of everything this package raises."""
+
+
+class EncodeError(AmqpError, ValueError):
+    """A value that does not fit the AMQP type it was given as."""
+
+
+class DecodeError(AmqpError, ValueError):
+    """Bytes that are not a legal AMQP encoding, or that ask for more than the bounds allow."""
+
+
+class LinkMisuse(AmqpError):
+    """The owner asked for what the state of the endpoint does not allow."""
+
+
+class PeerFault(AmqpError):
+    """The peer broke a rule: the condition says which. Caught inside the engine."""
+
+    def __init__(self, symbol: str, description: str) -> None:
+        super().__init__(f"{symbol}: {description}")
+        self.symbol = symbol
+        self.description = description
+
+
+class ConnectionFault(PeerFault):
+    """A fault that ends the connection (2.4)."""
+
+
+class SessionFault(PeerFault):
+    """A fault that ends the session it came in on (2.5)."""
+
+
+class LinkFault(PeerFault):
+    """A fault that detaches the link it came in on (2.6)."""

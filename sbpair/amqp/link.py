@@ -1,0 +1,385 @@
+"""Links: one direction of transfer, paced by credit (2.6).
+
+A link sees performatives, never frames, and never waits. The session hands it what arrived; what
+it has to say leaves through the session, in order. A peer that breaks a rule is answered with a
+detach that names the condition, and the owner reads a LinkDetached event. Only our own misuse
+raises; what is said on a link the peer has just closed is dropped, for the owner cannot know yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .encoding import write_uint
+from .endpoint import Endpoint, Half
+from .errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    LinkFault,
+    LinkMisuse,
+)
+from .events import CreditDrained, CreditGranted, LinkDetached, MessageReceived
+from .performatives import (
+    MAX_UINT,
+    RECEIVER,
+    SENDER,
+    AmqpMap,
+    Attach,
+    Condition,
+    Coordinator,
+    DeliveryState,
+    Detach,
+    Flow,
+    Rejected,
+    Source,
+    Target,
+)
+from .serial import MASK, distance, ids
+from .shortcut import TransferHead, TransferTail
+
+if TYPE_CHECKING:
+    from .session import Session
+
+MAX_TAG = 32  # 2.8.7
+
+
+class Link(Endpoint):
+    """What both directions share: name, handles, attach and detach."""
+
+    role = SENDER
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__()
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.remote_attach: Attach | None = None
+        self.max_message_size: int | None = None
+        self.credit = 0
+        self.delivery_count = 0
+        self.unsettled: dict[int, bytes] = {}
+        """Deliveries whose fate is open: delivery-id to tag, in order."""
+        self._is_over = False  # LinkDetached is out
+        out = bytearray()
+        write_uint(out, handle)
+        self.encoded_handle = bytes(out)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} {self.local.name}/{self.remote.name}>"
+
+    def attach(
+        self,
+        *,
+        source: Source | None,
+        target: Target | Coordinator | None,
+        properties: AmqpMap | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        offered_capabilities: tuple[str, ...] | None = None,
+        desired_capabilities: tuple[str, ...] | None = None,
+    ) -> None:
+        """Open our half, as the first or as the answer; modes default to the peer's (2.6.3).
+
+        A receiver's `max_message_size` is enforced: larger deliveries are answered with
+        rejected{amqp:link:message-size-exceeded} and never reach the owner. Raises LinkMisuse when done twice.
+        """
+        if self.local is Half.OPEN:
+            raise LinkMisuse(f"link {self.name!r} is attached already")
+        if self.local is Half.CLOSED:
+            return
+        remote = self.remote_attach
+        self.local = Half.OPEN
+        self.max_message_size = max_message_size
+        if self.role is SENDER:
+            self.delivery_count = initial_delivery_count
+        if snd_settle_mode is None:
+            snd_settle_mode = remote.snd_settle_mode if remote else 2
+        if rcv_settle_mode is None:
+            rcv_settle_mode = remote.rcv_settle_mode if remote else 0
+        self.session.send(
+            Attach(
+                self.name,
+                self.handle,
+                self.role,
+                snd_settle_mode,
+                rcv_settle_mode,
+                source,
+                target,
+                initial_delivery_count=initial_delivery_count if self.role is SENDER else None,
+                max_message_size=max_message_size,
+                offered_capabilities=offered_capabilities,
+                desired_capabilities=desired_capabilities,
+                properties=properties,
+            )
+        )
+
+    def refuse(self, condition: Condition) -> None:
+        """Answer the peer's attach with none of our own terminus, then close (2.6.3)."""
+        remote = self.remote_attach
+        if self.local is Half.UNOPENED and remote is not None:
+            is_sender = self.role is SENDER
+            self.attach(source=None if is_sender else remote.source, target=remote.target if is_sender else None)
+        self.detach(condition)
+
+    def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
+        """Close the link, or with `closed` False suspend it; idempotent. Queued transfers are dropped."""
+        if self.local is Half.OPEN:
+            self.session.drop_queued(self)
+            self.session.send(Detach(self.handle, closed, condition))
+        self.local = Half.CLOSED
+        self.credit = 0
+
+    def fault(self, condition: Condition) -> None:
+        """Detach because of what the peer did, and tell the owner at once."""
+        self.refuse(condition)
+        self.over(condition, True)
+
+    def receive_detach(self, detach: Detach) -> None:
+        self.remote = Half.CLOSED
+        if self.local is Half.UNOPENED:  # the owner was not asked yet: answer for it
+            self.attach(source=None, target=None)
+        self.detach(closed=detach.closed)
+        self.over(detach.error, detach.closed)
+
+    def over(self, condition: Condition | None, closed: bool) -> None:
+        self.credit = 0
+        self.session.forget_deliveries(self)
+        if not self._is_over:
+            self._is_over = True
+            self.session.report(LinkDetached(self, condition, closed))
+
+    def receive_attach(self, attach: Attach) -> None:
+        self.remote_attach = attach
+        self.remote = Half.OPEN
+
+    def receive_flow(self, flow: Flow) -> None:
+        raise NotImplementedError
+
+
+class SenderLink(Link):
+    """Our end sends: the peer grants credit and every transfer spends one."""
+
+    role = SENDER
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle)
+        self.drain = False
+
+    def transfer(
+        self,
+        payload: bytes,
+        *,
+        tag: bytes,
+        settled: bool = False,
+        message_format: int = 0,
+        state: DeliveryState | None = None,
+        force: bool = False,
+    ) -> int:
+        """Send one message, cut to the peer's frame size; returns its delivery-id.
+
+        Raises LinkMisuse without credit, unless `force`: to look before sending is the caller's part;
+        and for a tag longer than 32 bytes.
+        """
+        if self.credit > 0:
+            self.credit -= 1
+        elif not force:
+            raise LinkMisuse(f"no credit on link {self.name!r}")
+        if len(tag) > MAX_TAG:
+            raise LinkMisuse(f"a delivery-tag has at most {MAX_TAG} bytes, not {len(tag)}")
+        session = self.session
+        delivery_id = session.next_delivery_id
+        if self.local is not Half.OPEN or session.local is not Half.OPEN:
+            return delivery_id
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        session.next_delivery_id = (delivery_id + 1) & MASK
+        if not settled:
+            self.unsettled[delivery_id] = tag
+            session.outgoing[delivery_id] = self
+        session.transfer(self, delivery_id, tag, payload, settled, message_format, state)
+        return delivery_id
+
+    def drained(self) -> None:
+        """Give back the credit there are no messages for (2.6.7)."""
+        self.delivery_count = (self.delivery_count + self.credit) & MASK
+        self.credit = 0
+        if self.local is Half.OPEN:
+            self.session.flow(self, 0, drain=True)
+        self.drain = False
+
+    def settle(self, first: int, last: int, state: DeliveryState | None) -> None:
+        """Tell the receiver that deliveries first … last are settled, as `state` (2.6.12)."""
+        for number in ids(first, last):
+            self.unsettled.pop(number & MASK, None)
+            self.session.outgoing.pop(number & MASK, None)
+        if self.local is Half.OPEN:
+            self.session.dispose(SENDER, first, last, True, state)
+
+    def receive_flow(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            theirs = flow.delivery_count
+            if theirs is None:  # it has not seen our attach
+                theirs = self.delivery_count
+            self.credit = max(0, flow.link_credit - distance(theirs, self.delivery_count))
+        self.drain = flow.drain
+        self.session.report(CreditGranted(self, self.credit, flow.drain, flow.properties))
+        if flow.echo and self.local is Half.OPEN:
+            self.session.flow(self, self.credit, drain=self.drain)
+
+
+class ReceiverLink(Link):
+    """Our end receives: we grant the credit."""
+
+    role = RECEIVER
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle)
+        self._delivery_id: int | None = None  # of the delivery whose frames are coming in
+        self._tag = b""
+        self._format = 0
+        self._settled = False
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._largest = session.connection.limits.max_message_size
+        self._is_draining = False
+
+    def attach(
+        self,
+        *,
+        source: Source | None,
+        target: Target | Coordinator | None,
+        properties: AmqpMap | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        offered_capabilities: tuple[str, ...] | None = None,
+        desired_capabilities: tuple[str, ...] | None = None,
+    ) -> None:
+        super().attach(
+            source=source,
+            target=target,
+            properties=properties,
+            max_message_size=max_message_size,
+            initial_delivery_count=initial_delivery_count,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            offered_capabilities=offered_capabilities,
+            desired_capabilities=desired_capabilities,
+        )
+        if max_message_size:  # 0 means no limit of the link (2.7.3)
+            self._largest = max_message_size
+
+    def receive_attach(self, attach: Attach) -> None:
+        super().receive_attach(attach)
+        self.delivery_count = attach.initial_delivery_count or 0
+
+    def flow(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
+        """Let the peer send up to `credit` messages from now on, not more and not less (2.6.7).
+
+        With `drain` it sends what it has and gives the rest back: CreditDrained follows.
+        """
+        if not 0 <= credit <= MAX_UINT:
+            raise LinkMisuse(f"credit is 0 … {MAX_UINT}, not {credit}")
+        if self.local is not Half.OPEN:
+            return
+        self.credit = credit
+        self._is_draining = drain
+        self.session.flow(self, credit, drain=drain, echo=echo)
+
+    def dispose(self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True) -> None:
+        """Say what became of deliveries first … last, and with `settled` forget them (2.6.12)."""
+        if settled:
+            unsettled, incoming = self.unsettled, self.session.incoming
+            for number in (first,) if first == last else ids(first, last):
+                unsettled.pop(number & MASK, None)
+                incoming.pop(number & MASK, None)
+        if self.local is Half.OPEN:
+            self.session.dispose(RECEIVER, first, last, settled, state)
+
+    def receive_transfer(self, head: TransferHead, payload: bytes) -> None:
+        """One frame of a delivery. Raises LinkFault."""
+        tail = head.tail
+        if self._delivery_id is None:
+            self._begin(head)
+            if not (tail.more or tail.aborted):
+                self._finish(payload, tail)
+                return
+        elif head.delivery_id is not None and head.delivery_id != self._delivery_id:
+            raise LinkFault(NOT_ALLOWED, f"delivery {head.delivery_id} inside delivery {self._delivery_id}")
+        if tail.aborted:  # 2.6.14: as if it had never been
+            self._forget_pieces()
+            return
+        self._settled = self._settled or bool(tail.settled)
+        self._size += len(payload)
+        if self._size <= self._largest:
+            self._pieces.append(payload)
+        else:
+            self._pieces.clear()  # to be rejected when its last frame is in; nothing more is kept
+        if not tail.more:
+            self._finish(b"".join(self._pieces), tail)
+
+    def _begin(self, head: TransferHead) -> None:
+        delivery_id, tag = head.delivery_id, head.tag
+        if delivery_id is None or tag is None:
+            raise LinkFault(INVALID_FIELD, "the first transfer of a delivery lacks its delivery-id or tag")
+        if len(tag) > MAX_TAG:
+            raise LinkFault(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
+        if self.credit > 0:
+            self.credit -= 1
+        elif self.session.connection.limits.enforce_credit:
+            raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        self._delivery_id = delivery_id
+        self._tag = tag
+        self._format = head.tail.message_format or 0
+        self._settled = False
+
+    def _finish(self, payload: bytes, tail: TransferTail) -> None:
+        delivery_id, tag, settled = self._delivery_id, self._tag, self._settled or bool(tail.settled)
+        assert delivery_id is not None
+        size = self._size or len(payload)
+        self._forget_pieces()
+        if size > self._largest:
+            self._reject(delivery_id, settled, size)
+            return
+        if not settled:
+            incoming = self.session.incoming
+            if delivery_id in incoming:
+                raise LinkFault(NOT_ALLOWED, f"delivery-id {delivery_id} is in use")
+            if len(incoming) >= self.session.connection.limits.max_unsettled:
+                raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
+            incoming[delivery_id] = self
+            self.unsettled[delivery_id] = tag
+        self.session.report(MessageReceived(self, delivery_id, tag, payload, settled, self._format, tail.state))
+
+    def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
+        if not settled:
+            text = f"a message of {size} bytes; this link takes {self._largest}"
+            self.session.dispose(RECEIVER, delivery_id, delivery_id, True, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, text)))
+
+    def _forget_pieces(self) -> None:
+        self._delivery_id = None
+        self._pieces = []
+        self._size = 0
+
+    def receive_flow(self, flow: Flow) -> None:
+        """The sender's view: only the answer to our drain changes something (2.6.7)."""
+        if self._is_draining and flow.delivery_count is not None:
+            given_back = distance(self.delivery_count, flow.delivery_count)
+            if 0 <= given_back <= self.credit:
+                self.delivery_count = flow.delivery_count
+                self.credit -= given_back
+            if self.credit == 0:
+                self._is_draining = False
+                self.session.report(CreditDrained(self))
+        if flow.echo and self.local is Half.OPEN:
+            self.session.flow(self, self.credit, drain=self._is_draining)
+
+    def over(self, condition: Condition | None, closed: bool) -> None:
+        self._forget_pieces()
+        super().over(condition, closed)

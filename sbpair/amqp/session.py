@@ -1,0 +1,452 @@
+"""Sessions: an ordered conversation with a window in each direction (2.5).
+
+    our transfers:   next_delivery_id counts messages, next_outgoing_id counts frames;
+                     frames beyond the peer's incoming-window wait in the queue
+    its transfers:   our window shrinks by one a frame and is refreshed when half is gone
+    dispositions:    held back until something else must go out, so that a run becomes one range
+
+A session sees performatives and knows links; what it says leaves through the connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .composite import encode_composite
+from .endpoint import Endpoint, Half
+from .errors import (
+    HANDLE_IN_USE,
+    INVALID_FIELD,
+    FRAMING_ERROR,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    STOLEN,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    ConnectionFault,
+    LinkFault,
+    LinkMisuse,
+    SessionFault,
+)
+from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
+from .frames import frame
+from .link import Link, ReceiverLink, SenderLink
+from .outcomes import DeliveryState
+from .performatives import (
+    RECEIVER,
+    SENDER,
+    AmqpMap,
+    Attach,
+    Begin,
+    Condition,
+    Coordinator,
+    Detach,
+    End,
+    Flow,
+    Performative,
+    Source,
+    Target,
+    Transfer,
+)
+from .serial import MASK, distance, ids
+from .shortcut import DispositionTail, encode_disposition, transfer_tail, write_transfer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Session(Endpoint):
+    """One session; made by `Connection.begin`, or by the peer's begin."""
+
+    def __init__(self, connection: Connection, channel: int, first_delivery_id: int) -> None:
+        super().__init__()
+        self.connection = connection
+        self.channel = channel
+        self.remote_channel: int | None = None
+        self.links: dict[tuple[str, bool], Link] = {}
+        """By name and our role (False sends, True receives): the same name may run both ways (2.6.1)."""
+        self.next_delivery_id = first_delivery_id
+        self.outgoing: dict[int, SenderLink] = {}
+        self.incoming: dict[int, ReceiverLink] = {}
+        self._initial_outgoing_id = self._next_outgoing_id = first_delivery_id
+        self._next_incoming_id: int | None = None
+        self._remote_window = 0
+        self._window = connection.limits.incoming_window
+        self._queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
+        self._ours: dict[int, Link] = {}  # by our handle
+        self._theirs: dict[int, Link] = {}  # by the peer's handle
+        self._remote_handle_max = MASK
+        self._ack: tuple[bool, int, int, bool, DeliveryState | None] | None = None
+
+    @property
+    def pending(self) -> int:
+        """Transfer frames that wait for the peer's incoming-window."""
+        return len(self._queue)
+
+    # What the owner asks for
+
+    def attach_sender(
+        self,
+        name: str,
+        *,
+        target: Target | Coordinator,
+        source: Source | None = None,
+        snd_settle_mode: int = 2,
+        rcv_settle_mode: int = 0,
+        properties: AmqpMap | None = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+        desired_capabilities: tuple[str, ...] | None = None,
+    ) -> SenderLink:
+        """Attach a link that sends to `target` (2.6.3). Raises LinkMisuse when the name is taken."""
+        link = SenderLink(self, name, self._free_handle())
+        self._add_ours(link)
+        link.attach(
+            source=source or Source(),
+            target=target,
+            properties=properties,
+            max_message_size=max_message_size,
+            initial_delivery_count=initial_delivery_count,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            desired_capabilities=desired_capabilities,
+        )
+        return link
+
+    def attach_receiver(
+        self,
+        name: str,
+        *,
+        source: Source,
+        target: Target | None = None,
+        snd_settle_mode: int = 2,
+        rcv_settle_mode: int = 0,
+        properties: AmqpMap | None = None,
+        max_message_size: int | None = None,
+        desired_capabilities: tuple[str, ...] | None = None,
+    ) -> ReceiverLink:
+        """Attach a link that receives from `source` (2.6.3). Raises LinkMisuse when the name is taken."""
+        link = ReceiverLink(self, name, self._free_handle())
+        self._add_ours(link)
+        link.attach(
+            source=source,
+            target=target or Target(),
+            properties=properties,
+            max_message_size=max_message_size,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            desired_capabilities=desired_capabilities,
+        )
+        return link
+
+    def end(self, condition: Condition | None = None) -> None:
+        """End our half; idempotent. SessionEnded follows when the peer has ended its own."""
+        if self.local is Half.OPEN:
+            self.send(End(condition))
+        self.local = Half.CLOSED
+        self._queue.clear()
+
+    # What leaves
+
+    def begin(self) -> None:
+        limits, connection = self.connection.limits, self.connection
+        self.local = Half.OPEN
+        self.send(
+            Begin(
+                self.remote_channel,
+                self._next_outgoing_id,
+                self._window,
+                limits.outgoing_window,
+                connection.handle_max,
+            )
+        )
+
+    def send(self, performative: Performative) -> None:
+        self.flush_acks()
+        if self.local is Half.OPEN:
+            self.connection.write(frame(self.channel, encode_composite(performative)))
+
+    def report(self, event: Event) -> None:
+        self.connection.report(event)
+
+    def transfer(
+        self,
+        link: SenderLink,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+    ) -> None:
+        size = len(payload)
+        most = self.connection.remote_max_frame_size
+        head = self._transfer_head(link, delivery_id, tag, settled, message_format, state, False, size)
+        if len(head) + size <= most:
+            self._write_transfer(link, head, payload)
+            return
+        # what goes into the last frame goes into the others too: same head, but for `more`
+        room = most - len(head) - 1
+        if room < 1:
+            raise LinkMisuse(f"a frame of {most} bytes has no room for this delivery-state")
+        for at in range(0, size, room):
+            piece = payload[at : at + room]
+            more = at + room < size
+            head = self._transfer_head(link, delivery_id, tag, settled, message_format, state, more, len(piece))
+            self._write_transfer(link, head, piece)
+
+    def _transfer_head(
+        self,
+        link: SenderLink,
+        delivery_id: int,
+        tag: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+        more: bool,
+        size: int,
+    ) -> bytes:
+        if state is None:
+            tail = transfer_tail(message_format, settled, more)
+            return write_transfer(self.channel, link.encoded_handle, delivery_id, tag, tail, size)
+        body = encode_composite(
+            Transfer(link.handle, delivery_id, tag, message_format, settled, more, None, state)
+        )
+        return frame(self.channel, body + bytes(size))[: 8 + len(body)]
+
+    def _write_transfer(self, link: SenderLink, head: bytes, payload: bytes) -> None:
+        if self._remote_window > 0 and not self._queue:
+            self._remote_window -= 1
+            self._next_outgoing_id = (self._next_outgoing_id + 1) & MASK
+            self.connection.write(head)
+            self.connection.write(payload)
+        else:
+            self._queue.append((link, head, payload))
+
+    def _release_queue(self) -> None:
+        while self._queue and self._remote_window > 0:
+            _link, head, payload = self._queue.popleft()
+            self._remote_window -= 1
+            self._next_outgoing_id = (self._next_outgoing_id + 1) & MASK
+            self.connection.write(head)
+            self.connection.write(payload)
+
+    def drop_queued(self, link: Link) -> None:
+        if self._queue:
+            self._queue = deque(entry for entry in self._queue if entry[0] is not link)
+
+    def forget_deliveries(self, link: Link) -> None:
+        table: dict[int, SenderLink] | dict[int, ReceiverLink]
+        table = self.outgoing if link.role is SENDER else self.incoming
+        for number in link.unsettled:
+            table.pop(number, None)
+        link.unsettled.clear()
+
+    def flow(self, link: Link | None, credit: int = 0, *, drain: bool = False, echo: bool = False) -> None:
+        """Tell our window, and with a link its credit (2.5.6, 2.6.7)."""
+        self._window = self.connection.limits.incoming_window
+        flow = Flow(
+            self._next_incoming_id,
+            self._window,
+            self._next_outgoing_id,
+            self.connection.limits.outgoing_window,
+            echo=echo,
+        )
+        if link is not None:
+            flow.handle = link.handle
+            flow.delivery_count = link.delivery_count
+            flow.link_credit = credit
+            flow.drain = drain
+            if link.role is SENDER:
+                flow.available = 0
+        self.send(flow)
+
+    def dispose(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
+        """Queue a disposition; one that continues the last becomes part of it."""
+        ack = self._ack
+        if ack is not None:
+            if ack[2] + 1 == first and ack[0] is role and ack[3] is settled and (ack[4] is state or ack[4] == state):
+                self._ack = (role, ack[1], last, settled, state)
+                return
+            self.flush_acks()
+        else:
+            self.connection.has_acks(self)
+        self._ack = (role, first, last, settled, state)
+
+    def flush_acks(self) -> None:
+        if self._ack is not None:
+            role, first, last, settled, state = self._ack
+            self._ack = None
+            if self.local is Half.OPEN:
+                body = encode_disposition(role, first, last, settled, state)
+                self.connection.write(frame(self.channel, body))
+
+    # What arrives
+
+    def receive_begin(self, begin: Begin) -> None:
+        self.remote = Half.OPEN
+        self._next_incoming_id = begin.next_outgoing_id
+        self._remote_window = begin.incoming_window
+        self._remote_handle_max = begin.handle_max
+        if self.local is Half.UNOPENED:
+            self.begin()
+        self.report(SessionBegun(self))
+
+    def receive(self, performative: object) -> None:
+        """A performative that is not a transfer or a disposition. Raises SessionFault, ConnectionFault."""
+        if isinstance(performative, End):
+            self.receive_end(performative)
+        elif self.local is Half.CLOSED:
+            return  # it was said before the peer heard of our end
+        elif isinstance(performative, Flow):
+            self._receive_flow(performative)
+        elif isinstance(performative, Attach):
+            self._receive_attach(performative)
+        elif isinstance(performative, Detach):
+            self._receive_detach(performative)
+        else:
+            raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} on a session")
+
+    def receive_transfer(self, data: bytes, at: int, end: int) -> None:
+        """A transfer frame, its descriptor at `at`. Raises DecodeError, SessionFault."""
+        if self.local is Half.CLOSED:
+            return
+        head = self.connection.reader.transfer(data, at, end)
+        self._window -= 1
+        if self._window < 0:
+            raise SessionFault(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
+        assert self._next_incoming_id is not None
+        self._next_incoming_id = (self._next_incoming_id + 1) & MASK
+        link = self._theirs.get(head.handle)
+        if link is None:
+            raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {head.handle}")
+        if link.local is not Half.CLOSED:
+            if not isinstance(link, ReceiverLink):
+                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {head.handle}, where it is the receiver")
+            try:
+                link.receive_transfer(head, data[head.payload_at : end])
+            except LinkFault as fault:
+                link.fault(Condition(fault.symbol, fault.description))
+        if self._window * 2 < self.connection.limits.incoming_window:
+            self.flow(None)
+
+    def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:
+        """Split a range into runs of one link each (2.6.12). Raises SessionFault."""
+        if self.local is Half.CLOSED:
+            return
+        table: dict[int, SenderLink] | dict[int, ReceiverLink]
+        table = self.outgoing if role is RECEIVER else self.incoming
+        span = distance(first, last)
+        if span < 0:
+            raise SessionFault(INVALID_FIELD, f"a disposition of {first} to {last}")
+        if span < 2 * len(table) + 2:
+            numbers = [number & MASK for number in ids(first, last) if number & MASK in table]
+        else:  # the range names more than there is: look at what there is
+            known = (distance(first, number) for number in table)
+            numbers = [(first + ahead) & MASK for ahead in sorted(known) if 0 <= ahead <= span]
+        run: list[int] = []
+        for number in numbers:
+            if run and (number != (run[-1] + 1) & MASK or table[number] is not table[run[0]]):
+                self._report_run(table, run, tail)
+                run = []
+            run.append(number)
+        if run:
+            self._report_run(table, run, tail)
+
+    def _report_run(
+        self,
+        table: dict[int, SenderLink] | dict[int, ReceiverLink],
+        run: list[int],
+        tail: DispositionTail,
+    ) -> None:
+        link = table[run[0]]
+        if tail.settled:
+            for number in run:
+                del table[number]
+                link.unsettled.pop(number, None)
+        self.report(DispositionReceived(link, run[0], run[-1], tail.state, tail.settled))
+
+    def _receive_flow(self, flow: Flow) -> None:
+        seen = self._initial_outgoing_id if flow.next_incoming_id is None else flow.next_incoming_id
+        in_flight = distance(seen, self._next_outgoing_id)
+        if in_flight < 0:
+            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is ahead of what was sent")
+        self._remote_window = max(0, flow.incoming_window - in_flight)
+        self._release_queue()
+        if flow.handle is None:
+            if flow.echo:
+                self.flow(None)
+            return
+        link = self._theirs.get(flow.handle)
+        if link is None:
+            raise SessionFault(UNATTACHED_HANDLE, f"a flow on handle {flow.handle}")
+        if link.local is not Half.CLOSED:
+            link.receive_flow(flow)
+
+    def _receive_attach(self, attach: Attach) -> None:
+        if attach.handle > self.connection.handle_max:
+            raise ConnectionFault(FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}")
+        if attach.handle in self._theirs:
+            raise SessionFault(HANDLE_IN_USE, f"handle {attach.handle} is attached")
+        key = (attach.name, not attach.role)
+        link = self.links.get(key)
+        if link is not None and link.remote is not Half.UNOPENED:
+            if link.local is not Half.CLOSED:
+                link.fault(Condition(STOLEN, "another link of this name was attached"))
+            link = None
+        if link is None:
+            self.connection.count_links(1)
+            cls = ReceiverLink if attach.role is SENDER else SenderLink
+            link = cls(self, attach.name, self._free_handle())
+            self._ours[link.handle] = link
+            self.links[key] = link
+        self._theirs[attach.handle] = link
+        link.receive_attach(attach)
+        self.report(LinkAttached(link, attach))
+
+    def _receive_detach(self, detach: Detach) -> None:
+        link = self._theirs.pop(detach.handle, None)
+        if link is None:
+            raise SessionFault(UNATTACHED_HANDLE, f"a detach of handle {detach.handle}")
+        link.receive_detach(detach)
+        self._ours.pop(link.handle, None)
+        if self.links.get((link.name, link.role)) is link:
+            del self.links[link.name, link.role]
+        self.connection.count_links(-1)
+
+    def receive_end(self, end: End) -> None:
+        is_reported = self.remote is Half.CLOSED
+        self.remote = Half.CLOSED
+        self.end()
+        self.connection.forget_session(self)
+        self.connection.count_links(-len(self._ours))
+        if not is_reported:
+            self.report(SessionEnded(self, end.error))
+
+    def fault(self, condition: Condition) -> None:
+        """End because of what the peer did, tell the owner at once, and wait for the peer's end."""
+        self.end(condition)
+        self.remote = Half.CLOSED
+        self.report(SessionEnded(self, condition))
+
+    # Handles
+
+    def _add_ours(self, link: Link) -> None:
+        if self.local is not Half.OPEN:
+            raise LinkMisuse("the session has ended")
+        if (link.name, link.role) in self.links:
+            raise LinkMisuse(f"there is a link named {link.name!r} in this direction")
+        self.links[link.name, link.role] = link
+        self._ours[link.handle] = link
+        self.connection.count_links(1, ours=True)
+
+    def _free_handle(self) -> int:
+        handle = len(self._ours)
+        if handle in self._ours:
+            handle = next(free for free in range(handle) if free not in self._ours)
+        if handle > self._remote_handle_max:
+            raise SessionFault(RESOURCE_LIMIT_EXCEEDED, f"the peer allows handles up to {self._remote_handle_max}")
+        return handle
+
+

@@ -1,0 +1,184 @@
+"""How are the two frames that come once a message read and written without building objects?
+
+A transfer is a handle, a delivery-id and a tag, and then fields that are the same, byte for byte,
+in every transfer of a link: what those bytes mean is remembered. So it is for a disposition:
+role, first, last; then the state. Whatever does not have this usual form is left (None) to the
+general decoder, which also has the say on what is an error.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+from .composite import decode_composite, encode_composite
+from .decoding import Budget
+from .encoding import write_boolean, write_uint
+from .errors import DecodeError
+from .outcomes import Accepted, DeliveryState, Modified, Released
+from .performatives import Disposition, Transfer
+
+TRANSFER = b"\x00\x53\x14"
+DISPOSITION = b"\x00\x53\x15"
+_U32 = struct.Struct(">I").unpack_from
+_LONGEST_TAIL = 32
+_MOST_TAILS = 256
+
+
+class TransferHead(NamedTuple):
+    """The fields of a transfer that matter, and where its payload begins."""
+
+    handle: int
+    delivery_id: int | None
+    tag: bytes | None
+    tail: TransferTail
+    payload_at: int
+
+
+class TransferTail(NamedTuple):
+    """The fields behind the delivery-tag."""
+
+    message_format: int | None
+    settled: bool | None
+    more: bool
+    state: DeliveryState | None
+    aborted: bool
+
+
+class DispositionTail(NamedTuple):
+    """The fields behind `last`."""
+
+    settled: bool
+    state: DeliveryState | None
+
+
+class Reader:
+    """Reads transfers and dispositions of one connection, remembering the tails it has seen."""
+
+    __slots__ = ("_disposition_tails", "_transfer_tails")
+
+    def __init__(self) -> None:
+        self._transfer_tails: dict[bytes, TransferTail] = {}
+        self._disposition_tails: dict[bytes, DispositionTail] = {}
+
+    def transfer(self, data: bytes, at: int, end: int) -> TransferHead:
+        """The transfer whose descriptor is at `at`, in a frame that ends at `end`. Raises DecodeError."""
+        stop = at + 5 + data[at + 4] if data[at + 3] == 0xC0 else 0
+        if 0 < stop <= end:
+            p = at + 6
+            code = data[p]
+            if code == 0x43:
+                handle, p = 0, p + 1
+            elif code == 0x52:
+                handle, p = data[p + 1], p + 2
+            else:
+                return self._transfer_at_length(data, at, end)
+            code = data[p]
+            if code == 0x52:
+                delivery_id, p = data[p + 1], p + 2
+            elif code == 0x70:
+                delivery_id, p = _U32(data, p + 1)[0], p + 5
+            elif code == 0x43:
+                delivery_id, p = 0, p + 1
+            else:
+                return self._transfer_at_length(data, at, end)
+            if data[p] == 0xA0:
+                q = p + 2 + data[p + 1]
+                # count and tail belong together: the same tail after another count is another transfer
+                tail = self._transfer_tails.get(data[at + 5 : at + 6] + data[q:stop])
+                if tail is not None and q <= stop:
+                    return TransferHead(handle, delivery_id, data[p + 2 : q], tail, stop)
+                return self._transfer_at_length(data, at, end, q)
+        return self._transfer_at_length(data, at, end)
+
+    def _transfer_at_length(self, data: bytes, at: int, end: int, tail_at: int = 0) -> TransferHead:
+        transfer, stop = decode_composite(data, at, end, Budget(end - at))
+        if not isinstance(transfer, Transfer):
+            raise DecodeError("a transfer that is none")
+        tail = TransferTail(
+            transfer.message_format, transfer.settled, transfer.more, transfer.state, transfer.aborted
+        )
+        if tail_at and tail_at <= stop <= tail_at + _LONGEST_TAIL and _is_shareable(transfer.state):
+            if len(self._transfer_tails) >= _MOST_TAILS:
+                self._transfer_tails.clear()
+            self._transfer_tails[data[at + 5 : at + 6] + data[tail_at:stop]] = tail
+        return TransferHead(transfer.handle, transfer.delivery_id, transfer.delivery_tag, tail, stop)
+
+    def disposition(self, data: bytes, at: int, end: int) -> tuple[bool, int, int, DispositionTail]:
+        """Role, first, last and the rest of the disposition that fills the frame. Raises DecodeError."""
+        tail_at = 0
+        if data[at + 3] == 0xC0 and at + 5 + data[at + 4] == end and data[at + 6] in (0x41, 0x42):
+            first, p = _uint(data, at + 7)
+            last, p = _uint(data, p) if p else (None, 0)
+            if 0 < p <= end and first is not None:
+                tail = self._disposition_tails.get(data[at + 5 : at + 6] + data[p:end])
+                if tail is not None:
+                    return data[at + 6] == 0x41, first, first if last is None else last, tail
+                tail_at = p
+        disposition, _stop = decode_composite(data, at, end, Budget(end - at))
+        if not isinstance(disposition, Disposition):
+            raise DecodeError("a disposition that is none")
+        tail = DispositionTail(disposition.settled, disposition.state)
+        if tail_at and end - tail_at <= _LONGEST_TAIL and _is_shareable(disposition.state):
+            if len(self._disposition_tails) >= _MOST_TAILS:
+                self._disposition_tails.clear()
+            self._disposition_tails[data[at + 5 : at + 6] + data[tail_at:end]] = tail
+        last = disposition.first if disposition.last is None else disposition.last
+        return disposition.role, disposition.first, last, tail
+
+
+def _uint(data: bytes, p: int) -> tuple[int | None, int]:
+    """The uint or null at `p` and the offset behind it; offset 0 when it is neither."""
+    code = data[p]
+    if code == 0x70:
+        return _U32(data, p + 1)[0], p + 5
+    if code == 0x52:
+        return data[p + 1], p + 2
+    if code == 0x43:
+        return 0, p + 1
+    return None, p + 1 if code == 0x40 else 0
+
+
+def _is_shareable(state: DeliveryState | None) -> bool:
+    """One object may stand for the state of many deliveries when nobody can change it."""
+    if isinstance(state, Modified):
+        return state.message_annotations is None
+    return state is None or isinstance(state, Accepted | Released)
+
+
+_HEAD = struct.Struct(">IBBHIBB")
+_ID_AND_TAG = struct.Struct(">BIBB")
+_DESCRIPTOR_AND_LIST8 = 0x005314C0
+
+
+@lru_cache(maxsize=64)
+def transfer_tail(message_format: int, settled: bool, more: bool) -> bytes:
+    """The eight fields behind the tag, with no state."""
+    out = bytearray()
+    write_uint(out, message_format)
+    write_boolean(out, settled)
+    write_boolean(out, more)
+    return bytes(out) + b"\x40" * 5
+
+
+def write_transfer(channel: int, handle: bytes, delivery_id: int, tag: bytes, tail: bytes, size: int) -> bytes:
+    """Frame header and performative of a transfer, for a payload of `size` bytes; `handle` encoded.
+
+    Raises ValueError when the performative is too long for this form.
+    """
+    length = 8 + len(handle) + len(tag) + len(tail)
+    if length > 255:
+        raise ValueError("not a usual transfer")
+    return (
+        _HEAD.pack(13 + length + size, 2, 0, channel, _DESCRIPTOR_AND_LIST8, length, 11)
+        + handle
+        + _ID_AND_TAG.pack(0x70, delivery_id, 0xA0, len(tag))
+        + tag
+        + tail
+    )
+
+
+def encode_disposition(role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> bytes:
+    """A disposition in full, trailing fields too."""
+    return encode_composite(Disposition(role, first, last, settled, state))
