@@ -1,1 +1,100 @@
-"""Paired-namespace high availability for Azure Service Bus."""
+"""Paired-namespace high availability for Azure Service Bus.
+
+The names are loaded when they are first used: importing the package alone loads neither the SDK nor an
+HTTP library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .pairing.batch import PairedMessageBatch
+    from .pairing.client import PairedServiceBusClient
+    from .pairing.errors import (
+        BacklogUnavailableError,
+        PairingError,
+        ParkedMessageTooLargeError,
+        ReservedPropertyError,
+    )
+    from .pairing.events import (
+        BacklogReturned,
+        BacklogsCreated,
+        BacklogsNotCreated,
+        BacklogWithdrawn,
+        EntityFailedOver,
+        EntityRecovered,
+        EntitySuspected,
+        MessageParked,
+        PairingEvent,
+        PingFailed,
+        PingSent,
+    )
+    from .pairing.health import EntityState
+    from .pairing.options import PairedNamespaceOptions
+    from .pairing.receipt import Rest, SendReceipt
+    from .pairing.sender import PairedServiceBusSender
+
+_HOME = {
+    "BacklogReturned": "events",
+    "BacklogUnavailableError": "errors",
+    "BacklogWithdrawn": "events",
+    "BacklogsCreated": "events",
+    "BacklogsNotCreated": "events",
+    "EntityFailedOver": "events",
+    "EntityRecovered": "events",
+    "EntityState": "health",
+    "EntitySuspected": "events",
+    "MessageParked": "events",
+    "PairedMessageBatch": "batch",
+    "PairedNamespaceOptions": "options",
+    "PairedServiceBusClient": "client",
+    "PairedServiceBusSender": "sender",
+    "PairingError": "errors",
+    "PairingEvent": "events",
+    "ParkedMessageTooLargeError": "errors",
+    "PingFailed": "events",
+    "PingSent": "events",
+    "ReservedPropertyError": "errors",
+    "Rest": "receipt",
+    "SendReceipt": "receipt",
+}
+
+__all__ = [
+    "BacklogReturned",
+    "BacklogUnavailableError",
+    "BacklogWithdrawn",
+    "BacklogsCreated",
+    "BacklogsNotCreated",
+    "EntityFailedOver",
+    "EntityRecovered",
+    "EntityState",
+    "EntitySuspected",
+    "MessageParked",
+    "PairedMessageBatch",
+    "PairedNamespaceOptions",
+    "PairedServiceBusClient",
+    "PairedServiceBusSender",
+    "PairingError",
+    "PairingEvent",
+    "ParkedMessageTooLargeError",
+    "PingFailed",
+    "PingSent",
+    "ReservedPropertyError",
+    "Rest",
+    "SendReceipt",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".pairing.{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -46,10 +46,8 @@ def parse_duration(text: str) -> int:
         raise ValueError(f"not an ISO 8601 duration: {text!r}")
     parts = {name: int(value or 0) for name, value in match.groupdict().items() if name != "fraction"}
     fraction = int(((match["fraction"] or "") + "000")[:3])
-    days = parts["weeks"] * 7 + parts["days"]
-    return (
-        days * _DAY + parts["hours"] * _HOUR + parts["minutes"] * _MINUTE + parts["seconds"] * _SECOND + fraction
-    )
+    hours = (parts["weeks"] * 7 + parts["days"]) * 24 + parts["hours"]
+    return hours * _HOUR + parts["minutes"] * _MINUTE + parts["seconds"] * _SECOND + fraction
 
 
 def format_instant(milliseconds: int) -> str:

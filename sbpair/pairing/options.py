@@ -51,7 +51,9 @@ class PairedNamespaceOptions:
         for name, (least, most) in self.RANGES.items():
             _check_span(name, getattr(self, name), least, most)
         if not isinstance(self.assume_backlogs_exist, bool):
-            raise TypeError(f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}")
+            raise TypeError(
+                f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}"
+            )
         _check_name(self.primary_namespace_name)
 
 

@@ -10,7 +10,10 @@ Pure: the randomness is handed in, and so is the time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
 
 FIRST_QUARANTINE = 5.0
 LONGEST_QUARANTINE = 300.0

@@ -1,0 +1,218 @@
+"""Where is a namespace, and how does the SDK get there?
+
+A connection string is read here too, so that a mistake is told by its side ("primary", "secondary") and
+by what is missing, and never by a text that holds the key.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+import certifi
+from azure.servicebus import ServiceBusClient, TransportType
+
+from .names import namespace_label
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+
+    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
+
+HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
+ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 5.0, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdkSettings:
+    """The keyword arguments of the SDK's own client that a paired client takes over, by name."""
+
+    transport_type: TransportType = TransportType.Amqp
+    http_proxy: Mapping[str, str | int] | None = None
+    user_agent: str | None = None
+    connection_verify: str | None = None
+    ssl_context: ssl.SSLContext | None = None
+    logging_enable: bool = False
+    socket_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """One of the two namespaces: its short name, and the host (and port) it is reached at."""
+
+    label: str
+    endpoint: str
+
+
+class Side:
+    """One namespace of a pair, as the SDK is to see it. Opens nothing itself."""
+
+    def __init__(
+        self,
+        role: str,
+        endpoint: str,
+        settings: SdkSettings,
+        *,
+        connection_string: str | None = None,
+        credential: Credential | None = None,
+        use_tls: bool = True,
+        custom_endpoint_address: str | None = None,
+    ) -> None:
+        host = endpoint.split("://", 1)[-1].split("/", 1)[0].strip()
+        if not host:
+            raise ValueError(f"the {role} namespace has no host name")
+        self.role = role
+        self.info = NamespaceInfo(namespace_label(host), host)
+        self._settings = settings
+        self._connection_string = connection_string
+        self._credential = credential
+        self._use_tls = use_tls
+        self._custom_endpoint_address = custom_endpoint_address
+        self._context = self._bounded_context()
+
+    @classmethod
+    def from_connection_string(
+        cls, role: str, text: str, settings: SdkSettings, custom_endpoint_address: str | None = None
+    ) -> Side:
+        """Raises ValueError that says which side is wrong, and what is missing."""
+        fields = connection_fields(role, text)
+        return cls(
+            role,
+            fields["endpoint"],
+            settings,
+            connection_string=text,
+            use_tls=fields.get("usedevelopmentemulator") != "true",  # the SDK knows this spelling only
+            custom_endpoint_address=custom_endpoint_address,
+        )
+
+    def location(self) -> str:
+        """What tells two namespaces apart: with TLS the SDK ignores the port of an endpoint."""
+        if self._custom_endpoint_address:
+            return self._custom_endpoint_address.split("://", 1)[-1].casefold()
+        host = self.info.endpoint.casefold()
+        return host.rsplit(":", 1)[0] if self._use_tls and not host.endswith("]") else host
+
+    def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
+        """An SDK client that does not retry by itself, or does as usual when ``retry_total`` is None."""
+        keywords = self._keywords()
+        if retry_total is not None:
+            keywords["retry_total"] = retry_total
+        if self._connection_string is not None:
+            return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
+        return ServiceBusClient(
+            self.info.endpoint, cast("Credential", self._credential), use_tls=self._use_tls, **keywords
+        )
+
+    def administration(self) -> ServiceBusAdministrationClient:
+        """An SDK administration client with bounded waiting; always https."""
+        from azure.servicebus.management import ServiceBusAdministrationClient
+
+        keywords: dict[str, Any] = {
+            "retry_total": 0,
+            "connection_timeout": ADMIN_CONNECT_TIMEOUT,
+            "read_timeout": ADMIN_READ_TIMEOUT,
+        }
+        if self._settings.connection_verify is not None:
+            keywords["connection_verify"] = self._settings.connection_verify
+        if self._settings.user_agent is not None:
+            keywords["user_agent"] = self._settings.user_agent
+        if self._settings.http_proxy is not None:
+            keywords["proxies"] = {"https": _proxy_url(self._settings.http_proxy)}
+        if self._connection_string is not None:
+            return ServiceBusAdministrationClient.from_connection_string(self._connection_string, **keywords)
+        return ServiceBusAdministrationClient(
+            self.info.endpoint, cast("TokenCredential", self._credential), **keywords
+        )
+
+    def _keywords(self) -> dict[str, Any]:
+        given = {
+            "http_proxy": self._settings.http_proxy,
+            "user_agent": self._settings.user_agent,
+            "connection_verify": self._settings.connection_verify,
+            "ssl_context": self._context or self._settings.ssl_context,
+            "socket_timeout": self._settings.socket_timeout,
+            "custom_endpoint_address": self._custom_endpoint_address,
+        }
+        keywords: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if self._settings.http_proxy is None:
+            keywords["transport_type"] = self._settings.transport_type
+        return {**keywords, "logging_enable": self._settings.logging_enable}
+
+    def _bounded_context(self) -> BoundedHandshake | None:
+        is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
+        if not self._use_tls or is_websocket or self._settings.http_proxy is not None:
+            return None
+        context = self._settings.ssl_context
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as the SDK makes it
+            context.load_verify_locations(self._settings.connection_verify or certifi.where())
+        return BoundedHandshake(context)
+
+
+class BoundedHandshake:
+    """A TLS context whose handshake ends in time: the SDK waits for a silent peer for ever.
+
+    It has the one method of SSLContext that the SDK calls.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+
+    def wrap_socket(self, sock: socket.socket, *, server_hostname: str | None = None) -> ssl.SSLSocket:
+        sock.settimeout(HANDSHAKE_TIMEOUT)
+        return self._context.wrap_socket(sock, server_hostname=server_hostname)
+
+
+def connection_fields(role: str, text: str) -> dict[str, str]:
+    """The fields of a connection string, keys in lower case.
+
+    Raises ValueError that names the side and what is missing, never the text.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"the {role} connection string is empty")
+    parts = [part.split("=", 1) for part in text.strip().rstrip(";").split(";")]
+    if any(len(part) != 2 for part in parts):
+        raise ValueError(f"the {role} connection string is malformed: every part must be Name=Value")
+    fields = {name.strip().lower(): value.strip() for name, value in parts}
+    if len(fields) != len(parts):
+        raise ValueError(f"the {role} connection string has a part twice")
+    if "://" not in fields.get("endpoint", "") or not fields["endpoint"].split("://", 1)[1].strip("/"):
+        raise ValueError(f"the {role} connection string has no Endpoint=sb://... part")
+    if fields.get("sharedaccesssignature"):
+        return fields
+    for name in ("SharedAccessKeyName", "SharedAccessKey"):
+        if not fields.get(name.lower()):
+            raise ValueError(f"the {role} connection string has no {name}")
+    return fields
+
+
+def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
+    """The label that names the backlog queues.
+
+    Raises ValueError when the two sides are one namespace, or could not be told apart (F14).
+    """
+    if primary.location() == secondary.location():
+        raise ValueError(
+            f"primary and secondary are the same namespace ({primary.info.endpoint}): nothing would be gained"
+        )
+    if primary_name is not None:
+        return primary_name
+    if primary.info.label == secondary.info.label:
+        raise ValueError(
+            f"primary and secondary are both called {primary.info.label!r}; "
+            "set primary_namespace_name in the options, here and for the syphon"
+        )
+    return primary.info.label
+
+
+def _proxy_url(proxy: Mapping[str, str | int]) -> str:
+    user = ""
+    if proxy.get("username"):
+        user = f"{quote(str(proxy['username']), safe='')}:{quote(str(proxy.get('password', '')), safe='')}@"
+    return f"http://{user}{proxy['proxy_hostname']}:{proxy['proxy_port']}"

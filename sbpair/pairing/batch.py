@@ -1,0 +1,120 @@
+"""What exactly is in one call of send_messages, and what of it still has to be parked?
+
+The caller's input is frozen before the first attempt: a generator would be empty at the second, an
+iterable could change. A batch made by a paired sender keeps a copy of what was added to it, so that it
+can be taken apart and parked. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from . import envelope, sdk
+from .envelope import Message
+
+
+class PairedMessageBatch(ServiceBusMessageBatch):
+    """A batch that remembers its messages as they were when they were added.
+
+    ``add_message`` raises ReservedPropertyError besides what the SDK's own batch raises.
+    """
+
+    def __init__(self, max_size_in_bytes: int | None = None) -> None:
+        super().__init__(max_size_in_bytes)
+        self.originals: list[AmqpAnnotatedMessage] = []
+
+    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
+        prepared = envelope.prepare(message)
+        super().add_message(prepared)
+        self.originals.append(envelope.snapshot(prepared))
+
+
+class BatchMaker(Protocol):
+    """Whatever makes empty batches of the size one link allows: an SDK sender."""
+
+    def create_message_batch(self) -> ServiceBusMessageBatch: ...
+
+
+class Cargo:
+    """The messages of one call, frozen; and how many of them are parked already.
+
+    ``outgoing`` is what goes to the primary: the message, a list of them, or the batch.
+    """
+
+    __slots__ = ("_parked", "messages", "outgoing", "rewritten")
+
+    def __init__(
+        self, outgoing: Message | list[Message] | ServiceBusMessageBatch, messages: Sequence[Message]
+    ) -> None:
+        self.outgoing = outgoing
+        self.messages = messages
+        self.rewritten: list[AmqpAnnotatedMessage] | None = None
+        self._parked = 0
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def message_ids(self) -> tuple[str, ...]:
+        return tuple([envelope.message_id_of(message) for message in self.messages])
+
+    def rewrite(self, path: str) -> None:
+        """Make the parked copies, once. Raises ValueError when a message holds no valid time."""
+        if self.rewritten is None:
+            self.rewritten = [envelope.park(message, path) for message in self.messages]
+
+    def chunks(self, maker: BatchMaker) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
+        """What is still to be parked, in order, in pieces that fit one link (P-22).
+
+        Taking the next piece says that the one before was accepted.
+        """
+        rewritten = self.rewritten or []
+        while self._parked < len(rewritten):
+            rest = rewritten[self._parked :]
+            if len(rest) == 1:
+                piece, size = rest[0], 1
+                yield piece
+            else:
+                batch = maker.create_message_batch()
+                size = _fill(batch, rest)
+                yield batch if size else rest[0]  # too large for a batch: alone it may still do
+            self._parked += max(size, 1)
+
+
+def freeze(given: object) -> Cargo:
+    """The input of send_messages, as it will be sent whatever the caller does meanwhile.
+
+    Raises TypeError for what is no message, ReservedPropertyError.
+    """
+    if isinstance(given, ServiceBusMessageBatch):
+        return Cargo(given, _contents(given))
+    if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
+        messages = [envelope.prepare(message) for message in given]
+        return Cargo(messages, messages)
+    message = envelope.prepare(given)
+    return Cargo(message, (message,))
+
+
+def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
+    if isinstance(batch, PairedMessageBatch):
+        return batch.originals
+    kept = sdk.messages_of(batch)
+    if kept is None:
+        raise TypeError(
+            "this azure-servicebus keeps no messages in a batch; make it with create_message_batch() "
+            "of the paired sender"
+        )
+    return [envelope.prepare(message) for message in kept]
+
+
+def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage]) -> int:
+    for count, message in enumerate(messages):
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            return count
+    return len(messages)

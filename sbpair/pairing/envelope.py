@@ -1,0 +1,196 @@
+"""How is a message rewritten so that a backlog queue keeps it for later? (P-20, P-22)
+
+    message for "orders"                         parked copy
+    ---------------------------                  --------------------------------------
+    header.ttl                        cleared    x-ms-timetolive            PT5M
+    properties.absolute-expiry-time   cleared
+    properties.group-id (session id)  cleared    x-ms-sessionid
+    x-opt-scheduled-enqueue-time      cleared    x-ms-scheduledenqueuetimeutc
+    x-opt-partition-key               cleared    x-sbpair-partitionkey
+                                                 x-ms-path, x-sbpair-version
+
+Everything else is copied as it is, so that the SDK encodes it with the same AMQP types as it would have
+for the primary. The caller's object is read, never changed. No I/O.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageBodyType,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
+
+from . import aliases as names
+from .errors import ReservedPropertyError
+from .iso8601 import format_duration, format_instant, instant_of
+
+Message = ServiceBusMessage | AmqpAnnotatedMessage
+Annotations = dict[str | bytes, object]
+
+_RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
+_RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
+
+
+def raw(message: Message) -> AmqpAnnotatedMessage:
+    """The AMQP message inside."""
+    return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+
+
+def prepare(message: object) -> Message:
+    """The message as it will be sent: with a message id, and free of reserved names.
+
+    A mapping becomes a message; one without an id is copied, so that the caller's stays unchanged.
+    Raises TypeError for anything else, ReservedPropertyError, and ValueError from the SDK's own checks.
+    """
+    if isinstance(message, Mapping):
+        message = ServiceBusMessage(**message)
+    if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        raise TypeError(
+            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
+            f"not {type(message).__name__}"
+        )
+    inner = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    carried = inner.application_properties
+    if carried and not _RESERVED_KEYS.isdisjoint(carried):
+        taken = next(key for key in carried if key in _RESERVED_KEYS)
+        raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
+    properties = inner.properties
+    if properties is None or properties.message_id is None:
+        return _with_message_id(inner)
+    return message
+
+
+def snapshot(message: Message) -> AmqpAnnotatedMessage:
+    """A copy that later changes to the caller's message do not reach (bodies are shared)."""
+    inner = raw(message)
+    twin = copy.copy(inner)
+    if inner.header is not None:
+        twin.header = copy.copy(inner.header)
+    if inner.properties is not None:
+        twin.properties = copy.copy(inner.properties)
+    if inner.application_properties is not None:
+        twin.application_properties = dict(inner.application_properties)
+    if inner.annotations is not None:
+        twin.annotations = dict(inner.annotations)
+    return twin
+
+
+def message_id_of(message: Message) -> str:
+    """The message id as text, whatever its AMQP type."""
+    properties = raw(message).properties
+    found = None if properties is None else properties.message_id
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+
+def park(message: Message, path: str) -> AmqpAnnotatedMessage:
+    """The copy of ``message`` that waits in a backlog queue for its way to ``path`` (P-20).
+
+    Raises ValueError when the scheduled time or the time to live is not a time.
+    """
+    original = raw(message)
+    aliases: dict[str, str] = {names.PATH: path, names.VERSION: names.ENVELOPE_VERSION}
+    header = _without_time_to_live(original.header, aliases)
+    properties = _without_session(original.properties, aliases)
+    annotations = _without_placement(original.annotations, aliases)
+    carried: dict[str | bytes, object] = dict(original.application_properties or {})
+    return AmqpAnnotatedMessage(
+        **_body(original),
+        header=header,
+        properties=properties,
+        application_properties={**carried, **aliases},  # type: ignore[dict-item]
+        annotations=annotations,  # type: ignore[arg-type]
+        delivery_annotations=_copied(original.delivery_annotations),
+        footer=_copied(original.footer),
+    )
+
+
+def _with_message_id(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    twin = snapshot(inner)
+    properties = twin.properties or AmqpMessageProperties()
+    properties.message_id = str(uuid.uuid4())
+    twin.properties = properties
+    return twin
+
+
+def _without_time_to_live(
+    header: AmqpMessageHeader | None, aliases: dict[str, str]
+) -> AmqpMessageHeader | None:
+    if header is None:
+        return None
+    if header.time_to_live:  # zero is the SDK's word for none
+        aliases[names.TIME_TO_LIVE] = format_duration(_milliseconds(header.time_to_live))
+    twin = copy.copy(header)
+    twin.time_to_live = None
+    return twin
+
+
+def _without_session(
+    properties: AmqpMessageProperties | None, aliases: dict[str, str]
+) -> AmqpMessageProperties | None:
+    if properties is None:
+        return None
+    if properties.group_id is not None:
+        aliases[names.SESSION_ID] = _text(properties.group_id)
+    twin = copy.copy(properties)
+    twin.group_id = None
+    twin.absolute_expiry_time = None  # else it would expire in the backlog (G16)
+    return twin
+
+
+def _without_placement(
+    annotations: Mapping[str | bytes, object] | None, aliases: dict[str, str]
+) -> Annotations | None:
+    if not annotations:
+        return None
+    kept: Annotations = dict(annotations)
+    scheduled = _taken(kept, names.ANNOTATION_SCHEDULED)
+    if scheduled is not None:
+        aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
+    key = _taken(kept, names.ANNOTATION_PARTITION_KEY)
+    if key is not None:
+        aliases[names.PARTITION_KEY] = _text(key)
+    return kept or None
+
+
+def _taken(annotations: Annotations, name: str) -> object | None:
+    return annotations.pop(name.encode(), annotations.pop(name, None))
+
+
+def _milliseconds(value: object) -> int:
+    value = _unwrapped(value)
+    if isinstance(value, datetime):
+        return instant_of(value)
+    if isinstance(value, (int, float)):
+        return int(value)
+    raise ValueError(f"not a time: {value!r}")
+
+
+def _text(value: object) -> str:
+    value = _unwrapped(value)
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _unwrapped(value: object) -> object:
+    # The SDK lets a value name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
+    return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
+
+
+def _body(message: AmqpAnnotatedMessage) -> dict[str, object]:
+    if message.body_type == AmqpMessageBodyType.DATA:
+        return {"data_body": list(message.body)}
+    if message.body_type == AmqpMessageBodyType.SEQUENCE:
+        return {"sequence_body": list(message.body)}
+    return {"value_body": message.body}
+
+
+def _copied(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
+    return dict(section) if section is not None else None

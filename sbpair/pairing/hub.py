@@ -1,0 +1,73 @@
+"""Who is told what happened? Callbacks, and the log.
+
+One log line an event on the logger "sbpair", its fields as ``extra`` too. A callback that raises is
+logged and does not disturb the send.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+
+from . import events
+from .events import PairingEvent
+
+_logger = logging.getLogger("sbpair")
+
+_LEVELS: dict[type[PairingEvent], int] = {
+    events.EntitySuspected: logging.WARNING,
+    events.EntityFailedOver: logging.WARNING,
+    events.EntityRecovered: logging.WARNING,
+    events.BacklogWithdrawn: logging.WARNING,
+    events.BacklogsNotCreated: logging.WARNING,
+    events.MessageParked: logging.DEBUG,
+}
+
+
+class Hub:
+    """Those who listen to one client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[PairingEvent], object]] = []
+
+    def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with every event, in the thread it happened in; returns how to stop that."""
+        with self._lock:
+            self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if callback in self._callbacks:
+                    self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    def renew(self) -> None:
+        """After a fork: the lock may have been another thread's."""
+        self._lock = threading.Lock()
+
+    def tell(self, happened: Iterable[PairingEvent]) -> None:
+        """Log each event and hand it to every callback."""
+        for event in happened:
+            _log(event)
+            with self._lock:
+                callbacks = list(self._callbacks)
+            for callback in callbacks:
+                try:
+                    callback(event)
+                except Exception:  # a listener's fault is not the sender's
+                    _logger.exception("a callback failed on %s", type(event).__name__)
+
+
+def _log(event: PairingEvent) -> None:
+    level = _LEVELS.get(type(event), logging.INFO)
+    if not _logger.isEnabledFor(level):
+        return
+    told = {field.name: getattr(event, field.name) for field in fields(event)}
+    text = " ".join(f"{name}={value!r}" for name, value in told.items() if name != "at")
+    _logger.log(
+        level, "%s %s", type(event).__name__, text, extra={"event": type(event).__name__, "fields": told}
+    )

@@ -1,0 +1,219 @@
+"""Which error means what? (P-3, the failure classes)
+
+One table by class, one by AMQP condition for the SDK's bare ServiceBusError, and a look inside for what
+the SDK disguises: a refused token and an unreachable token service both arrive as authentication errors,
+a certificate as a connection error. A test walks every class and every condition the SDK knows.
+
+No I/O. Whether the SDK calls an error *retryable* is not asked: it says so of a disabled entity.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from collections.abc import Iterator
+from enum import Enum
+
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.servicebus import exceptions as sdk_errors
+
+from . import sdk
+from .failure import Failure, Judgement
+
+_U, _B, _CONF, _FULL, _CALL = (
+    Failure.UNAVAILABLE,
+    Failure.BUSY,
+    Failure.CONFIGURATION,
+    Failure.FULL,
+    Failure.CALLER,
+)
+
+
+class Phase(Enum):
+    """What was being done: an unreadable answer while opening a link is never the message's fault."""
+
+    OPENING = "opening a link"
+    SENDING = "sending"
+
+
+BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
+    # the SDK's own; bare ServiceBusError is judged by its condition
+    sdk_errors.ServiceBusConnectionError: (_U, "the connection failed"),
+    sdk_errors.ServiceBusCommunicationError: (_U, "the service cannot be reached"),
+    sdk_errors.OperationTimeoutError: (_U, "the operation timed out"),
+    sdk_errors.ServiceBusServerBusyError: (_B, "the service is busy"),
+    sdk_errors.ServiceBusAuthenticationError: (_CONF, "the credential was refused"),
+    sdk_errors.ServiceBusAuthorizationError: (_CONF, "the credential lacks a right"),
+    sdk_errors.MessagingEntityNotFoundError: (_CONF, "the entity does not exist"),
+    sdk_errors.MessagingEntityDisabledError: (_CONF, "the entity is disabled"),
+    sdk_errors.MessagingEntityAlreadyExistsError: (_CALL, "the entity exists already"),
+    sdk_errors.ServiceBusQuotaExceededError: (_FULL, "a quota is used up"),
+    sdk_errors.MessageSizeExceededError: (_CALL, "the message is too large"),
+    sdk_errors.MessageAlreadySettled: (_CALL, "the message was settled before"),
+    sdk_errors.MessageLockLostError: (_CALL, "the lock on the message is lost"),
+    sdk_errors.MessageNotFoundError: (_CALL, "there is no such message"),
+    sdk_errors.SessionLockLostError: (_CALL, "the lock on the session is lost"),
+    sdk_errors.SessionCannotBeLockedError: (_CALL, "the session is locked by another"),
+    sdk_errors.AutoLockRenewFailed: (_CALL, "a lock could not be renewed"),
+    sdk_errors.AutoLockRenewTimeout: (_CALL, "a lock was renewed for its whole time"),
+    # what else can come out of it
+    ssl.SSLCertVerificationError: (_CONF, "the certificate was refused"),
+    ClientAuthenticationError: (_CONF, "the credential was refused"),
+    ServiceRequestError: (_U, "the token service cannot be reached"),
+    ServiceResponseError: (_U, "the token service did not answer"),
+    ImportError: (_CONF, "a package is missing"),
+    FileNotFoundError: (_CONF, "a file is missing"),
+    OSError: (_U, "the connection failed"),
+    ValueError: (_CALL, "the message or an argument is not valid"),  # UnicodeDecodeError with it
+    TypeError: (_CALL, "the message or an argument has a wrong type"),
+    KeyError: (_CALL, "the message cannot be encoded"),
+    IndexError: (_CALL, "the message cannot be encoded"),
+    OverflowError: (_CALL, "a number is too large to be encoded"),
+    struct.error: (_CALL, "a number is too large to be encoded"),
+    AttributeError: (_CALL, "the message cannot be encoded"),
+}
+
+BY_CONDITION: dict[str, tuple[Failure, str]] = {
+    # every one that 06's peer table or the SDK's own list knows; what is not here counts as unavailable
+    "amqp:internal-error": (_U, "the service failed inside"),
+    "amqp:not-found": (_CONF, "the entity does not exist"),
+    "amqp:unauthorized-access": (_CONF, "the credential lacks a right"),
+    "amqp:decode-error": (_CALL, "the service cannot decode the message"),
+    "amqp:resource-limit-exceeded": (_FULL, "a quota is used up"),
+    "amqp:not-allowed": (_CALL, "the operation is not allowed"),
+    "amqp:invalid-field": (_CALL, "a field is not valid"),
+    "amqp:not-implemented": (_CALL, "the service does not implement this"),
+    "amqp:resource-locked": (_U, "the entity is locked by another"),
+    "amqp:precondition-failed": (_CALL, "a precondition failed"),
+    "amqp:resource-deleted": (_CONF, "the entity was deleted"),
+    "amqp:illegal-state": (_CALL, "the operation is not legal in this state"),
+    "amqp:frame-size-too-small": (_CALL, "the message does not fit a frame"),
+    "amqp:connection:forced": (_U, "the service closed the connection"),
+    "amqp:connection:framing-error": (_U, "the connection carried garbage"),
+    "amqp:connection:redirect": (_CONF, "the service has moved"),
+    "amqp:session:window-violation": (_U, "the session failed"),
+    "amqp:session:errant-link": (_U, "the session failed"),
+    "amqp:session:handle-in-use": (_U, "the session failed"),
+    "amqp:session:unattached-handle": (_U, "the session failed"),
+    "amqp:link:detach-forced": (_U, "the service closed the link"),
+    "amqp:link:transfer-limit-exceeded": (_U, "the link failed"),
+    "amqp:link:message-size-exceeded": (_CALL, "the message is too large"),
+    "amqp:link:redirect": (_CONF, "the entity has moved"),
+    "amqp:link:stolen": (_U, "the link was taken over"),
+    "amqp:client-error": (_U, "the client gave up"),
+    "amqp:unknown-error": (_U, "the connection failed"),
+    "amqp:vendor-error": (_U, "the service failed"),
+    "amqp:socket-error": (_U, "the connection failed"),
+    "com.microsoft:server-busy": (_B, "the service is busy"),
+    "com.microsoft:timeout": (_U, "the service timed out"),
+    "com.microsoft:operation-cancelled": (_U, "the service cancelled the operation"),
+    "com.microsoft:container-close": (_U, "the service is moving the entity"),
+    "com.microsoft:partition-not-owned": (_U, "the service is moving the entity"),
+    "com.microsoft:partition-not-available": (_U, "the service is moving the entity"),
+    "com.microsoft:namespace-suspended": (_U, "the namespace is suspended"),
+    "com.microsoft:no-matching-subscription": (_U, "the service found no subscription"),
+    "com.microsoft:entity-disabled": (_CONF, "the entity is disabled"),
+    "com.microsoft:auth-failed": (_CONF, "the credential was refused"),
+    "com.microsoft:entity-already-exists": (_CALL, "the entity exists already"),
+    "com.microsoft:message-not-found": (_CALL, "there is no such message"),
+    "com.microsoft:message-lock-lost": (_CALL, "the lock on the message is lost"),
+    "com.microsoft:session-lock-lost": (_CALL, "the lock on the session is lost"),
+    "com.microsoft:session-cannot-be-locked": (_CALL, "the session is locked by another"),
+    "com.microsoft:argument-error": (_CALL, "an argument is not valid"),
+    "com.microsoft:argument-out-of-range": (_CALL, "an argument is out of range"),
+    "com.microsoft:precondition-failed": (_CALL, "a precondition failed"),
+}
+
+_MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
+_SIZE = frozenset({"amqp:link:message-size-exceeded"})
+_LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
+
+
+def judge(error: Exception, phase: Phase = Phase.SENDING) -> Judgement:
+    """What ``error``, raised by the SDK in this phase, means. Never raises."""
+    failure, why = _failure_of(error)
+    if phase is Phase.OPENING and failure is _CALL:
+        failure, why = _U, "the service answered something unreadable"
+    condition = sdk.condition_of(error)
+    is_lost = failure is _U and isinstance(error, _LOST)
+    timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
+    return Judgement(
+        failure,
+        why,
+        is_missing=failure is _CONF and _is_missing(error, condition),
+        is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
+        is_ambiguous=phase is Phase.SENDING and (is_lost or timed_out),
+        is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
+    )
+
+
+def _failure_of(error: Exception) -> tuple[Failure, str]:
+    status = sdk.token_status_of(error)
+    if status is not None:  # $cbs answered; the SDK dresses it as authentication or connection error
+        return _by_status(status)
+    if isinstance(
+        error, (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusAuthenticationError)
+    ) or type(error) in (sdk_errors.ServiceBusError, ClientAuthenticationError):
+        disguised = _inside(error)
+        if disguised is not None:
+            return disguised
+    if type(error) is sdk_errors.ServiceBusError:
+        return BY_CONDITION.get(sdk.condition_of(error) or "", (_U, "the service failed in an unknown way"))
+    if isinstance(error, HttpResponseError) and not isinstance(error, ClientAuthenticationError):
+        return _by_status(error.status_code or 0)
+    return _by_class(error) or (_U, "the service failed in an unknown way")
+
+
+def _by_class(error: BaseException) -> tuple[Failure, str] | None:
+    known = (BY_CLASS[base] for base in type(error).__mro__ if base in BY_CLASS)
+    return next(known, None)
+
+
+def _by_status(status: int) -> tuple[Failure, str]:
+    if 400 <= status < 500 and status not in (408, 429):
+        return _CONF, f"the credential was refused with status {status}"
+    return _U, f"the service answered with status {status}"
+
+
+def _inside(error: Exception) -> tuple[Failure, str] | None:
+    """The certificate, token service, socket or encoding fault that the SDK wrapped into this error."""
+    for inner in _chain(error):
+        if isinstance(inner, HttpResponseError) and not isinstance(inner, ClientAuthenticationError):
+            return _by_status(inner.status_code or 0)
+        known = _by_class(inner)
+        if known is not None and not isinstance(inner, ClientAuthenticationError):
+            return known
+    return next((known for inner in _chain(error) if (known := _by_class(inner))), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """What an exception wraps, the nearest first; what it merely arose beside comes last."""
+    seen: set[int] = {id(error)}
+    wrapped: list[object] = _wrapped(error)
+    beside: list[object] = [error.__context__]
+    while wrapped or beside:
+        inner = (wrapped or beside).pop(0)
+        if isinstance(inner, BaseException) and id(inner) not in seen:
+            seen.add(id(inner))
+            yield inner
+            wrapped += _wrapped(inner)
+            beside.append(inner.__context__)
+
+
+def _wrapped(error: BaseException) -> list[object]:
+    """azure-core's name for it, the AMQP layer's, and Python's."""
+    named = [getattr(error, "inner_exception", None), getattr(error, "inner_error", None)]
+    return [*named, error.__cause__]
+
+
+def _is_missing(error: Exception, condition: str | None) -> bool:
+    return (
+        isinstance(error, sdk_errors.MessagingEntityNotFoundError)
+        or condition in _MISSING
+        or sdk.token_status_of(error) == 404
+    )

@@ -1,0 +1,335 @@
+"""What do the senders of one pairing share, and where does a message go next?
+
+    send_flow          Attempt(primary) --accepted--> Rested
+                          |  failed
+                          |-- counts as unavailable --> health.py; failed over now? --.
+                          |-- busy: Pause, then again                                 |
+                          '-- else: Refused                                           v
+                       Attempt(backlog i) --accepted--> Rested       (all failed: Stranded)
+                          |  failed: i leaves the rotation (P-5); no such queue: CreateBacklog
+                          '--> the next i
+
+A send is written once, as a generator: it yields what to do, is sent what came of it, and returns what
+became of the message. The blocking and the asyncio skin drive the same one. Time is an argument, in
+seconds of a monotonic clock; there is no clock, thread, socket or SDK in here. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .events import (
+    BacklogReturned,
+    BacklogWithdrawn,
+    EntityFailedOver,
+    EntityRecovered,
+    EntitySuspected,
+    MessageParked,
+    PairingEvent,
+    PingFailed,
+    PingSent,
+)
+from .failure import Failure, Judgement
+from .health import EntityHealth, EntityState, Transition
+from .names import path_key
+from .rotation import Choice, Rotation
+
+if TYPE_CHECKING:
+    from random import Random
+
+BUSY_PAUSE = 10.0  # seconds, at least, before a busy service is asked again
+LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # what is kept for the backlog
+LEAST_SHARE = 2.0  # seconds: below this, one backlog gets all the time there is left
+JITTER = 0.25  # seconds: the first pings of many clients do not leave in one instant
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Send now: to the primary entity when ``backlog`` is None, else to that backlog queue.
+
+    ``is_fresh`` asks for a connection of its own: the one in store has just failed.
+    """
+
+    backlog: int | None
+    until: float
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing until then: the service asked for it."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBacklog:
+    """Create this backlog queue, by ``until``; the result has an error when that did not work."""
+
+    backlog: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a step. ``was_reused``: the attempt went over a connection that had been idle."""
+
+    now: float
+    error: Exception | None = None
+    judgement: Judgement | None = None
+    was_reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rested:
+    """Accepted: by the primary when ``backlog`` is None."""
+
+    backlog: int | None
+    is_ambiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """This error belongs to the caller. ``is_parked``: it came from a backlog."""
+
+    error: Exception
+    is_parked: bool
+    is_too_large: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """No backlog took the message; every cause, the primary's first."""
+
+    causes: tuple[Exception, ...]
+
+
+Step = Attempt | Pause | CreateBacklog
+Landing = Rested | Refused | Stranded
+SendFlow = Generator[Step, Result, Landing]
+
+
+@dataclass(slots=True)
+class _Send:
+    """One message on its way."""
+
+    path: str
+    count: int
+    choice: Choice
+    deadline: float
+    budget: float
+    causes: list[Exception] = field(default_factory=list)
+    is_ambiguous: bool = False
+
+    def failed(self, result: Result, judgement: Judgement) -> None:
+        if result.error is not None:
+            self.causes.append(result.error)
+        self.is_ambiguous = self.is_ambiguous or judgement.is_ambiguous
+
+
+class Pair:
+    """The shared state of one pairing: health of every entity, the rotation, pings and events.
+
+    Not thread-safe: whoever shares it between threads holds a lock while calling.
+    """
+
+    def __init__(
+        self, *, failover_interval: float, ping_interval: float, backlog_count: int, rng: Random
+    ) -> None:
+        self.rotation = Rotation(backlog_count, rng)
+        self.pings_sent = 0
+        self._failover_interval = failover_interval
+        self._ping_interval = ping_interval
+        self._rng = rng
+        self._entities: dict[str, EntityHealth] = {}
+        self._paths: dict[str, str] = {}
+        self._pinging: set[str] = set()
+        self._events: list[PairingEvent] = []
+
+    # -- the state of an entity
+
+    def state_of(self, path: str) -> EntityState:
+        """The state all senders of this entity share (P-6)."""
+        health = self._entities.get(path_key(path))
+        return EntityState.HEALTHY if health is None else health.state
+
+    def fail_over(self, path: str, now: float) -> None:
+        """Park from now on, by hand."""
+        self._tell(path, self._health(path).fail_over(now), now)
+
+    def mark_healthy(self, path: str, now: float) -> None:
+        """Send to the primary from now on, by hand."""
+        self._tell(path, self._health(path).mark_healthy(now), now)
+
+    # -- the four verbs
+
+    @property
+    def has_news(self) -> bool:
+        """Whether :meth:`events` would return any."""
+        return bool(self._events)
+
+    def events(self) -> list[PairingEvent]:
+        """What happened since the last call, in order."""
+        told, self._events = self._events, []
+        return told
+
+    def next_timer(self) -> float | None:
+        """When :meth:`handle_timer` wants to be called; None for never."""
+        timers = [timer for health in self._entities.values() if (timer := health.next_timer()) is not None]
+        return min(timers, default=None)
+
+    def handle_timer(self, now: float) -> list[str]:
+        """Let time pass; the paths to ping now (P-32). Each ping ends in :meth:`ping_finished`."""
+        due: list[str] = []
+        for key, health in self._entities.items():
+            passed, is_ping_due = health.handle_timer(now)
+            self._tell(self._paths[key], passed, now)
+            if is_ping_due and key not in self._pinging:  # one ping task per entity
+                self._pinging.add(key)
+                due.append(self._paths[key])
+        return due
+
+    def ping_left(self, path: str, now: float) -> None:
+        """A ping is being sent: it is billed whatever becomes of it (P-34)."""
+        self.pings_sent += 1
+        self._events.append(PingSent(now, path, self.pings_sent))
+
+    def ping_finished(self, path: str, refusal: Judgement | None, now: float) -> None:
+        """A ping was accepted, or refused for this reason; after a refusal pings go on."""
+        self._pinging.discard(path_key(path))
+        if refusal is None:
+            self._tell(path, self._health(path).ping_accepted(now), now)
+        elif self.state_of(path) is EntityState.FAILED_OVER:
+            self._events.append(PingFailed(now, path, refusal.why))
+
+    # -- a send
+
+    def send_flow(self, path: str, count: int, choice: Choice, *, now: float, deadline: float) -> SendFlow:
+        """The way of one message, or one batch of ``count``, to a place where it rests."""
+        send = _Send(path, count, choice, deadline, deadline - now)
+        health = self._health(path)
+        if health.state is not EntityState.FAILED_OVER:
+            landing = yield from self._try_primary(send, health, now)
+            if isinstance(landing, (Rested, Refused)):
+                return landing
+            now = landing
+        return (yield from self._try_backlogs(send, now))
+
+    def _try_primary(
+        self, send: _Send, health: EntityHealth, now: float
+    ) -> Generator[Step, Result, Rested | Refused | float]:
+        """The instant of failover when the message must be parked."""
+        is_fresh = False
+        while True:
+            result = yield Attempt(None, self._primary_until(send, health, now), is_fresh)
+            now, judgement = result.now, result.judgement
+            if judgement is None:
+                self._tell(send.path, health.send_succeeded(now), now)
+                return Rested(None, send.is_ambiguous)
+            send.failed(result, judgement)
+            if judgement.is_link_in_doubt and result.was_reused and not is_fresh and now < send.deadline:
+                is_fresh = True  # an idle link had died: that says nothing about the entity
+                continue
+            is_fresh = False
+            if judgement.failure is Failure.UNAVAILABLE:
+                self._tell(send.path, health.send_failed(now), now, judgement.why)
+            elif judgement.failure is Failure.BUSY:
+                again = now + max(BUSY_PAUSE, judgement.retry_after or 0.0)
+                if again < send.deadline:
+                    now = (yield Pause(again)).now
+                    if health.state is EntityState.FAILED_OVER:
+                        return now
+                    continue
+            if health.state is EntityState.FAILED_OVER and judgement.failure in _REDIRECTED:
+                return now
+            return Refused(_last(send), is_parked=False, is_too_large=False)
+
+    def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
+        """Part of the budget is kept for the backlog, if the entity can have failed over in time."""
+        if health.earliest_failover(now) >= send.deadline:
+            return send.deadline
+        return max(now, send.deadline - min(LONGEST_RESERVE, RESERVE_SHARE * send.budget))
+
+    def _try_backlogs(self, send: _Send, now: float) -> SendFlow:
+        tried: frozenset[int] = frozenset()
+        while now < send.deadline or not tried:
+            backlog = self.rotation.pick(send.choice, now, tried)
+            if backlog is None:
+                break
+            tried |= {backlog}
+            is_last = len(tried) == len(self.rotation)
+            landing = yield from self._try_backlog(send, backlog, now, is_last)
+            if isinstance(landing, (Rested, Refused)):
+                return landing
+            now = landing
+        return Stranded(tuple(send.causes))
+
+    def _try_backlog(
+        self, send: _Send, backlog: int, now: float, is_last: bool
+    ) -> Generator[Step, Result, Rested | Refused | float]:
+        """The instant at which this backlog has failed, when it has."""
+        is_fresh = is_created = False
+        while True:
+            result = yield Attempt(backlog, _share(now, send.deadline, is_last), is_fresh)
+            now, judgement = result.now, result.judgement
+            if judgement is None:
+                if self.rotation.succeeded(backlog):
+                    self._events.append(BacklogReturned(now, send.path, backlog))
+                self._events.append(MessageParked(now, send.path, backlog, send.count))
+                return Rested(backlog, send.is_ambiguous)
+            if judgement.is_link_in_doubt and result.was_reused and not is_fresh and now < send.deadline:
+                send.is_ambiguous = send.is_ambiguous or judgement.is_ambiguous
+                is_fresh = True
+                continue
+            if judgement.is_missing and not is_created and now < send.deadline:
+                is_created = True
+                created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
+                now = created.now
+                if created.error is None:
+                    continue
+                send.causes.append(created.error)
+            send.failed(result, judgement)
+            if judgement.failure is Failure.CALLER:
+                return Refused(_last(send), is_parked=True, is_too_large=judgement.is_too_large)
+            until = self.rotation.failed(backlog, now)  # P-5
+            self._events.append(BacklogWithdrawn(now, send.path, backlog, until, judgement.why))
+            return now
+
+    # -- within
+
+    def _health(self, path: str) -> EntityHealth:
+        key = path_key(path)
+        health = self._entities.get(key)
+        if health is None:
+            health = EntityHealth(self._failover_interval, self._ping_interval, self._first_ping_delay)
+            self._entities[key] = health
+            self._paths[key] = path
+        return health
+
+    def _first_ping_delay(self) -> float:
+        return self._rng.uniform(0.0, JITTER)
+
+    def _tell(self, path: str, passed: list[Transition], now: float, why: str = "") -> None:
+        for transition in passed:
+            event = _EVENT_OF[transition.after]
+            self._events.append(event(now, path, why or transition.cause.value))
+
+
+_EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRecovered]] = {
+    EntityState.SUSPECT: EntitySuspected,
+    EntityState.FAILED_OVER: EntityFailedOver,
+    EntityState.HEALTHY: EntityRecovered,
+}
+_REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
+
+
+def _share(now: float, deadline: float, is_last: bool) -> float:
+    """How long one backlog may take, so that a silent one leaves time for the next."""
+    left = deadline - now
+    return deadline if is_last or left <= LEAST_SHARE else now + max(left / 2, LEAST_SHARE)
+
+
+def _last(send: _Send) -> Exception:
+    return send.causes[-1] if send.causes else RuntimeError("an attempt failed without an error")

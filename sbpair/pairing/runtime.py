@@ -1,0 +1,307 @@
+"""What does a blocking client run on?
+
+The decisions are made in pair.py; here they are carried out over the SDK. One lock stands around the pure
+state; it is never held while anything is sent or any callback runs. Links are opened when they are first
+needed, and again after a fork: a child never speaks on its parent's connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+
+from . import fork
+from .address import Side
+from .aliases import PING_CONTENT_TYPE
+from .backlog import Backlogs
+from .batch import Cargo
+from .events import BacklogsCreated, BacklogsNotCreated
+from .failure import Failure
+from .health import EntityState
+from .hub import Hub
+from .lanes import Lane, Lanes
+from .names import path_key
+from .options import PairedNamespaceOptions
+from .outcome import Phase, judge
+from .pair import Attempt, CreateBacklog, Landing, Pair, Pause, Result, Step
+from .rotation import Choice
+from .work import Watch, Workers
+
+_logger = logging.getLogger("sbpair")
+
+LONGEST_PING = 30.0  # seconds for one ping, opening its link included
+CLOSING = 5.0  # seconds that close() waits for what is under way
+_KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
+
+
+class Runtime:
+    """The state, links and threads of one paired client."""
+
+    def __init__(
+        self,
+        primary: Side,
+        secondary: Side,
+        label: str,
+        options: PairedNamespaceOptions,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.hub = Hub()
+        self.lock = threading.Lock()
+        self.options = options
+        self.pair = Pair(
+            failover_interval=options.failover_interval.total_seconds(),
+            ping_interval=options.ping_primary_interval.total_seconds(),
+            backlog_count=options.backlog_queue_count,
+            rng=rng or random.Random(),
+        )
+        self._primary, self._secondary = primary, secondary
+        self._backlogs = Backlogs(label, options.backlog_queue_count, secondary.administration)
+        self._start()
+        fork.watch_over(self)
+        if not options.assume_backlogs_exist:
+            self._workers.start("sbpair-backlogs", self._create_backlogs)
+
+    def _start(self) -> None:
+        self._closed = threading.Event()
+        self._making = threading.Lock()
+        self._lanes: dict[str, Lanes] = {}
+        self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
+        self._workers = Workers()
+        self._watch = Watch(self._tick)
+
+    # -- sending
+
+    def drive(self, path: str, cargo: Cargo, choice: Choice, budget: float) -> Landing:
+        """Carry out the flow of one send; what became of it."""
+        now = time.monotonic()
+        flow = self.pair.send_flow(path, len(cargo), choice, now=now, deadline=now + budget)
+        with self.lock:
+            step = next(flow)
+        while True:
+            result = self._perform(step, path, cargo)
+            try:
+                with self.lock:
+                    step = flow.send(result)
+            except StopIteration as landed:
+                landing: Landing = landed.value
+                return landing
+            finally:
+                if self.pair.has_news:
+                    self.publish()
+
+    def warm_backlog(self, path: str, choice: Choice) -> None:
+        """While an entity is suspect, open the link its messages may need."""
+        with self.lock:
+            if self.pair.state_of(path) is not EntityState.SUSPECT:
+                return
+            backlog = self.pair.rotation.pick(choice, time.monotonic())
+        if backlog is not None:
+            lanes = self._backlog_lanes(backlog)
+            self._beside("sbpair-warm", lambda: lanes.warm(LONGEST_PING))
+
+    def primary_lanes(self, path: str) -> Lanes:
+        """The lanes to a primary entity."""
+        return self._lanes.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+
+    def publish(self) -> None:
+        """Tell what happened; the timers may have changed with it."""
+        with self.lock:
+            happened = self.pair.events()
+        self._watch.wake()
+        self.hub.tell(happened)
+
+    def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
+        """One SDK client for each side and purpose, made when first needed."""
+        key = (side.role, retry_total)
+        with self._making:
+            if key not in self._clients:
+                self._clients[key] = side.client(retry_total=retry_total)
+            return self._clients[key]
+
+    # -- opening and closing
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def release_path(self, path: str) -> None:
+        """No sender uses this entity any more."""
+        with self._making:
+            lanes = self._lanes.pop(path_key(path), None)
+        if lanes is not None:
+            lanes.close()
+
+    def close(self) -> None:
+        """End what is under way, close every link, stop every thread."""
+        self._closed.set()
+        self._watch.close()
+        with self._making:
+            lanes, clients = list(self._lanes.values()), list(self._clients.values())
+            self._lanes.clear()
+            self._clients.clear()
+        for each in lanes:
+            each.close()
+        for client in clients:
+            client.close()
+        self._workers.join(CLOSING)
+
+    def reopen_in_child(self) -> None:
+        """After a fork, in the child: the threads are gone and the connections are the parent's."""
+        for lanes in self._lanes.values():
+            lanes.release()
+        self.hub.renew()
+        was_closed = self._closed.is_set()
+        self._start()
+        if was_closed:
+            self._closed.set()
+
+    # -- carrying out one step
+
+    def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
+        match step:
+            case Attempt():
+                return self._attempt(step, path, cargo)
+            case Pause(until):
+                if self._closed.wait(max(until - time.monotonic(), 0.0)):
+                    raise ValueError("the paired client was closed while a send waited")
+                return Result(time.monotonic())
+            case CreateBacklog(backlog, until):
+                return Result(time.monotonic(), self._created(backlog, until))
+
+    def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
+        phase, lane = Phase.OPENING, None
+        lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        try:
+            _time_left(step.until)
+            if step.backlog is not None:
+                phase = Phase.SENDING  # a message that cannot be rewritten is the caller's fault
+                cargo.rewrite(path)
+            phase = Phase.OPENING
+            lane = lanes.take(step.until, is_fresh=step.is_fresh)
+            phase = Phase.SENDING
+            _send(lane, step, cargo)
+        except Exception as error:
+            return _failed(lanes, lane, error, phase)
+        except BaseException:
+            if lane is not None:
+                lanes.drop(lane)
+            raise
+        lanes.give(lane)
+        return Result(time.monotonic())
+
+    def _created(self, backlog: int, until: float) -> Exception | None:
+        if self.options.assume_backlogs_exist:
+            name = self._backlogs.name(backlog)
+            return MessagingEntityNotFoundError(message=f"Backlog queue {name} does not exist.")
+        job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+        if not job.wait(until - time.monotonic()):
+            return OperationTimeoutError(message="The backlog queue was not created in time.")
+        return job.error
+
+    def _backlog_lanes(self, backlog: int) -> Lanes:
+        key = f"/{backlog}"  # no entity path begins with a slash
+        return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+
+    def _made(self, key: str, side: Side, entity: str) -> Lanes:
+        with self._making:
+            lanes = self._lanes.get(key)
+            if lanes is None:
+                if self._closed.is_set():
+                    raise ValueError("the paired client is closed")
+                lanes = Lanes(
+                    lambda: self.sdk_client(side).get_queue_sender(entity), self._watch, self._workers
+                )
+                self._lanes[key] = lanes
+            return lanes
+
+    # -- beside the caller's thread
+
+    def _tick(self, now: float) -> float | None:
+        with self.lock:
+            due = self.pair.handle_timer(now)
+            timer = self.pair.next_timer()
+        if self.pair.has_news:
+            self._beside("sbpair-events", self.publish)  # a callback may take its time
+        for path in due:
+            if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
+                self._ping_failed(path)
+        return timer
+
+    def _ping(self, path: str) -> None:
+        ping = ServiceBusMessage(  # P-30; a session of its own, or a session queue could never heal
+            b"",
+            content_type=PING_CONTENT_TYPE,
+            time_to_live=timedelta(seconds=1),
+            session_id=str(uuid.uuid4()),
+        )
+        now = time.monotonic()
+        until = now + min(LONGEST_PING, self.options.operation_timeout.total_seconds())
+        with self.lock:
+            self.pair.ping_left(path, now)
+        result = self._attempt(Attempt(None, until, is_fresh=True), path, Cargo(ping, (ping,)))
+        with self.lock:
+            self.pair.ping_finished(path, result.judgement, result.now)
+        self.publish()
+
+    def _ping_failed(self, path: str) -> None:
+        error = OperationTimeoutError(message="Too many operations still hang.")
+        with self.lock:
+            self.pair.ping_finished(path, judge(error, Phase.OPENING), time.monotonic())
+
+    def _create_backlogs(self) -> None:
+        try:
+            created = self._backlogs.ensure_in_background(self._closed)
+        except Exception as error:
+            if not self._closed.is_set():
+                cause = f"{type(error).__name__}: {judge(error, Phase.OPENING).why}"
+                self.hub.tell([BacklogsNotCreated(time.monotonic(), "", cause)])
+            return
+        self.hub.tell([BacklogsCreated(time.monotonic(), "", created)])
+
+    def _beside(self, name: str, task: Callable[[], object]) -> bool:
+        try:
+            self._workers.start(name, task)
+        except OperationTimeoutError as error:
+            _logger.warning("%s was left out: %s", name, error)
+            return False
+        return True
+
+
+def _time_left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OperationTimeoutError(message="No time was left for this attempt.")
+    return left
+
+
+def _send(lane: Lane, step: Attempt, cargo: Cargo) -> None:
+    if step.backlog is None:
+        outgoing: Any = cargo.outgoing  # the SDK's type wants lists of one kind; it takes mixed ones
+        lane.sender.send_messages(outgoing, timeout=_time_left(step.until))
+        return
+    for piece in cargo.chunks(lane.sender):
+        lane.sender.send_messages(piece, timeout=_time_left(step.until))
+
+
+def _failed(lanes: Lanes, lane: Lane | None, error: Exception, phase: Phase) -> Result:
+    if lane is None:
+        return Result(time.monotonic(), error, judge(error, phase))
+    if lane.has_overrun:  # what the SDK says of the shut socket is our doing
+        late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
+        late.__cause__ = error
+        error = late
+    judgement = judge(error, phase)
+    if judgement.failure in _KEPT and lane.wire.is_open():
+        lanes.give(lane)
+    else:
+        lanes.drop(lane)
+    return Result(time.monotonic(), error, judgement, lane.was_reused)

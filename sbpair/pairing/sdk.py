@@ -1,0 +1,108 @@
+"""What do we need of the SDK that it does not offer in public?
+
+The only file that touches its private parts: the socket under a sender (to end a call that would hang),
+the AMQP condition of an error, the messages inside a batch. Each name has a test; when one is gone in a
+later SDK the loss is logged once and the rest goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
+
+_logger = logging.getLogger("sbpair")
+_missed: set[str] = set()
+_ABSENT = object()
+
+
+def _read(thing: object, name: str, loss: str) -> object:
+    """A private attribute, or None when this SDK has no such name; then ``loss`` is logged once."""
+    value = getattr(thing, name, _ABSENT)
+    if value is not _ABSENT:
+        return value
+    if name not in _missed:
+        _missed.add(name)
+        _logger.warning("azure-servicebus has no %r any more: %s", name, loss)
+    return None
+
+
+class Wire:
+    """The socket under one SDK sender, so that a call can be ended from another thread."""
+
+    _LOSS = "a hanging call cannot be ended at its deadline"
+
+    def __init__(self, sender: ServiceBusSender) -> None:
+        self._sender = sender
+        self._handlers: list[object] = []
+        create = _read(sender, "_create_handler", self._LOSS)
+        if callable(create):
+            sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
+
+    def shut(self) -> None:
+        """End every read and write on the connection; the blocked call raises. From any thread."""
+        for wire in self._sockets():
+            try:
+                # Not SSLSocket's own: it takes the TLS state away from the thread that reads.
+                socket.socket.shutdown(wire, socket.SHUT_RDWR)
+            except OSError:
+                pass  # closed already
+
+    def release(self) -> None:
+        """Close the descriptors, saying nothing to the peer: for what the SDK leaves open, and after fork."""
+        for wire in self._sockets():
+            wire.close()
+        self._handlers.clear()
+
+    def is_open(self) -> bool:
+        """Whether the SDK keeps the link for another send."""
+        return bool(_read(self._sender, "_running", "links are reopened after every error"))
+
+    def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
+        # When opening fails, the SDK forgets the connection without closing its socket.
+        def create_and_remember(auth: object) -> None:
+            create(auth)
+            self._handlers.append(_read(self._sender, "_handler", self._LOSS))
+
+        return create_and_remember
+
+    def _sockets(self) -> list[socket.socket]:
+        found = [_socket_of(handler, self._LOSS) for handler in self._handlers]
+        return [wire for wire in found if wire is not None]
+
+
+def _socket_of(handler: object, loss: str) -> socket.socket | None:
+    link: object = handler
+    for name in ("_connection", "_transport", "sock"):
+        if link is None:
+            return None
+        link = _read(link, name, loss)
+    if isinstance(link, socket.socket):
+        return link
+    inner = getattr(link, "sock", None)  # websocket-client keeps the socket one deeper
+    return inner if isinstance(inner, socket.socket) else None
+
+
+def condition_of(error: BaseException) -> str | None:
+    """The AMQP condition the service gave, as text; None where there was none."""
+    condition = getattr(error, "_condition", None)
+    if isinstance(condition, bytes):
+        return condition.decode("ascii", "replace")
+    return condition if isinstance(condition, str) else None
+
+
+def token_status_of(error: BaseException) -> int | None:
+    """The status with which ``$cbs`` refused the token; None when this is no such error."""
+    inner = getattr(error, "inner_exception", None)
+    status = getattr(inner, "status_code", None)
+    is_token = type(inner).__name__ == "TokenAuthFailure"
+    return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
+
+
+def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None:
+    """The messages that were added to a batch of the SDK's own; None when it no longer keeps them."""
+    kept = _read(batch, "_messages", "batches not made by a paired sender cannot be parked")
+    return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None

@@ -1,0 +1,171 @@
+"""What runs beside the caller's thread?
+
+One watching thread for each client (:class:`Watch`): it ends calls that overran and lets the pair's timers
+run. And short-lived workers (:class:`Workers`) for what can hang in a way that nobody can end from
+outside: a name lookup, a token, a TLS handshake. They are counted and capped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+_logger = logging.getLogger("sbpair")
+
+MOST_WORKERS = 64
+POLL = 0.25  # seconds between two looks at the calls under way
+
+
+class Job(threading.Thread):
+    """One task on a thread of its own. Whoever stops waiting for it says what to clean up after it."""
+
+    def __init__(self, name: str, task: Callable[[], object], finished: Callable[[Job], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.error: Exception | None = None
+        self._task = task
+        self._finished = finished
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._afterwards: Callable[[], object] | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the task ended in time."""
+        return self._done.wait(max(seconds, 0.0))
+
+    def abandon(self, afterwards: Callable[[], object]) -> None:
+        """Nobody waits any more; ``afterwards`` runs when the task ends, or now if it has."""
+        with self._lock:
+            if not self._done.is_set():
+                self._afterwards = afterwards
+                return
+        afterwards()
+
+    def run(self) -> None:
+        try:
+            self._task()
+        except Exception as error:  # handed to the waiter; a job no one waits for logs its own
+            self.error = error
+        finally:
+            with self._lock:
+                self._done.set()
+            try:
+                if self._afterwards is not None:
+                    self._afterwards()
+            finally:
+                self._finished(self)
+
+
+class Workers:
+    """The jobs of one client."""
+
+    def __init__(self, most: int = MOST_WORKERS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._running: set[Job] = set()
+
+    def start(self, name: str, task: Callable[[], object]) -> Job:
+        """Run a task. Raises OperationTimeoutError when too many still hang."""
+        job = Job(name, task, self._forget)
+        with self._lock:
+            if len(self._running) >= self._most:
+                raise OperationTimeoutError(message=f"{self._most} earlier operations still hang")
+            self._running.add(job)
+        job.start()
+        return job
+
+    def join(self, seconds: float) -> None:
+        """Wait for what is running, so long at most."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            running = list(self._running)
+        for job in running:
+            if job is not threading.current_thread():
+                job.join(max(until - time.monotonic(), 0.0))
+
+    def _forget(self, job: Job) -> None:
+        with self._lock:
+            self._running.discard(job)
+
+
+class Watched(Protocol):
+    """A call under way. ``until``: when it must be ended; infinite while nothing is under way."""
+
+    until: float
+
+    def overrun(self) -> None: ...
+
+
+class Watch:
+    """The one lasting thread of a client. It starts when there is something to watch.
+
+    ``tick(now)`` lets the timers run and says when it wants to be called next.
+    """
+
+    def __init__(self, tick: Callable[[float], float | None]) -> None:
+        self._tick = tick
+        self._lock = threading.Lock()
+        self._watched: set[Watched] = set()
+        self._woken = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, call: Watched) -> None:
+        with self._lock:
+            self._watched.add(call)
+        self.wake()
+
+    def remove(self, call: Watched) -> None:
+        with self._lock:
+            self._watched.discard(call)
+
+    def wake(self) -> None:
+        """Look at the timers again: something changed."""
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
+                self._thread.start()
+        self._woken.set()
+
+    def close(self) -> None:
+        """End every call under way, stop the thread and wait for it."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+            under_way = [call for call in self._watched if call.until != math.inf]
+        for call in under_way:
+            call.overrun()
+        self._woken.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            now = time.monotonic()
+            wait = min(self._end_overrun(now), self._timers(now))
+            self._woken.wait(None if wait == math.inf else max(wait, 0.0))
+            self._woken.clear()
+
+    def _end_overrun(self, now: float) -> float:
+        with self._lock:
+            watched = list(self._watched)
+        wait = POLL if watched else math.inf
+        for call in watched:
+            if call.until <= now:
+                call.overrun()
+            else:
+                wait = min(wait, call.until - now)
+        return wait
+
+    def _timers(self, now: float) -> float:
+        try:
+            due = self._tick(now)
+        except Exception:  # the outermost loop of a daemon: it must outlive one bad turn
+            _logger.exception("the timers of a paired client failed")
+            return 1.0
+        return math.inf if due is None else due - time.monotonic()
