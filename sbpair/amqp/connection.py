@@ -172,7 +172,12 @@ class Connection(Endpoint):
         """When :meth:`handle_timer` wants to be called; None for never."""
         if self._is_over:
             return None
-        deadlines = (self._handshake_deadline, self._close_deadline, self._silence_deadline(), self._heartbeat_due())
+        deadlines = (
+            self._handshake_deadline,
+            self._close_deadline,
+            self._silence_deadline(),
+            self._heartbeat_due(),
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
@@ -288,7 +293,13 @@ class Connection(Endpoint):
             frame_size, offset, kind, channel = unpack(data, position)
             end = position + frame_size
             at = position + 4 * offset
-            if frame_size < 8 or frame_size > self._frame_limit() or offset < 2 or at > end or kind != AMQP_FRAME:
+            if (
+                frame_size < 8
+                or frame_size > self._frame_limit()
+                or offset < 2
+                or at > end
+                or kind != AMQP_FRAME
+            ):
                 raise ConnectionFault(FRAMING_ERROR, _frame_complaint(frame_size, offset, kind))
             if end > size:
                 self._needed = frame_size
@@ -332,7 +343,9 @@ class Connection(Endpoint):
         elif isinstance(performative, Begin):
             self._receive_begin(channel, performative)
         elif session is None:
-            raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, no session")
+            raise ConnectionFault(
+                NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, no session"
+            )
         else:
             session.receive(performative)
 
@@ -412,23 +425,37 @@ class Connection(Endpoint):
             raise ConnectionFault(FRAMING_ERROR, f"channel {channel} is above {self.channel_max}")
         if begin.remote_channel is None:
             if len(self._ours) >= self.limits.max_sessions:
-                raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, f"{len(self._ours)} sessions on this connection")
+                raise ConnectionFault(
+                    RESOURCE_LIMIT_EXCEEDED, f"{len(self._ours)} sessions on this connection"
+                )
             session = self._new_session(ConnectionFault)
         else:
             answered = self._ours.get(begin.remote_channel)
-            if answered is None or answered.remote is not Half.UNOPENED or answered.remote_channel is not None:
-                raise ConnectionFault(NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which did not ask")
+            if (
+                answered is None
+                or answered.remote is not Half.UNOPENED
+                or answered.remote_channel is not None
+            ):
+                raise ConnectionFault(
+                    NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which did not ask"
+                )
             session = answered
         session.remote_channel = channel
         self._theirs[channel] = session
         session.receive_begin(begin)
 
     def _new_session(self, failure: type[Exception] = LinkMisuse) -> Session:
-        most = self.channel_max if self.remote_open is None else min(self.channel_max, self.remote_open.channel_max)
+        most = (
+            self.channel_max
+            if self.remote_open is None
+            else min(self.channel_max, self.remote_open.channel_max)
+        )
         channel = next((free for free in range(most + 1) if free not in self._ours), None)
         if channel is None:
             text = f"all {most + 1} channels are in use"
-            raise LinkMisuse(text) if failure is LinkMisuse else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
+            raise (
+                LinkMisuse(text) if failure is LinkMisuse else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
+            )
         session = Session(self, channel, self._first_delivery_id)
         self._ours[channel] = session
         return session

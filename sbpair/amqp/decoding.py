@@ -57,7 +57,9 @@ class Budget:
 Reader = Callable[[bytes, int, int, Budget, int], tuple[object, int]]
 
 
-def decode(data: bytes, offset: int = 0, end: int | None = None, budget: Budget | None = None) -> tuple[object, int]:
+def decode(
+    data: bytes, offset: int = 0, end: int | None = None, budget: Budget | None = None
+) -> tuple[object, int]:
     """The value at `offset`, and the offset behind it. Raises DecodeError."""
     if end is None:
         end = len(data)

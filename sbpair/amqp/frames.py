@@ -1,11 +1,11 @@
 """Where does a frame begin and end (2.3), and what do the two header exchanges look like (2.2, 5.3.1)?
 
-       0       1       2       3
-    +-------------------------------+
-    |             size              |   of the whole frame
-    | doff  | type  |    channel    |   doff in words of four bytes; type 0 AMQP, 1 SASL
-    |  extended header, (doff-2)*4  |
-    | performative | payload        |
+   0       1       2       3
++-------------------------------+
+|             size              |   of the whole frame
+| doff  | type  |    channel    |   doff in words of four bytes; type 0 AMQP, 1 SASL
+|  extended header, (doff-2)*4  |
+| performative | payload        |
 """
 
 from __future__ import annotations

@@ -123,7 +123,9 @@ class Link(Endpoint):
         remote = self.remote_attach
         if self.local is Half.UNOPENED and remote is not None:
             is_sender = self.role is SENDER
-            self.attach(source=None if is_sender else remote.source, target=remote.target if is_sender else None)
+            self.attach(
+                source=None if is_sender else remote.source, target=remote.target if is_sender else None
+            )
         self.detach(condition)
 
     def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
@@ -355,12 +357,16 @@ class ReceiverLink(Link):
                 raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
-        self.session.report(MessageReceived(self, delivery_id, tag, payload, settled, self._format, tail.state))
+        self.session.report(
+            MessageReceived(self, delivery_id, tag, payload, settled, self._format, tail.state)
+        )
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         if not settled:
             text = f"a message of {size} bytes; this link takes {self._largest}"
-            self.session.dispose(RECEIVER, delivery_id, delivery_id, True, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, text)))
+            self.session.dispose(
+                RECEIVER, delivery_id, delivery_id, True, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, text))
+            )
 
     def _forget_pieces(self) -> None:
         self._delivery_id = None

@@ -3,7 +3,19 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from .composite import BOOLEAN, MAP, STRING, SYMBOL, UINT, ULONG, Kind, composite, nested, read_nested, write_composite
+from .composite import (
+    BOOLEAN,
+    MAP,
+    STRING,
+    SYMBOL,
+    UINT,
+    ULONG,
+    Kind,
+    composite,
+    nested,
+    read_nested,
+    write_composite,
+)
 from .primitives import Described
 
 AmqpMap = dict[object, object]

@@ -33,7 +33,9 @@ class SaslServer:
             raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} where one sasl-init was due")
         self.init = performative
         if performative.mechanism not in self._mechanisms:
-            raise ConnectionFault(UNAUTHORIZED_ACCESS, f"SASL mechanism {performative.mechanism[:40]!r} not offered")
+            raise ConnectionFault(
+                UNAUTHORIZED_ACCESS, f"SASL mechanism {performative.mechanism[:40]!r} not offered"
+            )
         return performative
 
 
@@ -51,7 +53,9 @@ class SaslClient:
         if isinstance(performative, SaslMechanisms):
             if self._init.mechanism not in performative.sasl_server_mechanisms:
                 offered = ", ".join(performative.sasl_server_mechanisms)[:200]
-                raise ConnectionFault(UNAUTHORIZED_ACCESS, f"SASL {self._init.mechanism} is not among {offered}")
+                raise ConnectionFault(
+                    UNAUTHORIZED_ACCESS, f"SASL {self._init.mechanism} is not among {offered}"
+                )
             return False
         if isinstance(performative, SaslOutcome):
             if performative.code != OK:

@@ -193,7 +193,9 @@ class Session(Endpoint):
         for at in range(0, size, room):
             piece = payload[at : at + room]
             more = at + room < size
-            head = self._transfer_head(link, delivery_id, tag, settled, message_format, state, more, len(piece))
+            head = self._transfer_head(
+                link, delivery_id, tag, settled, message_format, state, more, len(piece)
+            )
             self._write_transfer(link, head, piece)
 
     def _transfer_head(
@@ -266,7 +268,12 @@ class Session(Endpoint):
         """Queue a disposition; one that continues the last becomes part of it."""
         ack = self._ack
         if ack is not None:
-            if ack[2] + 1 == first and ack[0] is role and ack[3] is settled and (ack[4] is state or ack[4] == state):
+            if (
+                ack[2] + 1 == first
+                and ack[0] is role
+                and ack[3] is settled
+                and (ack[4] is state or ack[4] == state)
+            ):
                 self._ack = (role, ack[1], last, settled, state)
                 return
             self.flush_acks()
@@ -323,7 +330,9 @@ class Session(Endpoint):
             raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {head.handle}")
         if link.local is not Half.CLOSED:
             if not isinstance(link, ReceiverLink):
-                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {head.handle}, where it is the receiver")
+                raise SessionFault(
+                    NOT_ALLOWED, f"a transfer on handle {head.handle}, where it is the receiver"
+                )
             try:
                 link.receive_transfer(head, data[head.payload_at : end])
             except LinkFault as fault:
@@ -386,7 +395,9 @@ class Session(Endpoint):
 
     def _receive_attach(self, attach: Attach) -> None:
         if attach.handle > self.connection.handle_max:
-            raise ConnectionFault(FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}")
+            raise ConnectionFault(
+                FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}"
+            )
         if attach.handle in self._theirs:
             raise SessionFault(HANDLE_IN_USE, f"handle {attach.handle} is attached")
         key = (attach.name, not attach.role)
@@ -446,7 +457,7 @@ class Session(Endpoint):
         if handle in self._ours:
             handle = next(free for free in range(handle) if free not in self._ours)
         if handle > self._remote_handle_max:
-            raise SessionFault(RESOURCE_LIMIT_EXCEEDED, f"the peer allows handles up to {self._remote_handle_max}")
+            raise SessionFault(
+                RESOURCE_LIMIT_EXCEEDED, f"the peer allows handles up to {self._remote_handle_max}"
+            )
         return handle
-
-

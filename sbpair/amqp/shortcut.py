@@ -162,7 +162,9 @@ def transfer_tail(message_format: int, settled: bool, more: bool) -> bytes:
     return bytes(out) + b"\x40" * 5
 
 
-def write_transfer(channel: int, handle: bytes, delivery_id: int, tag: bytes, tail: bytes, size: int) -> bytes:
+def write_transfer(
+    channel: int, handle: bytes, delivery_id: int, tag: bytes, tail: bytes, size: int
+) -> bytes:
     """Frame header and performative of a transfer, for a payload of `size` bytes; `handle` encoded.
 
     Raises ValueError when the performative is too long for this form.
@@ -179,6 +181,8 @@ def write_transfer(channel: int, handle: bytes, delivery_id: int, tag: bytes, ta
     )
 
 
-def encode_disposition(role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> bytes:
+def encode_disposition(
+    role: bool, first: int, last: int, settled: bool, state: DeliveryState | None
+) -> bytes:
     """A disposition in full, trailing fields too."""
     return encode_composite(Disposition(role, first, last, settled, state))

@@ -1,0 +1,255 @@
+"""What does a message say (3.2), once it is decoded?
+
+`Header` and `Properties` are read from and written to one section each; `Message` is the whole of
+it, typed, for management nodes and tests. What only passes through stays bytes: see `sections`.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from .composite import (
+    ANYTHING,
+    BINARY,
+    BOOLEAN,
+    STRING,
+    SYMBOL,
+    UBYTE,
+    UINT,
+    Kind,
+    composite,
+    decode_composite,
+    encode_composite,
+)
+from .decoding import decode
+from .encoding import encode
+from .errors import DecodeError
+from .outcomes import AmqpMap
+from .primitives import Described, Timestamp, ULong
+from .sections import (
+    Section,
+    Sections,
+    decode_map_section,
+    encode_map_section,
+    join_entries,
+    section_value,
+    split,
+    split_entries,
+)
+
+MessageId = ULong | uuid.UUID | bytes | str
+
+
+def _read_message_id(value: object) -> object:
+    if not isinstance(value, ULong | uuid.UUID | bytes | str):
+        raise DecodeError(f"not {value!r:.60}")
+    return value
+
+
+def _read_instant(value: object) -> object:
+    if not isinstance(value, Timestamp):
+        raise DecodeError(f"not {value!r:.60}")
+    return value
+
+
+def _write_instant(out: bytearray, value: int) -> None:
+    out += encode(Timestamp(value))
+
+
+MESSAGE_ID = Kind("a message-id", ANYTHING.write, _read_message_id)
+INSTANT = Kind("a timestamp", _write_instant, _read_instant)
+
+
+@composite(0x70, "amqp:header:list")
+@dataclass(frozen=True, slots=True)
+class Header:
+    """How to transfer it (3.2.1); ttl in milliseconds."""
+
+    durable: Annotated[bool | None, BOOLEAN] = None
+    priority: Annotated[int | None, UBYTE] = None
+    ttl: Annotated[int | None, UINT] = None
+    first_acquirer: Annotated[bool | None, BOOLEAN] = None
+    delivery_count: Annotated[int | None, UINT] = None
+
+
+@composite(0x73, "amqp:properties:list")
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The immutable properties (3.2.4); times are milliseconds since the epoch."""
+
+    message_id: Annotated[MessageId | None, MESSAGE_ID] = None
+    user_id: Annotated[bytes | None, BINARY] = None
+    to: Annotated[str | None, STRING] = None
+    subject: Annotated[str | None, STRING] = None
+    reply_to: Annotated[str | None, STRING] = None
+    correlation_id: Annotated[MessageId | None, MESSAGE_ID] = None
+    content_type: Annotated[str | None, SYMBOL] = None
+    content_encoding: Annotated[str | None, SYMBOL] = None
+    absolute_expiry_time: Annotated[int | None, INSTANT] = None
+    creation_time: Annotated[int | None, INSTANT] = None
+    group_id: Annotated[str | None, STRING] = None
+    group_sequence: Annotated[int | None, UINT] = None
+    reply_to_group_id: Annotated[str | None, STRING] = None
+
+
+def decode_header(section: bytes) -> Header:
+    """The header section; b"" is the header of defaults. Raises DecodeError."""
+    if not section:
+        return Header()
+    header, stop = decode_composite(section, 0, len(section))
+    if not isinstance(header, Header) or stop != len(section):
+        raise DecodeError("not a header section")
+    return header
+
+
+def encode_header(header: Header) -> bytes:
+    """The header section. Raises EncodeError."""
+    return encode_composite(header)
+
+
+def decode_properties(section: bytes) -> Properties:
+    """The properties section; b"" is no property at all. Raises DecodeError."""
+    if not section:
+        return Properties()
+    properties, stop = decode_composite(section, 0, len(section))
+    if not isinstance(properties, Properties) or stop != len(section):
+        raise DecodeError("not a properties section")
+    return properties
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """The properties section. Raises EncodeError."""
+    return encode_composite(properties)
+
+
+@dataclass(frozen=True, slots=True)
+class DataBody:
+    """Opaque bytes, in one section or several (3.2.6)."""
+
+    sections: tuple[bytes, ...]
+
+    @property
+    def data(self) -> bytes:
+        """All of it in a row."""
+        return b"".join(self.sections)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceBody:
+    """Lists of values, in one section or several (3.2.7)."""
+
+    sections: tuple[list[object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBody:
+    """One AMQP value (3.2.8)."""
+
+    value: object
+
+
+Body = DataBody | SequenceBody | ValueBody
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A whole message, every section decoded; a section that is absent has its default."""
+
+    header: Header | None = None
+    delivery_annotations: AmqpMap = field(default_factory=dict)
+    message_annotations: AmqpMap = field(default_factory=dict)
+    properties: Properties | None = None
+    application_properties: AmqpMap = field(default_factory=dict)
+    body: Body | None = None
+    footer: AmqpMap = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The encoded message; sections at their default are left out. Raises EncodeError."""
+        return b"".join(
+            (
+                encode_header(self.header) if self.header else b"",
+                _map_section(Section.DELIVERY_ANNOTATIONS, self.delivery_annotations),
+                _map_section(Section.MESSAGE_ANNOTATIONS, self.message_annotations),
+                encode_properties(self.properties) if self.properties else b"",
+                _map_section(Section.APPLICATION_PROPERTIES, self.application_properties),
+                encode_body(self.body),
+                _map_section(Section.FOOTER, self.footer),
+            )
+        )
+
+    @staticmethod
+    def decode(payload: bytes) -> "Message":
+        """Decode all of an encoded message. Raises DecodeError."""
+        sections = split(payload)
+        return Message(
+            decode_header(sections.header) if sections.header else None,
+            decode_map_section(sections.delivery_annotations),
+            decode_map_section(sections.message_annotations),
+            decode_properties(sections.properties) if sections.properties else None,
+            decode_map_section(sections.application_properties),
+            decode_body(sections.body),
+            decode_map_section(sections.footer),
+        )
+
+
+def _map_section(code: Section, mapping: AmqpMap) -> bytes:
+    return encode_map_section(code, mapping) if mapping else b""
+
+
+def encode_body(body: Body | None) -> bytes:
+    """The body sections. Raises EncodeError."""
+    match body:
+        case None:
+            return b""
+        case DataBody(sections):
+            return b"".join(encode(Described(Section.DATA, part)) for part in sections)
+        case SequenceBody(lists):
+            return b"".join(encode(Described(Section.SEQUENCE, part)) for part in lists)
+        case ValueBody(value):
+            return encode(Described(Section.VALUE, value))
+
+
+def decode_body(data: bytes) -> Body | None:
+    """The body sections, decoded; None for a message without body. Raises DecodeError."""
+    values = []
+    position = 0
+    while position < len(data):
+        value, position = decode(data, position)
+        if not isinstance(value, Described):
+            raise DecodeError("a body section without a descriptor")
+        values.append(value)
+    if not values:
+        return None
+    split(data)  # the right kinds, in the right order
+    first = values[0]
+    if first.descriptor in (Section.DATA, "amqp:data:binary"):
+        return DataBody(tuple(bytes(value.value) for value in values if isinstance(value.value, bytes)))
+    if first.descriptor in (Section.SEQUENCE, "amqp:amqp-sequence:list"):
+        return SequenceBody(tuple(value.value for value in values if isinstance(value.value, list)))
+    return ValueBody(first.value)
+
+
+__all__ = [
+    "Body",
+    "DataBody",
+    "Header",
+    "Message",
+    "MessageId",
+    "Properties",
+    "Section",
+    "Sections",
+    "SequenceBody",
+    "ValueBody",
+    "decode_body",
+    "decode_header",
+    "decode_map_section",
+    "decode_properties",
+    "encode_body",
+    "encode_header",
+    "encode_map_section",
+    "encode_properties",
+    "join_entries",
+    "section_value",
+    "split",
+    "split_entries",
+]

@@ -1,0 +1,69 @@
+"""Peers that are not us: rhea, AMQP 1.0 in JavaScript, and what it takes to run it.
+
+`rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
+user's cache and never into the tree; or it skips the test, saying what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+RHEA_VERSION = "3.0.4"
+
+
+def rhea_directory() -> Path:
+    """Where `require("rhea")` works; skips when node, npm or the package cannot be had."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    directory = _cache() / f"rhea-{RHEA_VERSION}"
+    if not _is_installed(directory):
+        _install(directory)
+    return directory
+
+
+def run_node(script: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a node program that may `require("rhea")`; its output is text, by pipe."""
+    environment = {**os.environ, "NODE_PATH": str(rhea_directory() / "node_modules")}
+    return subprocess.Popen(
+        ["node", str(script), *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "sbpair-tests"
+
+
+def _is_installed(directory: Path) -> bool:
+    return (directory / "node_modules" / "rhea" / "package.json").is_file()
+
+
+def _install(directory: Path) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"rhea@{RHEA_VERSION}"]
+        try:
+            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            pytest.skip("npm did not install rhea within two minutes")
+        if done.returncode != 0:
+            pytest.skip(f"npm could not install rhea: {done.stderr.strip()[-200:]}")
+        try:
+            os.rename(scratch, directory)
+        except OSError:
+            if not _is_installed(directory):  # another process was first, or something is wrong
+                raise
+        else:
+            Path(scratch).mkdir()  # the context wants something to remove
