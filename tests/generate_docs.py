@@ -1,0 +1,294 @@
+"""Write the parts of docs/ that stand in the code already: `python -m tests.generate_docs`.
+
+A page marks a block; what is between its two comments is replaced:
+
+    <!-- generated:options -->
+    ...
+    <!-- /generated:options -->
+
+test_docs.py fails when a block is stale. Field and member docs are read from the source, the rest is asked
+of the modules themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
+HELP_WIDTH = 100
+
+
+def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
+
+
+# --- reading the source
+
+
+def _class(path: str, name: str) -> ast.ClassDef:
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def documented_fields(path: str, name: str) -> list[tuple[str, str, str, str]]:
+    """(name, type, default, doc) of each field of a dataclass; the doc is the string below the field."""
+    body = _class(path, name).body
+    found = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=field), annotation=kind) if "ClassVar" not in ast.unparse(
+                kind
+            ):
+                default = ast.unparse(node.value) if node.value else "required"
+                found.append((field, ast.unparse(kind), default, _string(after)))
+    return found
+
+
+def _string(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return ""
+
+
+def commented_members(path: str, name: str) -> list[tuple[str, str, str]]:
+    """(name, value, comment) of each member of an enum or field of a dataclass; the comment ends its line."""
+    lines = (ROOT / path).read_text("utf-8").splitlines()
+    found = []
+    for node in _class(path, name).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=member)]) | ast.AnnAssign(target=ast.Name(id=member)) if (
+                node.value
+            ):
+                comment = lines[node.end_lineno - 1].partition("  # ")[2]
+                found.append((member, str(ast.literal_eval(node.value)), comment))
+    return found
+
+
+def documented_classes(path: str) -> list[tuple[str, str, str]]:
+    """(name, first base, first paragraph of the docstring) of each public class of a module."""
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return [
+        (node.name, ast.unparse(node.bases[0]) if node.bases else "", _opening(ast.get_docstring(node) or ""))
+        for node in classes
+    ]
+
+
+def _opening(docstring: str) -> str:
+    return docstring.partition("\n\n")[0]
+
+
+# --- the blocks
+
+
+def transitions() -> str:
+    """The state diagram, drawn from the machine's own table."""
+    from sbpair.pairing.health import TRANSITIONS, EntityState
+
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (before, cause), after in TRANSITIONS.items():
+        arrows.setdefault((before.name, after.name), []).append(cause.value)
+    drawn = [f"    {a} --> {b}: {',<br/>or '.join(causes)}" for (a, b), causes in arrows.items()]
+    start = next(iter(EntityState)).name
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {start}", *drawn, "```", ""])
+
+
+def states() -> str:
+    rows = [
+        (f"`{name}`", doc) for name, _, doc in commented_members("sbpair/pairing/health.py", "EntityState")
+    ]
+    return table(("state", "what sends do"), rows)
+
+
+def events() -> str:
+    path = "sbpair/pairing/events.py"
+    rows = [
+        (f"`{name}`", doc, ", ".join(f"`{field}`" for field, *_ in documented_fields(path, name)) or "")
+        for name, base, doc in documented_classes(path)
+        if base == "PairingEvent"
+    ]
+    return table(("event", "what happened", "fields, beside `at` and `path`"), rows)
+
+
+def options() -> str:
+    fields = documented_fields("sbpair/pairing/options.py", "PairedNamespaceOptions")
+    return table(("option", "type", "default", "what it is"), [_option(*field) for field in fields])
+
+
+def _option(name: str, kind: str, default: str, doc: str) -> tuple[str, ...]:
+    return f"`{name}`", f"`{kind}`", f"`{default}`", doc
+
+
+def errors() -> str:
+    rows = [
+        (f"`{name}`", f"`{base}`", doc) for name, base, doc in documented_classes("sbpair/pairing/errors.py")
+    ]
+    return table(("error", "is a", "what happened"), rows)
+
+
+def failures() -> str:
+    rows = commented_members("sbpair/pairing/failure.py", "Failure")
+    return table(("kind", "what becomes of the message"), [(value, doc) for _, value, doc in rows])
+
+
+def outcomes() -> str:
+    """How errors are judged: the classes, then the conditions of a bare ServiceBusError."""
+    from sbpair.pairing.outcome import BY_CLASS, BY_CONDITION
+
+    return "\n".join(
+        (
+            _grouped("errors", {_qualified(error): verdict for error, verdict in BY_CLASS.items()}),
+            "A bare `ServiceBusError` is judged by the AMQP condition inside it:\n",
+            _grouped("conditions", BY_CONDITION),
+        )
+    )
+
+
+def _grouped(title: str, judged: Mapping[str, tuple[Enum, str]]) -> str:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, (failure, why) in judged.items():
+        groups.setdefault((str(failure.value), why), []).append(f"`{name}`")
+    order = list(dict.fromkeys(kind for kind, _ in groups))
+    rows = sorted(
+        ((kind, why, ", ".join(names)) for (kind, why), names in groups.items()),
+        key=lambda row: order.index(row[0]),
+    )
+    return table(("kind", "why", title), rows)
+
+
+def _qualified(error: type[BaseException]) -> str:
+    package = error.__module__.partition(".")[0]
+    return error.__name__ if package in ("builtins", "azure") else f"{error.__module__}.{error.__name__}"
+
+
+def syphon_options() -> str:
+    fields = documented_fields("sbpair/syphon/options.py", "SyphonOptions")
+    return table(("option", "type", "default", "what it is"), [_option(*field) for field in fields])
+
+
+def syphon_counters() -> str:
+    rows = commented_members("sbpair/syphon/counters.py", "SyphonCounters")
+    return table(("counter", "what it counts"), [(f"`{name}`", doc) for name, _, doc in rows])
+
+
+def dead_letter_reasons() -> str:
+    from sbpair.syphon.verdict import FINAL
+
+    reasons: dict[str, list[str]] = {}
+    for condition, reason in FINAL.items():
+        reasons.setdefault(reason, []).append(f"`{condition}`")
+    return table(
+        ("dead-letter reason", "the primary answered"), [(f"`{r}`", ", ".join(c)) for r, c in reasons.items()]
+    )
+
+
+def queue_description() -> str:
+    from sbpair.broker.entities.description import _NOT_SUPPORTED, QueueDescription
+
+    rows = [
+        (
+            f"`{field.name}`",
+            f"`{field.default!r}`",
+            "refused by name" if field.name in _NOT_SUPPORTED else "yes",
+        )
+        for field in dataclasses.fields(QueueDescription)
+    ]
+    return table(("field", "default (spans in ms)", "in 0.1"), rows)
+
+
+def limits() -> str:
+    fields = documented_fields("sbpair/amqp/limits.py", "Limits")
+    return table(
+        ("limit", "value", "what it bounds"), [(f"`{n}`", f"`{value}`", doc) for n, _, value, doc in fields]
+    )
+
+
+def broker_errors() -> str:
+    from sbpair.broker import errors
+
+    rows = []
+    for name, _, doc in documented_classes("sbpair/broker/errors.py"):
+        error = getattr(errors, name)
+        rows.append((f"`{name}`", f"`{error.condition}`", f"{error.status} / {error.sub_code}", doc))
+    return table(("error", "on AMQP", "on HTTP", "what it says"), rows)
+
+
+def exit_codes() -> str:
+    rows = commented_members("sbpair/cli/exit_codes.py", "ExitCode")
+    return table(("exit code", "name", "meaning"), [(value, name, doc) for name, value, doc in rows])
+
+
+def cli() -> str:
+    from sbpair.cli.group import COMMANDS
+
+    pages = [("sbpair", [])] + [(f"sbpair {name}", [name]) for name in sorted(COMMANDS)]
+    return "\n".join(f"## {title}\n\n```text\n{_help(arguments)}```\n" for title, arguments in pages)
+
+
+def _help(arguments: list[str]) -> str:
+    from click.testing import CliRunner
+
+    from sbpair.cli.group import cli as group
+
+    widths = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
+    result = CliRunner().invoke(group, [*arguments, "--help"], prog_name="sbpair", **widths)
+    if result.exit_code != 0:
+        raise RuntimeError(
+            f"sbpair {' '.join(arguments)} --help failed: {result.output}"
+        ) from result.exception
+    return result.output
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "transitions": transitions,
+    "states": states,
+    "events": events,
+    "options": options,
+    "errors": errors,
+    "failures": failures,
+    "outcomes": outcomes,
+    "syphon-options": syphon_options,
+    "syphon-counters": syphon_counters,
+    "dead-letter-reasons": dead_letter_reasons,
+    "queue-description": queue_description,
+    "limits": limits,
+    "broker-errors": broker_errors,
+    "exit-codes": exit_codes,
+    "cli": cli,
+}
+
+
+def rendered(text: str) -> str:
+    """A page with every block as the code would have it now. Raises KeyError on an unknown block."""
+    return BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match[2]]()}{match[4]}", text)
+
+
+def pages() -> list[Path]:
+    return sorted(DOCS.rglob("*.md"))
+
+
+def main() -> None:
+    for page in pages():
+        before = page.read_text("utf-8")
+        after = rendered(before)
+        if after != before:
+            page.write_text(after, "utf-8")
+            sys.stdout.write(f"wrote {page.relative_to(ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Do the pages of docs/ say what the code is, and do their links and programs work?"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import sbpair
+from sbpair.cli.group import COMMANDS, cli
+from sbpair.pairing.options import PairedNamespaceOptions
+from sbpair.syphon.options import SyphonOptions
+from tests import generate_docs
+from tests.generate_docs import BLOCK, BLOCKS, DOCS, ROOT
+
+PAGES = generate_docs.pages()
+WITH_README = [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"]
+FENCE = re.compile(r"^(<!-- run -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+RUN_SECONDS = 100
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def fences(language: str) -> list[tuple[str, bool, str]]:
+    """(page, whether it is to be run, text) of every fenced block of a language."""
+    return [
+        (name_of(page), bool(run), text)
+        for page in WITH_README
+        for run, tag, text in FENCE.findall(page.read_text("utf-8"))
+        if tag == language
+    ]
+
+
+def anchors(text: str) -> set[str]:
+    """The fragments that a page's headings can be linked by."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def dead_links(page: Path) -> list[str]:
+    dead = []
+    for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        if re.match(r"https?:|mailto:", target):
+            continue
+        file, _, fragment = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        if not there.exists() or (fragment and fragment not in anchors(there.read_text("utf-8"))):
+            dead.append(target)
+    return dead
+
+
+@pytest.mark.parametrize("page", WITH_README, ids=name_of)
+def test_every_link_between_pages_leads_somewhere(page):
+    assert dead_links(page) == []
+
+
+def test_every_page_can_be_reached_from_the_index():
+    seen, waiting = set(), [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in seen:
+            seen.add(page)
+            targets = (link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8")))
+            waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
+    assert set(PAGES) - seen == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_generated_blocks_are_fresh(page):
+    text = page.read_text("utf-8")
+    assert generate_docs.rendered(text) == text, "stale: run `python -m tests.generate_docs`"
+
+
+def test_every_block_is_closed_and_every_generator_used():
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    written = [name for _, name, _, _ in BLOCK.findall(text)]
+    assert sorted(written) == sorted(re.findall(r"<!-- generated:([\w-]+) -->", text))
+    assert set(written) == set(BLOCKS)
+
+
+@pytest.mark.parametrize("options", [PairedNamespaceOptions, SyphonOptions])
+def test_every_option_is_documented_with_a_sentence(options):
+    page = (DOCS / "options.md").read_text("utf-8")
+    documented = dict(re.findall(r"^\| `(\w+)` .*\| ([^|]+) \|$", page, re.MULTILINE))
+    fields = {field.name for field in dataclasses.fields(options)}
+    assert {name for name in fields if len(documented.get(name, "")) < 20} == set()
+
+
+def test_every_command_and_every_flag_is_documented():
+    page = (DOCS / "cli.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## sbpair (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    missing = [
+        f"{name} {flag}"
+        for name in COMMANDS
+        for flag in flags_of(name)
+        if not re.search(rf"{re.escape(flag)}(?![\w-])", sections.get(name, ""))
+    ]
+    assert missing == []
+
+
+def test_every_public_name_is_explained_somewhere():
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    assert [name for name in sbpair.__all__ if not name.startswith("__") and f"`{name}" not in text] == []
+
+
+def flags_of(command: str) -> set[str]:
+    found = cli.get_command(click.Context(cli), command)
+    assert found is not None
+    return {flag for parameter in found.params for flag in parameter.opts}
+
+
+def test_every_command_line_in_the_docs_is_one_that_works():
+    lines = [
+        line for _, _, text in fences("bash") for line in text.splitlines() if re.match(r"sbpair \w", line)
+    ]
+    assert lines
+    for line in lines:
+        _, command, *words = shlex.split(line, comments=True)
+        assert command in COMMANDS, line
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags_of(command), line
+
+
+@pytest.mark.parametrize(("page", "run", "text"), fences("python"))
+def test_python_in_the_docs_compiles_and_imports_what_exists(page, run, text):
+    tree = ast.parse(text, page)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sbpair":
+            module = __import__(node.module, fromlist=["*"])
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.parametrize("text", [text for _, run, text in fences("python") if run])
+def test_the_programs_of_the_docs_run(text):
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=RUN_SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_dead_link_and_a_dead_anchor_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A b\n[x](nowhere.md) [y](#a-c) [z](#a-b) [w](https://example.org)\n", "utf-8")
+    assert dead_links(page) == ["nowhere.md", "#a-c"]
+
+
+def test_a_stale_block_is_rewritten():
+    stale = "<!-- generated:states -->\nold\n<!-- /generated:states -->\n"
+    assert "HEALTHY" in generate_docs.rendered(stale)
