@@ -1,0 +1,25 @@
+"""How long to wait before the next attempt? Exponential, capped, and jittered against herds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Attempts that failed in a row; spans in seconds. ``jitter`` gives a float in [0, 1)."""
+
+    first: float
+    most: float
+    jitter: Callable[[], float]
+    failures: int = 0
+
+    def failed(self) -> float:
+        """Note a failure; the seconds to wait: half to the whole of ``first * 2**n``, at most ``most``."""
+        span = min(self.most, self.first * 2.0 ** min(self.failures, 32))
+        self.failures += 1
+        return span * (0.5 + self.jitter() / 2)
+
+    def succeeded(self) -> None:
+        self.failures = 0

@@ -1,0 +1,243 @@
+"""The syphon: bring the parked messages home, for ever or until the backlogs are empty (P-40 .. P-44).
+
+    CONNECTING --> RUNNING --(a side lost)--> CONNECTING       run(): until it is told to stop
+        |             |
+        |             '--(told to stop)--> DRAINING --> IDLE
+        '--(refused)--> FAULTED --> CONNECTING                 drain(): until all backlogs were found empty
+
+Several may run at once, in several processes, on the same backlogs: one of them locks each message (P-44).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Self, TypeVar
+
+from sbpair.pairing.names import backlog_queue_name, namespace_label
+
+from . import events
+from .connection import NamespaceConnection, connect
+from .connection_string import Namespace, parse
+from .counters import SyphonCounters, SyphonState, SyphonStatus
+from .errors import ConnectionLost, SyphonFaulted
+from .forward import Poison
+from .options import SyphonOptions
+from .relay import Relay
+
+T = TypeVar("T")
+
+logger = logging.getLogger("sbpair.syphon")
+
+FIRST_RETRY = 0.5  # seconds between the first two attempts to reach a side
+SHORTEST_RELAY = 1.0  # seconds: one that was lost sooner is not followed by another at once
+
+
+class Syphon:
+    """Moves parked messages from the backlog queues on the secondary to their entities on the primary.
+
+    At least once: a message is removed from its backlog only after its destination has accepted it. Use one
+    object for one :meth:`run` or :meth:`drain` at a time, on one event loop.
+    """
+
+    def __init__(
+        self, primary: Namespace, secondary: Namespace, options: SyphonOptions | None = None
+    ) -> None:
+        self.options = options or SyphonOptions()
+        if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
+            raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
+        self._primary = primary
+        self._secondary = secondary
+        self.status = SyphonStatus(SyphonState.IDLE)
+        self.counters = SyphonCounters()
+        label = self.options.primary_namespace_name or namespace_label(primary.netloc)
+        count = self.options.backlog_queue_count
+        self.backlogs = tuple(backlog_queue_name(label, index) for index in range(count))
+        self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
+        self._relay: Relay | None = None
+        self._fault: str | None = None
+
+    @classmethod
+    def from_connection_strings(
+        cls, primary: str, secondary: str, *, options: SyphonOptions | None = None
+    ) -> Self:
+        """A syphon between two namespaces. Raises ConnectionStringError, ValueError when they are one."""
+        chosen = options or SyphonOptions()
+        return cls(
+            _namespace(primary, chosen.primary_endpoint_address),
+            _namespace(secondary, chosen.secondary_endpoint_address),
+            chosen,
+        )
+
+    def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
+        """Call ``callback`` with each event from now on; returns what takes it off again."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    async def run(self, shutdown: asyncio.Event) -> None:
+        """Move messages until ``shutdown`` is set; then finish what is in flight and give back the rest."""
+        try:
+            while not shutdown.is_set():
+                relay = await _unless(shutdown, self._connect(gives_up=False))
+                if relay is not None:
+                    await self._pump_until(relay, shutdown)
+        finally:
+            self._become(SyphonState.IDLE)
+
+    async def drain(self) -> SyphonCounters:
+        """Move messages until every backlog was found empty, with nothing in our hands; the counters then.
+
+        While a side, or a destination, is out of reach it waits: bound it with ``asyncio.timeout``. Raises
+        SyphonFaulted when a side refuses us for a reason that waiting does not cure.
+        """
+        try:
+            while True:
+                relay = await self._connect(gives_up=True)
+                if await self._drain_once(relay):
+                    return self.counters.snapshot()
+        finally:
+            self._become(SyphonState.IDLE)
+
+    # One relay after another.
+
+    async def _connect(self, *, gives_up: bool) -> Relay:
+        """Reach both sides, the primary first: no credit is granted on a backlog while it is down."""
+        from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+        def before_sleep(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            self._lost(str(error), state.upcoming_sleep, is_fault=isinstance(error, SyphonFaulted))
+
+        self._become(SyphonState.CONNECTING)
+        kinds = ConnectionLost if gives_up else (ConnectionLost, SyphonFaulted)
+        most = self.options.retry_backoff_max.total_seconds()
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(kinds),
+            wait=wait_random_exponential(multiplier=FIRST_RETRY, max=most),
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._connect_once)
+        except SyphonFaulted as error:
+            self._become(SyphonState.FAULTED, str(error))
+            raise
+
+    async def _connect_once(self) -> Relay:
+        primary = await self._reach(self._primary)
+        try:
+            secondary = await self._reach(self._secondary)
+        except BaseException:
+            primary.abort()
+            raise
+        self._relay = Relay(primary, secondary, self.backlogs, self.options, self.counters, self)
+        return self._relay
+
+    async def _reach(self, namespace: Namespace) -> NamespaceConnection:
+        timeout = self.options.operation_timeout.total_seconds()
+        return await connect(namespace, ca_file=self.options.connection_verify, timeout=timeout)
+
+    async def _pump_until(self, relay: Relay, shutdown: asyncio.Event) -> None:
+        self._connected(SyphonState.RUNNING)
+        began = time.monotonic()
+        try:
+            reason = await _unless(shutdown, relay.wait_broken())
+            if reason is None:
+                self._become(SyphonState.DRAINING)
+        finally:
+            await relay.stop()
+        if reason is not None:
+            pause = max(0.0, SHORTEST_RELAY - (time.monotonic() - began))
+            self._lost(reason, pause, is_fault=False)
+            await _unless(shutdown, asyncio.sleep(pause))
+
+    async def _drain_once(self, relay: Relay) -> bool:
+        """True when the backlogs were found empty, False when a side was lost before that."""
+        self._connected(SyphonState.DRAINING)
+        self._fault = None
+        drained = asyncio.ensure_future(relay.drain())
+        broken = asyncio.ensure_future(relay.wait_broken())
+        try:
+            await asyncio.wait([drained, broken], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            drained.cancel()
+            broken.cancel()
+            await relay.stop()
+        if self._fault is not None:
+            self._become(SyphonState.FAULTED, self._fault)
+            raise SyphonFaulted(self._fault)
+        if drained.done() and not drained.cancelled():
+            self._emit(events.BacklogsDrained(time.time()))
+            return True
+        self._lost(broken.result(), SHORTEST_RELAY, is_fault=False)
+        await asyncio.sleep(SHORTEST_RELAY)
+        return False
+
+    # What the relay reports.
+
+    def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None:
+        self._emit(events.MessageSetAside(time.time(), backlog, path, poison.reason, poison.description))
+
+    def destination_held(self, path: str, reason: str, retry_in: float) -> None:
+        self._emit(events.DestinationHeld(time.time(), path, reason, retry_in))
+
+    def destination_resumed(self, path: str) -> None:
+        self._emit(events.DestinationResumed(time.time(), path))
+
+    def backlog_missing(self, backlog: str) -> None:
+        self._emit(events.BacklogMissing(time.time(), backlog))
+
+    def backlog_detached(self, backlog: str, reason: str, is_refusal: bool) -> None:
+        self._emit(events.BacklogDetached(time.time(), backlog, reason))
+        if is_refusal:
+            self._fault = reason
+            drains = self.status.state is SyphonState.DRAINING
+            self._become(SyphonState.FAULTED, reason)
+            if drains and self._relay is not None:
+                self._relay.abort()
+
+    def answer_overdue(self, what: str) -> None:
+        if self._relay is not None:
+            logger.warning("%s; connecting anew", what)
+            self._relay.abort()
+
+    # State and events.
+
+    def _connected(self, state: SyphonState) -> None:
+        self._become(state)
+        self._emit(events.SyphonConnected(time.time()))
+
+    def _lost(self, reason: str, retry_in: float, *, is_fault: bool) -> None:
+        self._become(SyphonState.FAULTED if is_fault else SyphonState.CONNECTING, reason)
+        self._emit(events.SyphonDisconnected(time.time(), reason, retry_in))
+
+    def _become(self, state: SyphonState, reason: str | None = None) -> None:
+        self.status = SyphonStatus(state, reason)
+
+    def _emit(self, event: events.SyphonEvent) -> None:
+        logger.info("%s", event)
+        for callback in list(self._callbacks):
+            try:
+                callback(event)
+            except Exception:  # a listener's fault must not stop the pumps
+                logger.exception("an event callback of the syphon failed on %s", type(event).__name__)
+
+
+def _namespace(connection_string: str, address: str | None) -> Namespace:
+    namespace = parse(connection_string)
+    return namespace if address is None else namespace.dialled_at(address)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
+    """The result of ``work``, or None when ``stop`` is set first; the work is then cancelled."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)

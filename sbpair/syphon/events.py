@@ -1,0 +1,69 @@
+"""What has the syphon to report? Facts in the past tense, each with its time (seconds since the epoch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonEvent:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonConnected(SyphonEvent):
+    """Both sides are reached, and the pumps run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonDisconnected(SyphonEvent):
+    """A side was lost or could not be reached; the next attempt is ``retry_in`` seconds away."""
+
+    reason: str
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogMissing(SyphonEvent):
+    """A backlog queue does not exist; said once, looked for again every so often."""
+
+    backlog: str
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogDetached(SyphonEvent):
+    """The link to a backlog queue was refused or detached; it is attached again."""
+
+    backlog: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSetAside(SyphonEvent):
+    """A parked message was dead-lettered on its backlog; ``path`` is None when none could be used."""
+
+    backlog: str
+    path: str | None
+    reason: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationHeld(SyphonEvent):
+    """A destination cannot take messages now; what is for it waits ``retry_in`` seconds, unsettled."""
+
+    path: str
+    reason: str
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationResumed(SyphonEvent):
+    """A destination that was held takes messages again."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogsDrained(SyphonEvent):
+    """Every backlog was found empty, with nothing of it in our hands."""

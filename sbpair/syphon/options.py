@@ -1,0 +1,52 @@
+"""What can be said about a syphon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonOptions:
+    """The settings of a syphon; each is checked on construction, and a ValueError says the range."""
+
+    backlog_queue_count: int = 10
+    """How many backlog queues there are, as the senders were told (P-10); at least 1."""
+    primary_namespace_name: str | None = None
+    """The prefix of the backlog queues, where the primary's host does not give it (04)."""
+    allowed_destinations: tuple[str, ...] | None = None
+    """The paths to deliver to, in any case; None for all that are not reserved (08 6.16)."""
+    window: int = 500
+    """The most messages of one backlog that are being forwarded at once; 1 to 5000."""
+    missing_backlog_interval: timedelta = timedelta(seconds=30)
+    """How often to look for a backlog queue that does not exist; 1 s to 1 h."""
+    operation_timeout: timedelta = timedelta(seconds=60)
+    """How long the peer may take to answer before its connection counts as lost; 1 s to 10 min."""
+    retry_backoff_max: timedelta = timedelta(seconds=30)
+    """The most between two attempts to reach a side or a destination; 100 ms to 10 min."""
+    stop_timeout: timedelta = timedelta(seconds=10)
+    """How long what is in flight may take to finish when the syphon is stopped; 0 to 10 min."""
+    connection_verify: str | None = None
+    """A file of trusted certificates (PEM) instead of the system's."""
+    primary_endpoint_address: str | None = None
+    """``host:port`` to dial for the primary instead of its own; names and tokens stay the namespace's."""
+    secondary_endpoint_address: str | None = None
+    """The same for the secondary."""
+
+    def __post_init__(self) -> None:
+        _within("backlog_queue_count", self.backlog_queue_count, 1, 10_000)
+        _within("window", self.window, 1, 5000)
+        _span("missing_backlog_interval", self.missing_backlog_interval, 1, 3600)
+        _span("operation_timeout", self.operation_timeout, 1, 600)
+        _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
+        _span("stop_timeout", self.stop_timeout, 0, 600)
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+def _span(name: str, value: timedelta, least: float, most: float) -> None:
+    if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
+        raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")

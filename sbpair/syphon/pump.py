@@ -1,0 +1,333 @@
+"""One backlog queue: receive, forward, and only then remove (P-42, G20).
+
+    delivered --> restored --> posted --> accepted --> complete asked --> complete confirmed
+        |             |           |
+        |          poison      refused for good --> dead-letter asked --> confirmed
+        |                      held --> posted again, or given back before its lock ends
+        '-- given back, when we are stopping
+
+A delivery in our hands is a parcel (active or held) or is being settled. Whatever comes of it, the window
+makes room for the next: poison, and destinations out of reach, never block the rest (G21).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
+from sbpair.amqp.types import Symbol
+
+from .connection import NamespaceConnection
+from .counters import SyphonCounters
+from .destination import Destination, Parcel
+from .errors import said
+from .forward import Poison, printable, restore
+from .link import SERIAL, Receiver
+from .ranges import runs
+from .verdict import FINAL
+from .window import Window
+
+HELD_FACTOR = 4  # as many windows may be held back for destinations out of reach
+SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0  # seconds a held message keeps its lock: half of what is left of it
+DEFAULT_LOCK = 60.0  # seconds, where the broker does not say (P-11)
+TICK = 1.0  # seconds between looks at what has been in our hands too long
+LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description (08 6.15)
+DEAD_LETTER = Symbol("com.microsoft:dead-letter")
+REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
+
+
+class PumpReporter(Protocol):
+    """Who hears what a pump has to say."""
+
+    def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None: ...
+    def answer_overdue(self, what: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PumpSettings:
+    """What the pumps of one syphon have in common; spans in seconds."""
+
+    window: int
+    answer_timeout: float
+    is_allowed: Callable[[str], bool]
+    destination_of: Callable[[str], Destination]
+    counters: SyphonCounters
+    reporter: PumpReporter
+
+
+class Pump:
+    """The messages of one backlog that are in our hands, over one link."""
+
+    def __init__(self, backlog: str, settings: PumpSettings) -> None:
+        self.backlog = backlog
+        self.is_empty = asyncio.Event()
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
+        self._settings = settings
+        self._counters = settings.counters
+        self._loop = asyncio.get_running_loop()
+        self._window = Window(settings.window, settings.window * HELD_FACTOR)
+        self._receiver: Receiver | None = None
+        self._parcels: dict[int, Parcel] = {}
+        self._held: dict[Parcel, float] = {}  # until when it keeps its lock; monotonic
+        self._to_complete: list[int] = []
+        self._settling: dict[int, float] = {}  # since when the broker owes the answer
+        self._settle_is_due = False
+        self._is_stopping = False
+        self._poll_is_ending = False
+        self._is_draining = False
+        self._drain_is_out = False
+        self._came_in_drain = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_hands(self) -> int:
+        """Deliveries that are not settled yet."""
+        return len(self._parcels) + len(self._settling)
+
+    async def run(self, connection: NamespaceConnection) -> Condition | None:
+        """Pump until the link goes; its last word. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        receiver = await connection.open_receiver(
+            self.backlog, self._on_message, self._on_disposition, self._top_up
+        )
+        self._receiver = receiver
+        self._top_up()
+        try:
+            await asyncio.wait([receiver.detached])
+            return receiver.detached.result()
+        finally:
+            self._forget()
+
+    def drain(self) -> None:
+        """From now on ask for what there is and no more; ``is_empty`` is set when the answer was: nothing."""
+        self._is_draining = True
+        self._top_up()
+
+    async def stop(self, timeout: float) -> None:
+        """Receive no more, let what is on its way end within ``timeout`` seconds, and give the rest back."""
+        self._is_stopping = True
+        receiver = self._receiver
+        if receiver is None or receiver.detached.done():
+            return
+        receiver.flow(0, drain=True)
+        self._give_back(list(self._held))
+        try:
+            async with asyncio.timeout(timeout):
+                await self.is_idle.wait()
+        except TimeoutError:
+            self._give_back(list(self._parcels.values()))
+        await receiver.close()
+
+    # From the backlog.
+
+    def _on_message(self, event: MessageReceived) -> None:
+        now, wall = self._loop.time(), time.time()
+        self._counters.received += 1
+        self._came_in_drain += 1
+        self._window.message_arrived(now)
+        delivery_id = event.delivery_id
+        if self._is_stopping:
+            self._counters.released += 1
+            event.link.dispose(delivery_id, delivery_id, Released())
+            return
+        self._counters.pending += 1
+        self.is_idle.clear()
+        self._arm(now + TICK)
+        restored = restore(event.payload, int(wall * 1000), self._settings.is_allowed)
+        if isinstance(restored, Poison):
+            self._dead_letter(delivery_id, None, restored)
+            return
+        locked_until = restored.locked_until
+        lock_ends = wall + DEFAULT_LOCK if locked_until is None else locked_until / 1000
+        parcel = Parcel(self, delivery_id, restored.path, restored.payload, now, lock_ends - wall + now)
+        self._parcels[delivery_id] = parcel
+        self._settings.destination_of(restored.path).post(parcel)
+
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        """The broker's answer to what we asked of a run of deliveries (06 2)."""
+        for offset in range((event.last - event.first) % SERIAL + 1):
+            if self._settling.pop((event.first + offset) % SERIAL, None) is not None:
+                self._count(event.state)
+        self._let_go()
+
+    def _count(self, state: DeliveryState | None) -> None:
+        self._counters.pending -= 1
+        match state:
+            case Accepted():
+                self._counters.completed += 1
+            case Rejected(error=None):
+                self._counters.dead_lettered += 1
+            case _:
+                self._counters.lock_lost += 1
+                self._came_in_drain += 1  # it is in the backlog again
+
+    # From the destinations.
+
+    def forwarded(self, parcel: Parcel) -> None:
+        now = self._loop.time()
+        self._counters.forwarded += 1
+        if self._parcels.pop(parcel.delivery_id, None) is not parcel:
+            self._counters.lock_lost += 1  # the link it came by is gone: it comes again, and it is ambiguous
+            return
+        self._window.forwarded(now - parcel.posted_at, parcel.lock_ends - parcel.posted_at)
+        self._settling[parcel.delivery_id] = now
+        self._to_complete.append(parcel.delivery_id)
+        self._settle_soon()
+
+    def refused(self, parcel: Parcel, condition: Condition | None) -> None:
+        if self._parcels.get(parcel.delivery_id) is not parcel:
+            return
+        reason = FINAL[str(condition.symbol)] if condition is not None else "DestinationRefused"
+        poison = Poison(reason, f"{printable(parcel.path)} refused the message: {said(condition)}")
+        self._dead_letter(parcel.delivery_id, parcel, poison)
+
+    def held(self, parcel: Parcel) -> None:
+        if self._parcels.get(parcel.delivery_id) is not parcel:
+            parcel.is_taken_back = True
+            return
+        now = self._loop.time()
+        self._held[parcel] = now + min(max(SHORTEST_HOLD, (parcel.lock_ends - now) / 2), LONGEST_HOLD)
+        self._settle_soon()
+
+    def resumed(self, parcel: Parcel) -> None:
+        self._held.pop(parcel, None)
+
+    # To the backlog.
+
+    def _dead_letter(self, delivery_id: int, parcel: Parcel | None, poison: Poison) -> None:
+        receiver = self._receiver
+        assert receiver is not None  # noqa: S101  (there is no delivery without one)
+        if parcel is not None:
+            self._parcels.pop(delivery_id, None)
+            self._held.pop(parcel, None)
+        self._settling[delivery_id] = self._loop.time()
+        description = poison.description[:LONGEST_DESCRIPTION]
+        info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
+        receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
+        self._settings.reporter.message_set_aside(self.backlog, parcel.path if parcel else None, poison)
+
+    def _give_back(self, parcels: Iterable[Parcel]) -> None:
+        """Settle nothing: the backlog has the messages again, at once (04, Syphon)."""
+        receiver = self._receiver
+        assert receiver is not None  # noqa: S101
+        back = []
+        for parcel in parcels:
+            if self._parcels.pop(parcel.delivery_id, None) is not None:
+                parcel.is_taken_back = True
+                self._held.pop(parcel, None)
+                back.append(parcel.delivery_id)
+        for first, last in runs(back):
+            receiver.give_back(first, last, Released())
+        self._counters.pending -= len(back)
+        self._counters.released += len(back)
+        self._came_in_drain += len(back)
+        self._let_go()
+
+    def _settle_soon(self) -> None:
+        if not self._settle_is_due:
+            self._settle_is_due = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settle_is_due = False
+        receiver, done = self._receiver, self._to_complete
+        if receiver is not None and done:
+            self._to_complete = []
+            for first, last in runs(done):
+                receiver.settle(first, last, Accepted())
+        self._top_up()
+
+    def _let_go(self) -> None:
+        if not self.in_hands:
+            self.is_idle.set()
+        self._settle_soon()
+
+    def _top_up(self) -> None:
+        """Grant credit for the room there is; called whenever something came or went."""
+        receiver = self._receiver
+        if receiver is None or self._is_stopping or not receiver.is_open:
+            return
+        if self._is_draining:
+            self._ask_what_is_left(receiver)
+            return
+        if self._poll_is_ending and receiver.credit:
+            return
+        self._poll_is_ending = False
+        held = len(self._held)
+        grant = self._window.grant(receiver.credit, self.in_hands - held, held, self._loop.time())
+        if grant is not None:
+            self._count_receive(receiver)
+            receiver.flow(grant)
+            self._arm(self._window.next_timer())
+
+    def _ask_what_is_left(self, receiver: Receiver) -> None:
+        """Drain-flows until one brings nothing, with nothing in our hands: then the backlog is empty."""
+        if self._drain_is_out:
+            if receiver.credit:
+                return
+            self._drain_is_out = False
+            if not self._came_in_drain:
+                if not self.in_hands:
+                    self.is_empty.set()
+                return  # what is in our hands ends first, and that brings us here again
+        held = len(self._held)
+        room = self._window.room(self.in_hands - held, held)
+        if room and not self.is_empty.is_set():
+            self._came_in_drain = 0
+            self._drain_is_out = True
+            self._window.receive_began(self._loop.time())
+            self._count_receive(receiver)
+            receiver.flow(room, drain=True)
+
+    def _count_receive(self, receiver: Receiver) -> None:
+        if receiver.credit == 0:
+            self._counters.receives += 1
+
+    # Time.
+
+    def _arm(self, when: float | None) -> None:
+        if when is None or (self._timer is not None and self._timer.when() <= when):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """What has been in our hands too long, and has the long poll come to its end?"""
+        self._timer = None
+        now = self._loop.time()
+        self._give_back([parcel for parcel, until in self._held.items() if until <= now])
+        self._look_for_overdue(now)
+        receiver = self._receiver
+        if self._window.handle_timer(now) and receiver is not None and not self._is_draining:
+            self._poll_is_ending = True
+            receiver.flow(receiver.credit, drain=True)
+        self._arm(now + TICK if self.in_hands else self._window.next_timer())
+
+    def _look_for_overdue(self, now: float) -> None:
+        oldest = now - self._settings.answer_timeout
+        if any(since < oldest for since in self._settling.values()):
+            self._settings.reporter.answer_overdue(f"the backlog {self.backlog} does not answer settlements")
+        elif any(p.posted_at < oldest and not p.is_held for p in self._parcels.values()):
+            self._settings.reporter.answer_overdue("the primary does not answer")
+
+    def _forget(self) -> None:
+        """The link is gone: its locks end by themselves, and its messages come again."""
+        for parcel in self._parcels.values():
+            parcel.is_taken_back = True
+        self._counters.pending -= self.in_hands
+        self._parcels.clear()
+        self._held.clear()
+        self._settling.clear()
+        self._to_complete.clear()
+        self._receiver = None
+        self._drain_is_out = self._poll_is_ending = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.is_idle.set()

@@ -1,0 +1,135 @@
+"""One connection to each side, and the pumps that run on the two, until one of them is lost.
+
+A relay is used once: when a side goes, what is in our hands is given back and the syphon makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from typing import Protocol
+
+from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from sbpair.pairing.names import path_key
+
+from .backoff import Backoff
+from .connection import NamespaceConnection
+from .counters import SyphonCounters
+from .destination import Destination, DestinationReporter
+from .errors import ConnectionLost, SyphonError, said
+from .options import SyphonOptions
+from .pump import Pump, PumpReporter, PumpSettings
+
+FIRST_RETRY = 0.5  # seconds
+SOUND = 30.0  # seconds a link must have lasted for its loss not to count as one more failure
+
+
+class RelayReporter(PumpReporter, DestinationReporter, Protocol):
+    """Who hears what a relay has to say."""
+
+    def backlog_missing(self, backlog: str) -> None: ...
+    def backlog_detached(self, backlog: str, reason: str, is_refusal: bool) -> None: ...
+
+
+class Relay:
+    """The pumps of all backlogs between two connections."""
+
+    def __init__(
+        self,
+        primary: NamespaceConnection,
+        secondary: NamespaceConnection,
+        backlogs: Iterable[str],
+        options: SyphonOptions,
+        counters: SyphonCounters,
+        reporter: RelayReporter,
+    ) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._options = options
+        self._reporter = reporter
+        self._destinations: dict[str, Destination] = {}
+        allowed = options.allowed_destinations
+        keys = None if allowed is None else frozenset(map(path_key, allowed))
+        settings = PumpSettings(
+            window=options.window,
+            answer_timeout=options.operation_timeout.total_seconds(),
+            is_allowed=lambda path: keys is None or path_key(path) in keys,
+            destination_of=self._destination_of,
+            counters=counters,
+            reporter=reporter,
+        )
+        self._pumps = [Pump(backlog, settings) for backlog in backlogs]
+        self._tasks = [asyncio.ensure_future(self._keep_pumping(pump)) for pump in self._pumps]
+
+    async def wait_broken(self) -> str:
+        """Wait until a side is lost; which, and why."""
+        sides = {self._primary.closed: "primary", self._secondary.closed: "secondary"}
+        await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+        closed = next(side for side in sides if side.done())
+        return f"the connection to the {sides[closed]} was lost: {said(closed.result())}"
+
+    async def drain(self) -> None:
+        """Wait until every backlog was found empty."""
+        for pump in self._pumps:
+            pump.drain()
+        await asyncio.gather(*(pump.is_empty.wait() for pump in self._pumps))
+
+    async def stop(self) -> None:
+        """Finish what is being forwarded, give the rest back, and close both sides."""
+        within = self._options.stop_timeout.total_seconds()
+        try:
+            if not self._secondary.closed.done():
+                await asyncio.gather(*(pump.stop(within) for pump in self._pumps))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            for destination in self._destinations.values():
+                destination.stop()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(self._secondary.close(), self._primary.close())
+
+    def abort(self) -> None:
+        """Drop both connections: a peer has stopped answering."""
+        self._secondary.abort()
+        self._primary.abort()
+
+    def _destination_of(self, path: str) -> Destination:
+        key = path_key(path)
+        destination = self._destinations.get(key)
+        if destination is None:
+            most = self._options.retry_backoff_max.total_seconds()
+            destination = Destination(path, self._primary.open_sender, self._reporter, most)
+            self._destinations[key] = destination
+        return destination
+
+    async def _keep_pumping(self, pump: Pump) -> None:
+        """Attach again whenever the link goes; a queue that is missing is looked for every so often."""
+        loop = asyncio.get_running_loop()
+        most = self._options.retry_backoff_max.total_seconds()
+        backoff = Backoff(FIRST_RETRY, most, random.random)
+        was_missing = False
+        while not self._secondary.closed.done():
+            began = loop.time()
+            try:
+                condition = await pump.run(self._secondary)
+            except ConnectionLost:
+                return
+            except SyphonError as error:
+                if error.condition is not None and error.condition.symbol == NOT_FOUND:
+                    if not was_missing:
+                        self._reporter.backlog_missing(pump.backlog)
+                    was_missing = True
+                    pump.is_empty.set()
+                    await asyncio.sleep(self._options.missing_backlog_interval.total_seconds())
+                    continue
+                is_refusal = error.condition is not None and error.condition.symbol == UNAUTHORIZED_ACCESS
+                self._reporter.backlog_detached(pump.backlog, str(error), is_refusal)
+            else:
+                was_missing = False
+                if condition is None or condition.symbol != DETACH_FORCED:  # idleness is normal (P-41)
+                    self._reporter.backlog_detached(pump.backlog, said(condition), is_refusal=False)
+                if loop.time() - began >= SOUND:
+                    backoff.succeeded()
+                    continue
+            await asyncio.sleep(backoff.failed())
