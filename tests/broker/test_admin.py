@@ -1,0 +1,551 @@
+"""The administration API as requests and responses: nothing here opens a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from sbpair.broker import auth
+from sbpair.broker.auth import OpenAccess, Right, SharedAccess, SharedAccessPolicy
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.faces import admin, atom
+from sbpair.broker.faces.admin import Request, Response
+from sbpair.broker.faces.queue_fields import ELEMENTS
+
+NOW = 1_800_000_000_000
+VERSION = "api-version=2024-05"
+HOST = {"host": "localhost:5300"}
+NEVER = "P10675199DT2H48M5.4775807S"
+ATOM, SERVICE_BUS, COUNTS = f"{{{atom.ATOM}}}", f"{{{atom.SERVICE_BUS}}}", f"{{{atom.COUNTS}}}"
+BACKLOG = {  # P-11
+    "LockDuration": "PT1M",
+    "MaxSizeInMegabytes": "5120",
+    "DefaultMessageTimeToLive": NEVER,
+    "DeadLetteringOnMessageExpiration": "true",
+    "MaxDeliveryCount": "2147483647",
+    "EnableBatchedOperations": "true",
+    "AutoDeleteOnIdle": NEVER,
+}
+
+
+def body_of(fields: dict[str, str] | None = None, kind: str = "QueueDescription") -> bytes:
+    inner = "".join(f"<{name}>{text}</{name}>" for name, text in (fields or {}).items())
+    described = f'<{kind} xmlns="{atom.SERVICE_BUS}">{inner}</{kind}>'
+    return (
+        f'<entry xmlns="{atom.ATOM}"><content type="application/xml">{described}</content></entry>'.encode()
+    )
+
+
+def request(method: str, path: str, body: bytes = b"", query: str = VERSION, **headers: str) -> Request:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request(method, path, query, HOST | named, body)
+
+
+@pytest.fixture
+def namespace() -> Namespace:
+    return Namespace("contoso")
+
+
+def put(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
+    return admin.answer(namespace, request("PUT", path, body_of(fields)), now)
+
+
+def update(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
+    return admin.answer(namespace, request("PUT", path, body_of(fields), if_match="*"), now)
+
+
+def get(namespace: Namespace, path: str, query: str = VERSION, now: int = NOW) -> Response:
+    return admin.answer(namespace, request("GET", path, query=query), now)
+
+
+def description_in(response: Response) -> ElementTree.Element:
+    found = ElementTree.fromstring(response.body).find(f".//{SERVICE_BUS}QueueDescription")
+    assert found is not None
+    return found
+
+
+def field_of(response: Response, name: str) -> str | None:
+    return description_in(response).findtext(SERVICE_BUS + name)
+
+
+def refused(response: Response, status: int, part: str) -> None:
+    root = ElementTree.fromstring(response.body)
+    assert (response.status, root.tag, root.findtext("Code")) == (status, "Error", str(status)), response.body
+    detail = root.findtext("Detail")
+    assert detail is not None
+    assert detail.startswith(f"SubCode={status}")
+    assert part in detail
+    assert "TrackingId:" in detail
+    assert "Traceback" not in detail
+
+
+# -- one queue
+
+
+@pytest.mark.spec("P-11")
+def test_a_backlog_queue_is_created_as_it_was_described(namespace: Namespace) -> None:
+    response = put(namespace, "/contoso%2Fx-servicebus-transfer%2F0", BACKLOG)
+    assert response.status == 201
+    assert {name: field_of(response, name) for name in BACKLOG} == BACKLOG
+    assert namespace.queue("contoso/x-servicebus-transfer/0").description == QueueDescription(
+        lock_duration=60_000,
+        max_size_in_megabytes=5120,
+        dead_lettering_on_message_expiration=True,
+        max_delivery_count=2**31 - 1,
+    )
+
+
+@pytest.mark.spec("P-10")
+@pytest.mark.parametrize("path", ["/contoso%2Fx-servicebus-transfer%2F0", "/contoso/x-servicebus-transfer/0"])
+def test_a_slash_in_a_name_may_come_encoded_or_as_it_is(namespace: Namespace, path: str) -> None:
+    put(namespace, path)
+    for asked in ("/contoso%2fx-servicebus-transfer%2f0", "/CONTOSO/x-servicebus-transfer/0"):
+        root = ElementTree.fromstring(get(namespace, asked).body)
+        assert root.findtext(ATOM + "title") == "contoso/x-servicebus-transfer/0"
+
+
+def test_the_defaults_are_those_of_the_service(namespace: Namespace) -> None:
+    response = put(namespace, "/orders")
+    expected = {
+        "LockDuration": "PT1M",
+        "MaxSizeInMegabytes": "1024",
+        "RequiresDuplicateDetection": "false",
+        "RequiresSession": "false",
+        "DefaultMessageTimeToLive": NEVER,
+        "DeadLetteringOnMessageExpiration": "false",
+        "DuplicateDetectionHistoryTimeWindow": "PT10M",
+        "MaxDeliveryCount": "10",
+        "EnableBatchedOperations": "true",
+        "Status": "Active",
+        "AutoDeleteOnIdle": NEVER,
+        "EnablePartitioning": "false",
+        "EntityAvailabilityStatus": "Available",
+        "EnableExpress": "false",
+        "MaxMessageSizeInKilobytes": "256",
+    }
+    assert {name: field_of(response, name) for name in expected} == expected
+
+
+def test_the_elements_stand_in_the_order_of_the_service(namespace: Namespace) -> None:
+    put(namespace, "/orders", {"UserMetadata": "x"})
+    shown = [child.tag.removeprefix(SERVICE_BUS) for child in description_in(get(namespace, "/orders"))]
+    assert shown == [
+        row.element for row in ELEMENTS if row.element not in ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+    ]
+
+
+def test_an_sdk_knows_every_element_we_write_and_in_the_same_order() -> None:
+    from azure.servicebus.management._generated.models import QueueDescription as Model
+    from azure.servicebus.management._model_workaround import MODEL_CLASS_ATTRIBUTES
+
+    described = [Model._attribute_map[name] for name in MODEL_CLASS_ATTRIBUTES[Model]]
+    names = [row.get("xml", {}).get("name", "CountDetails") for row in described]
+    assert [row.element for row in ELEMENTS] == names
+
+
+@pytest.mark.spec("P-12")
+def test_creating_what_is_there_is_a_conflict(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    response = put(namespace, "/Orders")
+    refused(response, 409, "SubCode=40900. Conflict. The messaging entity 'Orders' already exists.")
+
+
+@pytest.mark.spec("P-12")
+def test_a_queue_that_is_not_there_reads_as_an_empty_feed(namespace: Namespace) -> None:
+    response = get(namespace, "/orders")
+    root = ElementTree.fromstring(response.body)
+    assert (response.status, root.tag) == (200, ATOM + "feed")
+    assert root.findall(f".//{ATOM}entry") == []
+    assert root.findall(f".//{ATOM}content") == []
+
+
+def test_a_dead_letter_queue_is_no_entity_of_its_own_here(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    assert b"QueueDescription" not in get(namespace, "/orders/$DeadLetterQueue").body
+    refused(update(namespace, "/orders/$DeadLetterQueue"), 404, "orders/$DeadLetterQueue")
+    refused(admin.answer(namespace, request("DELETE", "/orders/$DeadLetterQueue"), NOW), 404, "not be found")
+
+
+def test_deleting_removes_and_deleting_again_finds_nothing(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    assert admin.answer(namespace, request("DELETE", "/orders"), NOW) == Response(200)
+    refused(admin.answer(namespace, request("DELETE", "/orders"), NOW), 404, "'orders' could not be found")
+
+
+def test_an_update_changes_what_it_names_and_leaves_the_rest(namespace: Namespace) -> None:
+    put(namespace, "/orders", {"MaxDeliveryCount": "7", "UserMetadata": "mine"})
+    response = update(namespace, "/orders", {"LockDuration": "PT30S"}, NOW + 1000)
+    assert response.status == 200
+    assert namespace.queue("orders").description == QueueDescription(
+        lock_duration=30_000, max_delivery_count=7, user_metadata="mine"
+    )
+    assert field_of(response, "UpdatedAt") != field_of(response, "CreatedAt")
+
+
+def test_an_update_takes_back_the_whole_answer_of_a_get(namespace: Namespace) -> None:
+    put(namespace, "/orders", BACKLOG)
+    namespace.queue("orders").enqueue(StoredMessage(b"12345"), NOW)
+    before = namespace.queue("orders").description
+    entry = get(namespace, "/orders").body
+    assert admin.answer(namespace, request("PUT", "/orders", entry, if_match="*"), NOW).status == 200
+    assert namespace.queue("orders").description == before
+
+
+def test_an_update_of_nothing_is_not_a_creation(namespace: Namespace) -> None:
+    refused(update(namespace, "/orders"), 404, "'orders' could not be found")
+    assert namespace.queues() == []
+
+
+def test_an_update_with_a_real_etag_is_refused(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    conditional = request("PUT", "/orders", body_of(), if_match='"1"')
+    refused(admin.answer(namespace, conditional, NOW), 400, "If-Match")
+
+
+def test_the_counts_are_told_in_their_own_namespace(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    queue = namespace.queue("orders")
+    for _ in range(3):
+        queue.enqueue(StoredMessage(b"12345"), NOW)
+    queue.enqueue(StoredMessage(b"12345", scheduled_for=NOW + 60_000), NOW)
+    locked = queue.receive(NOW)
+    assert locked is not None
+    assert locked.lock_token is not None
+    queue.dead_letter(locked.lock_token, NOW, {})
+    response = get(namespace, "/orders", now=NOW + 1)
+    details = description_in(response).find(SERVICE_BUS + "CountDetails")
+    assert details is not None
+    assert {child.tag.removeprefix(COUNTS): child.text for child in details} == {
+        "ActiveMessageCount": "2",
+        "DeadLetterMessageCount": "1",
+        "ScheduledMessageCount": "1",
+        "TransferMessageCount": "0",
+        "TransferDeadLetterMessageCount": "0",
+    }
+    assert field_of(response, "MessageCount") == "4"
+    assert field_of(response, "SizeInBytes") == str(queue.counts(NOW).size_in_bytes)
+
+
+def test_a_fresh_queue_was_accessed_in_year_1(namespace: Namespace) -> None:
+    response = put(namespace, "/orders")
+    assert field_of(response, "AccessedAt") == "0001-01-01T00:00:00Z"
+    assert field_of(response, "CreatedAt") == "2027-01-15T08:00:00.000Z"
+    namespace.queue("orders").enqueue(StoredMessage(b""), NOW + 1)
+    assert field_of(get(namespace, "/orders"), "AccessedAt") == "2027-01-15T08:00:00.001Z"
+
+
+def test_what_a_client_wrote_comes_back_escaped(namespace: Namespace) -> None:
+    put(namespace, "/orders", {"UserMetadata": "a &lt;b&gt; &amp; \"c\" 'd' ü 𝄞"})
+    assert field_of(get(namespace, "/orders"), "UserMetadata") == "a <b> & \"c\" 'd' ü 𝄞"
+    hostile = Request("GET", "/orders", VERSION, {"host": '"><x/>\x01'})
+    assert field_of(admin.answer(namespace, hostile, NOW), "Status") == "Active"
+
+
+# -- many queues
+
+
+def titles(response: Response) -> list[str | None]:
+    found = ElementTree.fromstring(response.body).findall(f"{ATOM}entry/{ATOM}title")
+    return [title.text for title in found]
+
+
+def links(response: Response) -> list[ElementTree.Element]:
+    return ElementTree.fromstring(response.body).findall(ATOM + "link")
+
+
+def pages(namespace: Namespace, top: int) -> Iterator[Response]:
+    query: str | None = f"{VERSION}&$skip=0&$top={top}"
+    while query:
+        response = get(namespace, "/$Resources/queues", query)
+        yield response
+        query = links(response)[1].get("href", "").partition("?")[2] if len(links(response)) == 2 else None
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, [0]), (1, [1]), (3, [3]), (4, [3, 1]), (6, [3, 3])])
+def test_a_second_link_stands_only_where_another_page_follows(
+    namespace: Namespace, count: int, sizes: list[int]
+) -> None:
+    for i in range(count):
+        put(namespace, f"/queue%2F{i}")
+    found = [titles(page) for page in pages(namespace, 3)]
+    assert [len(page) for page in found] == sizes
+    assert sum(found, []) == [f"queue/{i}" for i in range(count)]
+
+
+def test_a_page_holds_a_hundred_at_most_and_nothing_beyond_the_end(namespace: Namespace) -> None:
+    for i in range(101):
+        namespace.create_queue(f"q{i}", QueueDescription(), NOW)
+    assert len(titles(get(namespace, "/$Resources/queues", f"{VERSION}&$top=999999999"))) == 100
+    assert len(titles(get(namespace, "/%24Resources/Queues", f"{VERSION}&%24skip=100"))) == 1
+    beyond = get(namespace, "/$Resources/queues", f"{VERSION}&$skip=999999999")
+    assert (titles(beyond), len(links(beyond))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "query", ["$skip=-1", "$top=ten", "$top=1e3", "$skip=", "$skip=99999999999999999999"]
+)
+def test_a_page_that_is_no_number_is_refused_by_name(namespace: Namespace, query: str) -> None:
+    refused(get(namespace, "/$Resources/queues", f"{VERSION}&{query}"), 400, query.partition("=")[0])
+
+
+def test_there_are_no_topics_and_the_list_says_so(namespace: Namespace) -> None:
+    assert titles(get(namespace, "/$Resources/topics")) == []
+
+
+def test_the_namespace_tells_its_name_and_kind(namespace: Namespace) -> None:
+    root = ElementTree.fromstring(get(namespace, "/$namespaceinfo").body)
+    info = root.find(f".//{SERVICE_BUS}NamespaceInfo")
+    assert info is not None
+    assert info.findtext(SERVICE_BUS + "Name") == "contoso"
+    assert info.findtext(SERVICE_BUS + "MessagingSKU") == "Standard"
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/a%2F%2Fb",
+        "/a//b",
+        "/a/",
+        "/%2Fa",
+        "/..",
+        "/..%2f..%2fetc",
+        "/%2e%2e%2f",
+        "/a/%2e%2e/b",
+        "/a%00b",
+        "/a%0d%0ab",
+        "/a%7fb",
+        "/$Default",
+        "/%",
+        "/%zz",
+        "/" + "a" * 261,
+        "/%ff%fe",
+    ],
+)
+def test_a_name_that_no_queue_may_have_is_refused(namespace: Namespace, path: str) -> None:
+    assert put(namespace, path).status == 400
+    assert namespace.queues() == []
+
+
+def test_the_longest_name_has_260_characters(namespace: Namespace) -> None:
+    assert put(namespace, "/" + "a" * 260).status == 201
+
+
+@pytest.mark.parametrize(
+    ("element", "text", "part"),
+    [
+        ("LockDuration", "PT4.999S", "lock_duration"),
+        ("LockDuration", "PT5M0.001S", "lock_duration"),
+        ("LockDuration", NEVER, "lock_duration"),
+        ("LockDuration", "-PT1M", "LockDuration"),
+        ("LockDuration", "PT-1S", "LockDuration"),
+        ("LockDuration", "P", "LockDuration"),
+        ("LockDuration", "", "LockDuration"),
+        ("LockDuration", "00:01:00", "LockDuration"),
+        ("LockDuration", "PT1M" * 100, "LockDuration"),
+        ("DefaultMessageTimeToLive", "P99999999999D", "DefaultMessageTimeToLive"),
+        ("DefaultMessageTimeToLive", "P10675199DT2H48M6S", "DefaultMessageTimeToLive"),
+        ("AutoDeleteOnIdle", "PT4M59S", "auto_delete_on_idle"),
+        ("DuplicateDetectionHistoryTimeWindow", "PT19S", "duplicate_detection_history_time_window"),
+        ("DuplicateDetectionHistoryTimeWindow", "P8D", "duplicate_detection_history_time_window"),
+        ("MaxDeliveryCount", "0", "max_delivery_count"),
+        ("MaxDeliveryCount", "2147483648", "max_delivery_count"),
+        ("MaxDeliveryCount", "ten", "MaxDeliveryCount"),
+        ("MaxDeliveryCount", "٣", "MaxDeliveryCount"),
+        ("MaxSizeInMegabytes", "1023", "max_size_in_megabytes"),
+        ("MaxSizeInMegabytes", "1e3", "MaxSizeInMegabytes"),
+        ("Status", "Sleeping", "status"),
+        ("EnableBatchedOperations", "yes", "EnableBatchedOperations"),
+        ("UserMetadata", "x" * 1025, "user_metadata"),
+        ("RequiresSession", "true", "requires_session"),
+        ("RequiresDuplicateDetection", "true", "requires_duplicate_detection"),
+        ("EnablePartitioning", "true", "enable_partitioning"),
+        ("ForwardTo", "sb://localhost/other", "forward_to"),
+        ("ForwardDeadLetteredMessagesTo", "sb://localhost/other", "forward_dead_lettered_messages_to"),
+        (
+            "AuthorizationRules",
+            "<AuthorizationRule><KeyName>k</KeyName></AuthorizationRule>",
+            "AuthorizationRules",
+        ),
+        ("LockDuration", "<b>PT1M</b>", "LockDuration"),
+        ("Colour", "blue", "Colour"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name_in_creation_and_update(
+    namespace: Namespace, element: str, text: str, part: str
+) -> None:
+    refused(put(namespace, "/orders", {element: text}), 400, part)
+    assert namespace.queues() == []
+    put(namespace, "/orders")
+    refused(update(namespace, "/orders", {element: text}), 400, part)
+    assert namespace.queue("orders").description == QueueDescription()
+
+
+@pytest.mark.parametrize(
+    ("element", "text", "milliseconds"),
+    [
+        ("LockDuration", "PT5S", 5_000),
+        ("LockDuration", " PT5M ", 300_000),
+        ("LockDuration", "PT12.3456S", 12_345),
+        ("AutoDeleteOnIdle", "PT5M", 300_000),
+        ("AutoDeleteOnIdle", "P1Y", 365 * 86_400_000),
+        ("AutoDeleteOnIdle", "P10675199DT2H48M5.477539S", None),
+        ("AutoDeleteOnIdle", "P10675199DT2H48M5.477581S", None),
+        ("DefaultMessageTimeToLive", "P1DT2H3M4.005S", 93_784_005),
+        ("DefaultMessageTimeToLive", "P2M", 60 * 86_400_000),
+    ],
+)
+def test_a_span_at_the_edge_of_its_range_is_taken(
+    namespace: Namespace, element: str, text: str, milliseconds: int | None
+) -> None:
+    attribute = {row.element: getattr(row, "attribute", "") for row in ELEMENTS}[element]
+    assert put(namespace, "/orders", {element: text}).status == 201
+    assert getattr(namespace.queue("orders").description, attribute) == milliseconds
+
+
+def test_nil_and_empty_optional_fields_mean_nothing_was_said(namespace: Namespace) -> None:
+    nil = f'<MaxDeliveryCount xmlns:i="{atom.INSTANCE}" i:nil="true"/><ForwardTo/><AuthorizationRules/>'
+    body = body_of().replace(b"></QueueDescription>", b">" + nil.encode() + b"</QueueDescription>")
+    assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
+    assert namespace.queue("orders").description == QueueDescription()
+
+
+BILLION_LAUGHS = (
+    '<!DOCTYPE l [<!ENTITY a "ha">'
+    + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    + "]>"
+)
+ENTRY = body_of().decode()
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        (b"", "not well-formed"),
+        (b"not xml", "not well-formed"),
+        (b"\x00\xff", "not well-formed"),
+        (ENTRY[:-5].encode(), "not well-formed"),
+        (f"<!DOCTYPE entry>{ENTRY}".encode(), "DTDForbidden"),
+        (f"{BILLION_LAUGHS}{ENTRY}".encode(), "DTDForbidden"),
+        (f'<!DOCTYPE e [<!ENTITY x SYSTEM "file:///etc/passwd">]>{ENTRY}'.encode(), "DTDForbidden"),
+        (f'<!DOCTYPE e SYSTEM "http://127.0.0.1:1/x.dtd">{ENTRY}'.encode(), "DTDForbidden"),
+        (f'<!DOCTYPE e [<!ENTITY % p SYSTEM "http://127.0.0.1:1/p">%p;]>{ENTRY}'.encode(), "DTDForbidden"),
+        (f'<?xml version="1.0" encoding="UTF-7"?>{ENTRY}'.encode(), "encoding"),
+        (f'<?xml version="1.0" encoding="no-such"?>{ENTRY}'.encode(), "encoding"),
+        (ENTRY.replace("</Queue", "&undefined;</Queue").encode(), "not well-formed"),
+        (b"<a>" * 100_000, "nest deeper"),
+        (b"<entry/>", "entry"),
+        (ENTRY.replace(atom.ATOM, "urn:other").encode(), "entry"),
+        (ENTRY.replace(atom.SERVICE_BUS, "urn:other").encode(), "QueueDescription"),
+        (f'<entry xmlns="{atom.ATOM}"/>'.encode(), "content"),
+        (f'<entry xmlns="{atom.ATOM}"><content/><content/></entry>'.encode(), "2 contents"),
+        (f'<entry xmlns="{atom.ATOM}"><content/></entry>'.encode(), "0 elements"),
+        (body_of({"Status": "Active", "x:Status": "Active"}), "not well-formed"),
+        (ENTRY.replace("></Queue", "><Status/><Status/></Queue").encode(), "Status stands twice"),
+        (ENTRY.replace("></Queue", '><Status xmlns="urn:other"/></Queue').encode(), "Status is not in"),
+        (body_of(kind="TopicDescription"), "A topic is not supported"),
+        (body_of(kind="RuleDescription"), "A rule is not supported"),
+        (body_of(kind="ToasterDescription"), "ToasterDescription"),
+        (body_of({"UserMetadata": "x" * atom.MAX_BODY}), "bytes long"),
+    ],
+)
+def test_a_hostile_body_is_refused_and_changes_nothing(namespace: Namespace, body: bytes, part: str) -> None:
+    refused(admin.answer(namespace, request("PUT", "/orders", body), NOW), 400, part)
+    assert namespace.queues() == []
+
+
+def test_a_body_in_utf_16_with_its_mark_is_read(namespace: Namespace) -> None:
+    body = body_of({"UserMetadata": "ü"}).decode().encode("utf-16")
+    assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
+    assert namespace.queue("orders").description.user_metadata == "ü"
+
+
+@pytest.mark.parametrize("version", ["2013-10", "2017-04", "2021-05", "2024-05"])
+def test_the_published_api_versions_are_spoken(namespace: Namespace, version: str) -> None:
+    assert get(namespace, "/orders", f"api-version={version}").status == 200
+
+
+@pytest.mark.parametrize(
+    "query", ["", "api-version=", "api-version=2012-03", "api-version=2099-01", "api-version=x"]
+)
+def test_another_api_version_is_refused(namespace: Namespace, query: str) -> None:
+    refused(get(namespace, "/orders", query), 400, "api-version")
+
+
+def test_a_query_of_a_thousand_fields_is_refused(namespace: Namespace) -> None:
+    refused(get(namespace, "/orders", "&".join(["a=1"] * 1000)), 400, "more than 32 fields")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/orders"), ("PUT", "/$namespaceinfo"), ("PATCH", "/a")]
+)
+def test_a_method_without_a_meaning_is_answered_with_those_that_have_one(
+    namespace: Namespace, method: str, path: str
+) -> None:
+    response = admin.answer(namespace, request(method, path), NOW)
+    refused(response, 405, method)
+    assert "GET" in response.headers["allow"]
+
+
+# -- who may ask
+
+POLICY = SharedAccessPolicy.generate()
+READER = SharedAccessPolicy("reader", POLICY.primary_key, POLICY.secondary_key, frozenset({Right.LISTEN}))
+STRICT = SharedAccess((POLICY, READER))
+NOW_S = NOW // 1000
+
+
+def signed(
+    uri: str, policy: SharedAccessPolicy = POLICY, path: str = "/orders", expires: int = NOW_S + 60
+) -> Request:
+    token = auth.make_token(uri, policy.name, policy.primary_key, expires)
+    return request("GET", path, authorization=token)
+
+
+@pytest.mark.parametrize("path", ["/orders", "/a%2Fb", "/$Resources/queues", "/$namespaceinfo"])
+def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
+    assert admin.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
+
+
+def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
+    assert admin.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
+    for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):
+        response = admin.refusal(signed("https://localhost:5300/orders", path=path), STRICT, NOW_S)
+        assert response is not None
+        refused(response, 401, "Manage")
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        (request("GET", "/orders"), "no Authorization header"),
+        (request("GET", "/orders", authorization=""), "no Authorization header"),
+        (
+            request("GET", "/orders", authorization="Bearer eyJhbGciOiJub25lIn0.e30."),
+            "not a SharedAccessSignature",
+        ),
+        (signed("https://localhost:5300", replace(POLICY, primary_key="d3Jvbmc=")), "does not match"),
+        (signed("https://localhost:5300", replace(POLICY, name="nobody")), "does not match"),
+        (signed("https://localhost:5300", expires=NOW_S), "expired"),
+        (signed("https://elsewhere:5300"), "Manage"),
+        (signed("https://localhost:5300", READER), "Manage"),
+    ],
+)
+def test_whoever_may_not_manage_is_told_why_with_401(asked: Request, part: str) -> None:
+    response = admin.refusal(asked, STRICT, NOW_S)
+    assert response is not None
+    refused(response, 401, part)
+    assert b"sig=" not in response.body
+
+
+def test_where_access_is_open_the_published_emulator_key_will_do() -> None:
+    token = auth.make_token(
+        "https://localhost:5300", "RootManageSharedAccessKey", "SAS_KEY_VALUE", NOW_S + 60
+    )
+    assert admin.refusal(request("GET", "/orders", authorization=token), OpenAccess(), NOW_S) is None
