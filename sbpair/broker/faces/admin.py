@@ -15,7 +15,6 @@ encoded slash never separates. Pure: request in, response out. Whether the calle
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -32,6 +31,7 @@ from ..errors import (
 )
 from . import atom
 from .queue_fields import read_queue_description, write_queue_description
+from .wording import tracked
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"
 PAGE_SIZE = 100
@@ -253,12 +253,7 @@ def _xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> 
 
 
 def _failed(error: BrokerError, request: Request, now: int) -> Response:
-    asked = request.headers.get("x-ms-client-request-id", "")[:100]
-    tracking = uuid.uuid5(uuid.NAMESPACE_URL, f"{asked} {request.method} {request.raw_path} {now}")
-    detail = (
-        f"SubCode={error.sub_code}. {_opening(error)}{error} TrackingId:{tracking}, "
-        f"SystemTracker:sbpair, Timestamp:{atom.instant(now)}"
-    )
+    detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
     headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
     return _xml(error.status, atom.error(error.status, detail), headers)
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from html import escape
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder  # the parser is defusedxml's
 
+from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from ..errors import InvalidDescription
@@ -136,11 +137,10 @@ def _parse(body: bytes) -> Element:
         root: Element = parser.close()
     except ParseError as problem:
         raise InvalidDescription(f"The body is not well-formed XML: {problem}.") from None
-    except (
-        ValueError,
-        LookupError,
-    ) as problem:  # defusedxml's refusals are ValueErrors; LookupError: encodings
-        reason = str(problem) if type(problem) is ValueError else type(problem).__name__
+    except DefusedXmlException as problem:  # its text would repeat the declaration
+        raise InvalidDescription(f"The body is XML that is not accepted: {type(problem).__name__}.") from None
+    except (ValueError, LookupError) as problem:  # too deep; an encoding nobody knows
+        reason = str(problem)[:100]
         raise InvalidDescription(f"The body is XML that is not accepted: {reason}.") from None
     return root
 
