@@ -115,13 +115,20 @@ def states() -> str:
 
 
 def events() -> str:
-    path = "sbpair/pairing/events.py"
+    return _events("sbpair/pairing/events.py", "PairingEvent", "`at` and `path`")
+
+
+def syphon_events() -> str:
+    return _events("sbpair/syphon/events.py", "SyphonEvent", "`at`")
+
+
+def _events(path: str, base: str, common: str) -> str:
     rows = [
-        (f"`{name}`", doc, ", ".join(f"`{field}`" for field, *_ in documented_fields(path, name)) or "")
-        for name, base, doc in documented_classes(path)
-        if base == "PairingEvent"
+        (f"`{name}`", doc, ", ".join(f"`{field}`" for field, *_ in documented_fields(path, name)))
+        for name, parent, doc in documented_classes(path)
+        if parent == base
     ]
-    return table(("event", "what happened", "fields, beside `at` and `path`"), rows)
+    return table(("event", "what happened", f"fields, beside {common}"), rows)
 
 
 def options() -> str:
@@ -134,9 +141,15 @@ def _option(name: str, kind: str, default: str, doc: str) -> tuple[str, ...]:
 
 
 def errors() -> str:
-    rows = [
-        (f"`{name}`", f"`{base}`", doc) for name, base, doc in documented_classes("sbpair/pairing/errors.py")
-    ]
+    return _errors("sbpair/pairing/errors.py")
+
+
+def syphon_errors() -> str:
+    return _errors("sbpair/syphon/errors.py")
+
+
+def _errors(path: str) -> str:
+    rows = [(f"`{name}`", f"`{base}`", doc) for name, base, doc in documented_classes(path)]
     return table(("error", "is a", "what happened"), rows)
 
 
@@ -159,15 +172,14 @@ def outcomes() -> str:
 
 
 def _grouped(title: str, judged: Mapping[str, tuple[Enum, str]]) -> str:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for name, (failure, why) in judged.items():
-        groups.setdefault((str(failure.value), why), []).append(f"`{name}`")
-    order = list(dict.fromkeys(kind for kind, _ in groups))
-    rows = sorted(
-        ((kind, why, ", ".join(names)) for (kind, why), names in groups.items()),
-        key=lambda row: order.index(row[0]),
+    groups: dict[tuple[Enum, str], list[str]] = {}
+    for name, verdict in judged.items():
+        groups.setdefault(verdict, []).append(f"`{name}`")
+    order = list(type(next(iter(groups))[0]))
+    rows = sorted(groups.items(), key=lambda row: order.index(row[0][0]))
+    return table(
+        ("kind", "why", title), [(str(kind.value), why, ", ".join(names)) for (kind, why), names in rows]
     )
-    return table(("kind", "why", title), rows)
 
 
 def _qualified(error: type[BaseException]) -> str:
@@ -229,7 +241,7 @@ def broker_errors() -> str:
 
 def exit_codes() -> str:
     rows = commented_members("sbpair/cli/exit_codes.py", "ExitCode")
-    return table(("exit code", "name", "meaning"), [(value, name, doc) for name, value, doc in rows])
+    return table(("exit code", "name", "meaning"), [(v, name, doc or name.lower()) for name, v, doc in rows])
 
 
 def cli() -> str:
@@ -263,6 +275,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "outcomes": outcomes,
     "syphon-options": syphon_options,
     "syphon-counters": syphon_counters,
+    "syphon-errors": syphon_errors,
+    "syphon-events": syphon_events,
     "dead-letter-reasons": dead_letter_reasons,
     "queue-description": queue_description,
     "limits": limits,
