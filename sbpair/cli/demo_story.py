@@ -1,0 +1,179 @@
+"""What happens in the demo, told with the public names only.
+
+    senders ----> orders (contoso) ----> receivers
+       |  taken down after a third ^
+       '--> backlogs (contoso-dr) -'  the syphon, at work all the time
+
+Broker, senders, syphon and receivers live in this process, each in threads of their own. A
+send that raises while the failover interval runs is repeated with the same message objects,
+as an application would: same object, same message id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sbpair import (
+    BacklogsCreated,
+    BacklogsNotCreated,
+    BacklogWithdrawn,
+    EntityFailedOver,
+    EntityRecovered,
+    EntityState,
+    EntitySuspected,
+    PingFailed,
+    PingSent,
+)
+from sbpair.broker import Broker
+from sbpair.cli.demo_application import QUEUE, Application
+from sbpair.cli.demo_plan import Act, Plan
+from sbpair.cli.demo_score import Score, Scoreboard
+from sbpair.cli.demo_stage import PRIMARY_NAME, SECONDARY_NAME, Stage, billed
+from sbpair.cli.errors import CommandError, one_line
+from sbpair.cli.exit_codes import ExitCode
+from sbpair.testing import Ledger, LedgerReport
+
+if TYPE_CHECKING:
+    from sbpair import PairedServiceBusClient, PairingEvent
+
+SENDERS = 4
+RECEIVERS = 2
+PATIENCE = 60.0  # seconds any one step of the story may take before we call it a failure
+GLANCE = 0.05  # seconds between two looks at a queue that is about to be empty
+PULL_AT = 0.9  # of the first third acknowledged: so that the outage hits sends that are under way
+SPANS = {
+    "outage": ("down", "up"),
+    "until_failover": ("down", "failed over"),
+    "until_home": ("up", "recovered"),
+    "until_drained": ("recovered", "drained"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    report: LedgerReport
+    score: Score
+    billed: dict[str, int]  # operations by kind (P-43)
+    durations: dict[str, float]  # seconds
+
+
+class Story:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, board: Scoreboard) -> None:
+        self._plan = plan
+        self._board = board
+        self._ledger = Ledger()
+        self._application = Application(plan, board, self._ledger)
+        self._marks: dict[str, float] = {}
+
+    def tell(self) -> Outcome:
+        """Run it to the end. Raises CommandError when a step does not come within its patience."""
+        with ExitStack() as pieces:
+            broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}))
+            stage = Stage(self._plan, self._board, broker)
+            stage.primary.create_queue(QUEUE)
+            self._board.note(
+                f"{PRIMARY_NAME} and {SECONDARY_NAME} answer; queue {QUEUE!r} is on {PRIMARY_NAME}"
+            )
+            client = pieces.enter_context(stage.client())
+            pieces.callback(client.on_event(self._pairing_said))
+            pieces.enter_context(stage.eye_on_backlogs())
+            pieces.enter_context(stage.syphon())
+            self._outage(stage, client)
+            return self._outcome(stage)
+
+    def _outage(self, stage: Stage, client: PairedServiceBusClient) -> None:
+        application = self._application
+        with stage.threads("sender", SENDERS, lambda: application.send(client), application.stop):
+            self._mark("began", "the application sends")
+            application.begin(Act.BEFORE)
+            first_third = PULL_AT * self._plan.messages_of(Act.BEFORE)
+            self._await(stage, "the first third to be sent", lambda score: score.acknowledged >= first_third)
+            stage.primary.take_down("reset")
+            self._power(is_up=False, text=f"{PRIMARY_NAME} goes down, in the middle of sends")
+            application.begin(Act.DURING)
+            self._board.wait_for(lambda _: stage.failure is not None, self._plan.outage)
+            stage.primary.bring_up()
+            self._power(is_up=True, text=f"{PRIMARY_NAME} is back")
+            application.begin(Act.AFTER)
+            self._await(stage, "the entity to come home", lambda s: s.state == EntityState.HEALTHY.name)
+            with stage.threads("receiver", RECEIVERS, lambda: application.receive(client), application.stop):
+                self._homecoming(stage)
+
+    def _homecoming(self, stage: Stage) -> None:
+        everything = self._plan.messages
+        self._await(stage, "every message to be accepted", lambda score: score.acknowledged == everything)
+        self._mark("sent", "every message has been accepted by a broker")
+        self._look(stage, "the backlogs to drain", lambda: not any(stage.depths().values()))
+        self._mark("drained", "the backlogs are empty")
+        self._await(stage, "every message to arrive", lambda _: not self._ledger.outstanding)
+        # A second copy would come after the others: the queue must be empty, not just everybody there.
+        self._look(stage, f"{QUEUE} to be empty", lambda: not stage.primary.counts(QUEUE).total)
+        self._mark("received", "every message has arrived")
+
+    # Waiting.
+
+    def _await(self, stage: Stage, what: str, holds: Callable[[Score], bool]) -> None:
+        came = self._board.wait_for(lambda score: stage.failure is not None or holds(score), PATIENCE)
+        self._check(stage, what, came)
+
+    def _look(self, stage: Stage, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not (came := holds()) and stage.failure is None and time.monotonic() < deadline:
+            time.sleep(GLANCE)
+        self._check(stage, what, came)
+
+    def _check(self, stage: Stage, what: str, came: bool) -> None:
+        if stage.failure is not None:
+            text = f"the demo broke off, {type(stage.failure).__name__}: {one_line(stage.failure)}"
+            raise CommandError(text, ExitCode.FAILED) from stage.failure
+        if not came:
+            text = f"waited {PATIENCE:g} s in vain for {what}; {self._ledger.check()}"
+            raise CommandError(text, ExitCode.FAILED)
+
+    # What is told.
+
+    def _mark(self, name: str, text: str) -> None:
+        self._marks[name] = self._board.elapsed()
+        self._board.note(text)
+
+    def _power(self, *, is_up: bool, text: str) -> None:
+        self._board.update(lambda score: setattr(score, "primary_is_up", is_up))
+        self._mark("up" if is_up else "down", text)
+
+    def _pairing_said(self, event: PairingEvent) -> None:
+        match event:
+            case EntitySuspected():
+                self._became(EntityState.SUSPECT, "is SUSPECT: sends raise, the application repeats them")
+            case EntityFailedOver():
+                self._marks["failed over"] = self._board.elapsed()
+                self._became(EntityState.FAILED_OVER, "has FAILED OVER: its messages are parked")
+            case EntityRecovered():
+                self._marks["recovered"] = self._board.elapsed()
+                self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
+            case PingSent(number=number):
+                self._board.note(f"ping {number}")
+            case PingFailed():
+                self._board.note("the ping was not accepted")
+            case BacklogsCreated(created=created):
+                self._board.note(f"{len(created)} backlog queues made on {SECONDARY_NAME}")
+            case BacklogsNotCreated(cause=cause) | BacklogWithdrawn(cause=cause):
+                self._board.note(f"trouble with a backlog: {cause}")
+
+    def _became(self, state: EntityState, text: str) -> None:
+        self._board.update(lambda score: setattr(score, "state", state.name))
+        self._board.note(f"{QUEUE} {text}")
+
+    def _outcome(self, stage: Stage) -> Outcome:
+        spans = {name: (self._marks.get(a), self._marks.get(b)) for name, (a, b) in SPANS.items()}
+        known = {n: round(b - a, 3) for n, (a, b) in spans.items() if a is not None and b is not None}
+        durations = {"total": round(self._board.elapsed(), 3)} | known
+        numbers = billed(stage.primary, stage.secondary)
+        return Outcome(self._ledger.check(), self._board.read(), numbers, durations)
