@@ -2,8 +2,8 @@
 
 docs/spec/ holds tables of requirements: first column `id`, last column `since`. An id whose `since` is a
 release (`0.1`) owes two things: a test marked with it, and a citation in a comment or docstring of sbpair/.
-`planned` owes nothing. A fault (F-) owes the test only: it is done to the code, not by it. And nobody may cite
-an id that no table has.
+`planned` owes nothing. A fault (F-) owes the test only: it is done to the code, not by it. And nobody may
+cite an id that no table has.
 
 The test files are read, not run: their marks come from the syntax tree.
 """
