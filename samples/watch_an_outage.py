@@ -1,0 +1,49 @@
+"""Watch a pairing go through an outage: every event, as it happens."""
+
+import threading
+import time
+from datetime import timedelta
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import EntityRecovered, EntityState, PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker
+
+OPTIONS = PairedNamespaceOptions(
+    backlog_queue_count=2,
+    failover_interval=timedelta(milliseconds=300),
+    ping_primary_interval=timedelta(seconds=1),
+    primary_namespace_name="contoso",
+)
+
+
+def main() -> None:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+        primary.create_queue("orders")
+        client = PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            options=OPTIONS,
+            connection_verify=str(broker.ca_file),
+        )
+        home = threading.Event()
+        client.on_event(lambda event: print(type(event).__name__, event.path))
+        client.on_event(lambda event: home.set() if isinstance(event, EntityRecovered) else None)
+        with client, client.get_queue_sender("orders") as sender:
+            primary.take_down("reset")
+            message = ServiceBusMessage("an order")
+            while client.state_of("orders") is not EntityState.FAILED_OVER:
+                try:
+                    sender.send_messages(message)  # the same object again: the same message id
+                except ServiceBusError as error:
+                    print("  the application sees", type(error).__name__)
+                    time.sleep(0.1)
+            sender.send_messages(message)
+            primary.bring_up()
+            assert home.wait(30), "the entity did not come home"
+
+
+if __name__ == "__main__":
+    main()
