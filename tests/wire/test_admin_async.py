@@ -1,0 +1,64 @@
+"""The unmodified administration client, for asyncio (aiohttp), over TLS on the namespace's one port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, ResourceExistsError, ResourceNotFoundError
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from sbpair.broker import Broker
+
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso-dr": 0}) as broker:
+        yield broker
+
+
+def client_of(broker: Broker, connection_string: str | None = None) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        connection_string or broker.namespace("contoso-dr").connection_string,
+        connection_verify=str(broker.ca_file),
+        retry_total=0,
+    )
+
+
+@pytest.mark.spec("P-10", "P-12")
+async def test_a_backlog_queue_lives_from_creation_to_deletion(broker: Broker) -> None:
+    async with client_of(broker) as client:
+        with pytest.raises(ResourceNotFoundError):
+            await client.get_queue(BACKLOG)
+        created = await client.create_queue(BACKLOG, max_size_in_megabytes=5120, max_delivery_count=2**31 - 1)
+        assert (created.name, created.max_size_in_megabytes) == (BACKLOG, 5120)
+        with pytest.raises(ResourceExistsError):
+            await client.create_queue(BACKLOG)
+        await client.update_queue(created, lock_duration=timedelta(seconds=30))
+        assert (await client.get_queue(BACKLOG)).lock_duration == timedelta(seconds=30)
+        assert (await client.get_queue_runtime_properties(BACKLOG)).total_message_count == 0
+        assert [queue.name async for queue in client.list_queues()] == [BACKLOG]
+        assert (await client.get_namespace_properties()).name == "contoso-dr"
+        await client.delete_queue(BACKLOG)
+        assert [queue.name async for queue in client.list_queues()] == []
+
+
+async def test_many_queues_are_listed_page_after_page(broker: Broker) -> None:
+    names = [f"orders/{i:03}" for i in range(101)]
+    for name in names:
+        broker.namespace("contoso-dr").create_queue(name)
+    async with client_of(broker) as client:
+        assert [queue.name async for queue in client.list_queues()] == names
+    for name in names:
+        broker.namespace("contoso-dr").delete_queue(name)
+
+
+async def test_a_wrong_key_is_an_authentication_error(broker: Broker) -> None:
+    head, _, _ = broker.namespace("contoso-dr").connection_string.partition("SharedAccessKey=")
+    wrong = f"{head}SharedAccessKey=c29tZXRoaW5nIGVsc2U=;UseDevelopmentEmulator=true"
+    async with client_of(broker, wrong) as client:
+        with pytest.raises(ClientAuthenticationError):
+            await client.get_queue("orders")
