@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 from uuid import uuid4
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection
 from sbpair.amqp.errors import AmqpError
 from sbpair.amqp.events import (
     ConnectionClosed,
@@ -31,6 +31,7 @@ from sbpair.amqp.events import (
 )
 from sbpair.amqp.link import Link, ReceiverLink, SenderLink
 from sbpair.amqp.performatives import Condition, Source, Target
+from sbpair.amqp.preamble import Role
 from sbpair.amqp.session import Session
 
 from .cbs import Cbs

@@ -14,41 +14,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sbpair.amqp.message import (
-    Header,
-    Sections,
-    decode_header,
-    encode_header,
-    join_entries,
-    split,
-    split_entries,
-)
-from sbpair.amqp.types import DecodeError, Symbol, Timestamp, decode, encode
+from sbpair.amqp.message import Sections, split
+from sbpair.amqp.types import DecodeError, Symbol, Timestamp, UInt, decode, encode
 from sbpair.pairing import aliases as names
 
-from .alias import AliasError, read_duration, read_instant, read_key, read_text
+from .alias import LAST_INSTANT_MS, AliasError, read_duration, read_instant, read_key, read_text
 from .destination_path import path_refusal
-from .field import NULL, split_fields, with_fields
+from .raw import NULL, Entry, join_entries, join_fields, split_entries, split_fields
 
 HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
-ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = 8, 9, 10  # positions in the properties list (3.2.4)
+DURABLE, PRIORITY = 0, 1  # positions in the header's list (3.2.1)
+ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = 8, 9, 10  # and in the properties' (3.2.4)
 LONGEST_HEADER_TTL = 0xFFFF_FFFF  # ms; the header's ttl is a uint, a longer one lives in the properties
 
-PARTITION_KEY_ANNOTATION = Symbol(names.ANNOTATION_PARTITION_KEY)
-SCHEDULED_ANNOTATION = Symbol(names.ANNOTATION_SCHEDULED)
-LOCKED_UNTIL_ANNOTATION = "x-opt-locked-until"
+PARTITION_KEY_ANNOTATION = names.ANNOTATION_PARTITION_KEY.encode()
+SCHEDULED_ANNOTATION = names.ANNOTATION_SCHEDULED.encode()
+LOCKED_UNTIL_ANNOTATION = b"x-opt-locked-until"
+RESERVED = {name.encode(): name for name in names.RESERVED}
 
 # What a broker writes on what it delivers: true of the stay in the backlog only (08 6.17).
 SERVER_ANNOTATIONS = frozenset(
     {
-        "x-opt-deadletter-source",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-enqueued-time",
-        "x-opt-lock-token",
-        "x-opt-message-state",
-        "x-opt-partition-id",
-        "x-opt-sequence-number",
-        "x-opt-via-partition-key",
+        b"x-opt-deadletter-source",
+        b"x-opt-enqueue-sequence-number",
+        b"x-opt-enqueued-time",
+        b"x-opt-lock-token",
+        b"x-opt-message-state",
+        b"x-opt-partition-id",
+        b"x-opt-sequence-number",
+        b"x-opt-via-partition-key",
     }
 )
 
@@ -126,20 +120,20 @@ def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhe
         return Forward(parked.path, _rebuild(sections, annotations, parked, kept, now), lock)
     except AliasError as error:
         return Poison(INVALID_ALIAS, str(error))
-    except DecodeError as error:
+    except (DecodeError, IndexError) as error:
         return Poison(UNREADABLE, f"the message is not well-formed AMQP: {error}")
 
 
-def _part(section: bytes) -> tuple[dict[str, object], list[tuple[object, bytes]]]:
+def _part(section: bytes) -> tuple[dict[str, object], list[Entry]]:
     """The aliases with their values, and all other entries as they are."""
     found: dict[str, object] = {}
-    kept: list[tuple[object, bytes]] = []
-    for entry in split_entries(section) if section else ():
-        key, raw = entry
-        if key in names.RESERVED:
-            found[str(key)] = decode(raw)[0]
-        else:
+    kept: list[Entry] = []
+    for entry in split_entries(section):
+        name = RESERVED.get(entry[0] or b"")
+        if name is None:
             kept.append(entry)
+        else:
+            found[name] = decode(entry[2])[0]
     return found, kept
 
 
@@ -164,16 +158,14 @@ def _read_aliases(found: Mapping[str, object]) -> _Parked:
     return _Parked(str(found[names.PATH]), *values.values())  # type: ignore[arg-type]
 
 
-def _rebuild(
-    sections: Sections, annotations: bytes, parked: _Parked, kept: list[tuple[object, bytes]], now: int
-) -> bytes:
+def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, kept: list[Entry], now: int) -> bytes:
     time_to_live = parked.time_to_live if parked.deadline is None else parked.deadline - now
     return b"".join(
         (
             _header(sections.header, time_to_live),
             annotations,
             _properties(sections.properties, parked, time_to_live, now),
-            join_entries(APPLICATION_PROPERTIES, kept) if kept else b"",
+            join_entries(APPLICATION_PROPERTIES, kept),
             sections.body,
             sections.footer,
         )
@@ -181,48 +173,51 @@ def _rebuild(
 
 
 def _header(section: bytes, time_to_live: int | None) -> bytes:
-    parked = decode_header(section) if section else Header()
-    ttl = None if time_to_live is None else min(time_to_live, LONGEST_HEADER_TTL)
-    header = Header(durable=parked.durable, priority=parked.priority, ttl=ttl)
-    return b"" if header == Header() else encode_header(header)
+    """What the sender said of the transfer; the counts of the stay in the backlog are left out."""
+    fields = split_fields(section)[: PRIORITY + 1] if section else []
+    if time_to_live is not None:
+        fields += [NULL] * (PRIORITY + 1 - len(fields))
+        fields.append(encode(UInt(min(time_to_live, LONGEST_HEADER_TTL))))
+    return join_fields(HEADER, fields)
 
 
 def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
     """The sender's annotations again, and until when the parked message is locked."""
-    restored: dict[object, bytes] = {}
+    restored: dict[bytes, bytes] = {}
     if parked.partition_key is not None:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
     if parked.scheduled is not None:
         restored[SCHEDULED_ANNOTATION] = encode(Timestamp(parked.scheduled))
-    entries: list[tuple[object, bytes]] = []
+    entries: list[Entry] = []
     locked_until: object = None
-    for entry in split_entries(section) if section else ():
-        key, raw = entry
-        if key == LOCKED_UNTIL_ANNOTATION:
-            locked_until = decode(raw)[0]
-        elif key not in SERVER_ANNOTATIONS and key not in restored:
+    for entry in split_entries(section):
+        name = entry[0]
+        if name == LOCKED_UNTIL_ANNOTATION:
+            locked_until = decode(entry[2])[0]
+        elif name not in SERVER_ANNOTATIONS and name not in restored:
             entries.append(entry)
-    entries.extend(restored.items())
+    entries += [(name, encode(Symbol(name.decode())), value) for name, value in restored.items()]
     lock = int(locked_until) if isinstance(locked_until, int) else None
-    return join_entries(MESSAGE_ANNOTATIONS, entries) if entries else b"", lock
+    return join_entries(MESSAGE_ANNOTATIONS, entries), lock
 
 
 def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int) -> bytes:
-    changes: dict[int, bytes] = {}
-    if parked.session_id is not None:
-        changes[GROUP_ID] = encode(parked.session_id)
-    if time_to_live is not None:
-        changes |= _lifetime(section, time_to_live, now)
-    return with_fields(section, PROPERTIES, changes) if changes else section
-
-
-def _lifetime(section: bytes, time_to_live: int, now: int) -> dict[int, bytes]:
-    """The expiry that belongs to a creation-time, as senders write it; both when the header is too small."""
+    if parked.session_id is None and time_to_live is None:
+        return section
     fields = split_fields(section) if section else []
-    raw = fields[CREATION_TIME] if len(fields) > CREATION_TIME else NULL
-    created = decode(raw)[0]
+    fields += [NULL] * (GROUP_ID + 1 - len(fields))
+    if parked.session_id is not None:
+        fields[GROUP_ID] = encode(parked.session_id)
+    if time_to_live is not None:
+        _restore_lifetime(fields, time_to_live, now)
+    return join_fields(PROPERTIES, fields)
+
+
+def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:
+    """The expiry that belongs to a creation-time, as senders write it; both when the header is too small."""
+    created = decode(fields[CREATION_TIME])[0]
     if created is None and time_to_live <= LONGEST_HEADER_TTL:
-        return {}
+        return
     start = int(created) if isinstance(created, int) else now
-    expiry = min(start + time_to_live, 253_402_300_799_999)
-    return {CREATION_TIME: encode(Timestamp(start)), ABSOLUTE_EXPIRY_TIME: encode(Timestamp(expiry))}
+    fields[CREATION_TIME] = encode(Timestamp(start))
+    fields[ABSOLUTE_EXPIRY_TIME] = encode(Timestamp(min(start + time_to_live, LAST_INSTANT_MS)))

@@ -78,7 +78,7 @@ class Pump:
         self._to_complete: list[int] = []
         self._settling: dict[int, float] = {}  # since when the broker owes the answer
         self._settle_is_due = False
-        self._is_stopping = False
+        self.is_stopping = False
         self._poll_is_ending = False
         self._is_draining = False
         self._drain_is_out = False
@@ -110,7 +110,7 @@ class Pump:
 
     async def stop(self, timeout: float) -> None:
         """Receive no more, let what is on its way end within ``timeout`` seconds, and give the rest back."""
-        self._is_stopping = True
+        self.is_stopping = True
         receiver = self._receiver
         if receiver is None or receiver.detached.done():
             return
@@ -131,7 +131,7 @@ class Pump:
         self._came_in_drain += 1
         self._window.message_arrived(now)
         delivery_id = event.delivery_id
-        if self._is_stopping:
+        if self.is_stopping:
             self._counters.released += 1
             event.link.dispose(delivery_id, delivery_id, Released())
             return
@@ -250,7 +250,7 @@ class Pump:
     def _top_up(self) -> None:
         """Grant credit for the room there is; called whenever something came or went."""
         receiver = self._receiver
-        if receiver is None or self._is_stopping or not receiver.is_open:
+        if receiver is None or self.is_stopping or not receiver.is_open:
             return
         if self._is_draining:
             self._ask_what_is_left(receiver)

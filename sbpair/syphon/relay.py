@@ -126,6 +126,8 @@ class Relay:
                 is_refusal = error.condition is not None and error.condition.symbol == UNAUTHORIZED_ACCESS
                 self._reporter.backlog_detached(pump.backlog, str(error), is_refusal)
             else:
+                if pump.is_stopping:
+                    return
                 was_missing = False
                 if condition is None or condition.symbol != DETACH_FORCED:  # idleness is normal (P-41)
                     self._reporter.backlog_detached(pump.backlog, said(condition), is_refusal=False)

@@ -97,7 +97,9 @@ def test_an_instant_of_a_wrong_type_or_size_is_refused_by_name(value: object) ->
 
 
 @pytest.mark.spec("F-75")
-@pytest.mark.parametrize(("value", "says"), [(5, "long"), (b"a", "binary"), (Symbol("a"), "symbol"), ("s" * 129, "128")])
+@pytest.mark.parametrize(
+    ("value", "says"), [(5, "long"), (b"a", "binary"), (Symbol("a"), "symbol"), ("s" * 129, "128")]
+)
 def test_a_session_id_must_be_a_string_of_at_most_128_characters(value: object, says: str) -> None:
     with pytest.raises(AliasError, match=says):
         read_key("x-ms-sessionid", value)

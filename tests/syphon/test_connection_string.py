@@ -7,7 +7,9 @@ import pytest
 from sbpair.syphon.connection_string import ConnectionStringError, parse, sign
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=S3cretS3cret="
-SIGNATURE = "SharedAccessSignature=SharedAccessSignature sr=sb%3A%2F%2Fc%2F&sig=S3cret%3D&se=1893456000&skn=Root"
+SIGNATURE = (
+    "SharedAccessSignature=SharedAccessSignature sr=sb%3A%2F%2Fc%2F&sig=S3cret%3D&se=1893456000&skn=Root"
+)
 
 
 def test_the_emulator_flag_means_plain_tcp_at_the_port_of_the_endpoint() -> None:
@@ -74,4 +76,6 @@ def test_a_connection_string_that_cannot_be_used_says_why_without_its_secret(tex
 
 
 def test_the_secret_is_not_in_the_repr() -> None:
-    assert "S3cret" not in repr(parse(f"Endpoint=sb://c/;{KEY}")) + repr(parse(f"Endpoint=sb://c/;{SIGNATURE}"))
+    assert "S3cret" not in repr(parse(f"Endpoint=sb://c/;{KEY}")) + repr(
+        parse(f"Endpoint=sb://c/;{SIGNATURE}")
+    )

@@ -180,7 +180,9 @@ def test_a_message_without_a_path_is_poison(carried: dict[str, object] | None) -
 
 
 @pytest.mark.spec("F-74")
-@pytest.mark.parametrize("path", ["$management", "q/$DeadLetterQueue", "c/x-servicebus-transfer/0", "", "sb://a/b"])
+@pytest.mark.parametrize(
+    "path", ["$management", "q/$DeadLetterQueue", "c/x-servicebus-transfer/0", "", "sb://a/b"]
+)
 def test_a_path_that_leads_elsewhere_is_poison(path: str) -> None:
     found = poison(parked(x_ms_path=path))
 
@@ -215,9 +217,7 @@ def test_a_path_is_escaped_and_cut_before_people_read_it() -> None:
 def test_an_alias_of_a_wrong_type_is_poison_that_names_property_and_type(
     name: str, value: object, kind: str
 ) -> None:
-    message = Message(
-        application_properties={"x-ms-path": "q", name: value}, body=DataBody((b"x",))
-    ).encode()
+    message = Message(application_properties={"x-ms-path": "q", name: value}, body=DataBody((b"x",))).encode()
     found = poison(message)
 
     assert found.reason == "InvalidAlias"
@@ -257,7 +257,9 @@ def test_no_bytes_whatsoever_raise(payload: bytes) -> None:
 
 @given(st.data())
 def test_no_damage_to_a_parked_message_raises(data: st.DataObject) -> None:
-    whole = bytearray(parked(x_ms_timetolive="PT5M", x_ms_sessionid="s", properties=Properties(message_id="m")))
+    whole = bytearray(
+        parked(x_ms_timetolive="PT5M", x_ms_sessionid="s", properties=Properties(message_id="m"))
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     assert isinstance(restore(bytes(whole), NOW), Forward | Poison)

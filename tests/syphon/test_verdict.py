@@ -15,7 +15,9 @@ def test_only_an_accepted_message_is_completed() -> None:
 
 
 @pytest.mark.spec("F-56", "G20")
-@pytest.mark.parametrize("state", [None, Released(), Modified(), Modified(True, True), Received(0, 0), Rejected()])
+@pytest.mark.parametrize(
+    "state", [None, Released(), Modified(), Modified(True, True), Received(0, 0), Rejected()]
+)
 def test_an_answer_that_is_no_answer_settles_nothing(state: object) -> None:
     assert verdict_on(state) is Verdict.HOLD
 
