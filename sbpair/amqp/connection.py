@@ -1,7 +1,6 @@
 """Connections: bytes in, events out; bytes out, when asked (2.4).
 
-        SASL_HEADER -> SASL -> [ AUTHENTICATING ] -> AMQP_HEADER -> FRAMES -> DEAD
-                                (server: the owner decides)
+    preamble (headers, SASL)  ->  open  ->  frames  ->  close
 
     receive_data(data, now)   the peer's bytes, in pieces of any size
     events()                  what the owner should know
@@ -15,8 +14,6 @@ raise: a broken rule is answered with close, end or detach, and becomes an event
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from enum import Enum, IntEnum
 
 from .composite import decode_composite, encode_composite
 from .decoding import Budget
@@ -34,35 +31,22 @@ from .errors import (
     LinkMisuse,
     SessionFault,
 )
-from .events import ConnectionClosed, ConnectionOpened, Event, SaslInitReceived
+from .events import ConnectionClosed, ConnectionOpened, Event
 from .frames import (
     AMQP_FRAME,
-    AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_HEAD,
     MIN_MAX_FRAME_SIZE,
-    SASL_FRAME,
-    SASL_HEADER,
     frame,
 )
 from .limits import Limits
-from .performatives import AmqpMap, Begin, Close, Condition, Open, SaslOutcome
-from .sasl import AUTH, OK, SaslClient, SaslServer
+from .performatives import AmqpMap, Begin, Close, Condition, Open
+from .preamble import Phase, Preamble, Role
 from .session import Session
 from .shortcut import DISPOSITION, TRANSFER, Reader
 
 
-class Role(Enum):
-    """Who dialled."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-class Phase(IntEnum):
-    """What the next bytes of the peer must be."""
-
-    SASL_HEADER, SASL, AUTHENTICATING, AMQP_HEADER, FRAMES, DEAD = range(6)
+__all__ = ["Connection", "Limits", "Role"]
 
 
 class Connection(Endpoint):
@@ -111,7 +95,15 @@ class Connection(Endpoint):
             properties=properties,
         )
         self._first_delivery_id = first_delivery_id
-        self._phase = Phase.SASL_HEADER
+        self._preamble = Preamble(
+            role,
+            mechanisms,
+            initial_response,
+            hostname,
+            self.limits.pre_open_frame_size,
+            self.write,
+            self.report,
+        )
         self._pending = bytearray()
         self._needed = 0
         self._out: list[bytes] = []
@@ -124,12 +116,8 @@ class Connection(Endpoint):
         self._now = self._last_received = self._last_sent = now
         self._handshake_deadline: float | None = now + self.limits.handshake_timeout
         self._close_deadline: float | None = None
-        self._sasl_server = SaslServer(mechanisms)
-        self._sasl_client = SaslClient(mechanisms[0], initial_response, hostname)
         if role is Role.CLIENT:
-            self._out.append(SASL_HEADER)
-            self._write_sasl(self._sasl_client.opening())
-            self._out.append(AMQP_HEADER)
+            self._preamble.start()
             self._send_open()
 
     # The owner's verbs
@@ -137,9 +125,11 @@ class Connection(Endpoint):
     def receive_data(self, data: bytes, now: float) -> None:
         """Take bytes of the peer. Never raises for what is in them."""
         self._now = self._last_received = now
+        if self._is_over:
+            return
         if self._pending:
             self._pending += data
-            if len(self._pending) < self._needed and self._phase is not Phase.AUTHENTICATING:
+            if len(self._pending) < self._needed and self._preamble.phase is not Phase.AUTHENTICATING:
                 return
             data = bytes(self._pending)
             self._pending.clear()
@@ -198,13 +188,10 @@ class Connection(Endpoint):
         """Server: answer a SaslInitReceived. Raises LinkMisuse when there is none to answer."""
         if self._is_over:
             return
-        if self._phase is not Phase.AUTHENTICATING:
-            raise LinkMisuse("no SASL exchange waits for an answer")
-        self._write_sasl(SaslOutcome(OK if accepted else AUTH))
+        self._preamble.authenticate(accepted)
         if not accepted:
             self._die(Condition(UNAUTHORIZED_ACCESS, "authentication was refused"))
             return
-        self._phase = Phase.AMQP_HEADER
         data = bytes(self._pending)
         self._pending.clear()
         self._parse(data)
@@ -219,10 +206,9 @@ class Connection(Endpoint):
 
     def close(self, condition: Condition | None = None) -> None:
         """Close our half; idempotent. ConnectionClosed follows when the peer has closed its own."""
-        if self._phase is not Phase.DEAD and self.local is not Half.CLOSED:
-            self._send_close(condition)
+        if not self._is_over and self.local is not Half.CLOSED:
             self._close_deadline = self._now + self.limits.close_timeout
-            if self.local is not Half.CLOSED:  # before AMQP: there is nobody to wait for
+            if not self._send_close(condition):  # before AMQP: there is nobody to wait for
                 self._die(condition)
 
     @property
@@ -263,10 +249,11 @@ class Connection(Endpoint):
     def _parse(self, data: bytes) -> None:
         position = 0
         try:
-            while self._phase is not Phase.FRAMES:
-                step = _STEPS[self._phase](self, data, position)
+            while self._preamble.phase is not Phase.DONE:
+                step = self._preamble.step(data, position)
                 if step is None:
-                    self._keep(data, position)
+                    self._needed = self._preamble.needed
+                    self._keep_ahead(data, position)
                     return
                 position = step
             self._parse_frames(data, position)
@@ -277,11 +264,12 @@ class Connection(Endpoint):
         except (IndexError, struct.error):
             self._fault(DECODE_ERROR, "a frame ends inside a value")
 
-    def _keep(self, data: bytes, position: int) -> None:
-        if self._phase is Phase.DEAD:
-            return
-        if len(data) - position > 8 * self.limits.pre_open_frame_size and self._phase is not Phase.FRAMES:
+    def _keep_ahead(self, data: bytes, position: int) -> None:
+        if len(data) - position > 8 * self.limits.pre_open_frame_size:
             raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too much ahead of the handshake")
+        self._keep(data, position)
+
+    def _keep(self, data: bytes, position: int) -> None:
         if position < len(data):
             self._pending += memoryview(data)[position:]
 
@@ -314,9 +302,9 @@ class Connection(Endpoint):
                     else:
                         self._receive(channel, session, data, at, end)
                 except SessionFault as fault:
-                    assert session is not None
-                    session.fault(Condition(fault.symbol, fault.description))
-                if self._phase is Phase.DEAD:
+                    if session is not None:
+                        session.fault(Condition(fault.symbol, fault.description))
+                if self._is_over:
                     return
             position = end
         else:
@@ -350,60 +338,6 @@ class Connection(Endpoint):
             session.receive(performative)
 
     # Handshake
-
-    def _sasl_header(self, data: bytes, position: int) -> int | None:
-        header = data[position : position + 8]
-        if len(header) < 8:
-            self._needed = 8
-            return None
-        if header != SASL_HEADER:
-            if self.role is Role.SERVER:
-                self._out.append(SASL_HEADER)  # 2.2: say what would have been right
-            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not SASL's")
-        self._phase = Phase.SASL
-        if self.role is Role.SERVER:
-            self._out.append(SASL_HEADER)
-            self._write_sasl(self._sasl_server.greeting())
-        return position + 8
-
-    def _sasl(self, data: bytes, position: int) -> int | None:
-        if len(data) - position < 8:
-            self._needed = 8
-            return None
-        size, offset, kind, _channel = FRAME_HEAD.unpack_from(data, position)
-        end, at = position + size, position + 4 * offset
-        # the frame type is checked: an AMQP frame must not be taken for a SASL one, or the reverse
-        if size > self.limits.pre_open_frame_size or offset < 2 or at >= end or kind != SASL_FRAME:
-            raise ConnectionFault(FRAMING_ERROR, _frame_complaint(size, offset, kind))
-        if end > len(data):
-            self._needed = size
-            return None
-        performative, stop = decode_composite(data, at, end, Budget(size))
-        if stop != end:
-            raise DecodeError(f"{end - stop} bytes behind {type(performative).__name__}")
-        if self.role is Role.CLIENT:
-            if self._sasl_client.receive(performative):
-                self._phase = Phase.AMQP_HEADER
-        else:
-            init = self._sasl_server.receive(performative)
-            self._phase = Phase.AUTHENTICATING
-            self.report(SaslInitReceived(init.mechanism, init.initial_response, init.hostname))
-        return end
-
-    def _wait(self, data: bytes, position: int) -> int | None:
-        return None
-
-    def _amqp_header(self, data: bytes, position: int) -> int | None:
-        header = data[position : position + 8]
-        if len(header) < 8:
-            self._needed = 8
-            return None
-        if self.role is Role.SERVER:
-            self._out.append(AMQP_HEADER)
-        if header != AMQP_HEADER:
-            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not AMQP 1.0's")
-        self._phase = Phase.FRAMES
-        return position + 8
 
     def _receive_open(self, performative: Open) -> None:
         if self.remote is not Half.UNOPENED:
@@ -472,33 +406,30 @@ class Connection(Endpoint):
         self.local = Half.OPEN
         self._out.append(frame(0, encode_composite(self._open)))
 
-    def _send_close(self, condition: Condition | None) -> None:
-        """Close if AMQP has begun, with an open before it if there was none (2.4.3)."""
-        if self._phase is not Phase.FRAMES and self.role is Role.SERVER:
-            return
+    def _send_close(self, condition: Condition | None) -> bool:
+        """Close, with an open before it if there was none (2.4.3); False when AMQP has not begun."""
+        if self._preamble.phase is not Phase.DONE and self.role is Role.SERVER:
+            return False
         for session in self._ours.values():
             session.flush_acks()
         if self.local is Half.UNOPENED:
             self._send_open()
         self._out.append(frame(0, encode_composite(Close(condition))))
         self.local = Half.CLOSED
+        return True
 
     def _fault(self, symbol: str, description: str) -> None:
         condition = Condition(symbol, description)
-        if self._phase is Phase.FRAMES and self.local is not Half.CLOSED:
+        if self._preamble.phase is Phase.DONE and self.local is not Half.CLOSED:
             self._send_close(condition)
         self._die(condition)
 
     def _die(self, condition: Condition | None) -> None:
-        self._phase = Phase.DEAD
         self.local = self.remote = Half.CLOSED
         self._pending.clear()
         if not self._is_over:
             self._is_over = True
             self.report(ConnectionClosed(condition))
-
-    def _write_sasl(self, performative: object) -> None:
-        self._out.append(frame(0, encode_composite(performative), SASL_FRAME))
 
     # Time
 
@@ -519,12 +450,3 @@ def _is_due(deadline: float | None, now: float) -> bool:
 
 def _frame_complaint(size: int, offset: int, kind: int) -> str:
     return f"a frame of {size} bytes, data offset {offset}, type {kind} is not allowed here"
-
-
-_STEPS: dict[Phase, Callable[[Connection, bytes, int], int | None]] = {
-    Phase.SASL_HEADER: Connection._sasl_header,
-    Phase.SASL: Connection._sasl,
-    Phase.AUTHENTICATING: Connection._wait,
-    Phase.AMQP_HEADER: Connection._amqp_header,
-    Phase.DEAD: Connection._wait,
-}

@@ -139,18 +139,24 @@ def _empty_list(data: bytes, position: int, end: int, budget: Budget, depth: int
     return [], position
 
 
-def _fixed(layout: str, make: Callable[..., object] | None = None) -> Reader:
+def _fixed(layout: str) -> Reader:
     unpack = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
-    def read_plain(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_fixed(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
         return unpack(data, position)[0], position + width
 
+    return read_fixed
+
+
+def _made(layout: str, make: Callable[..., object]) -> Reader:
+    unpack = struct.Struct(layout).unpack_from
+    width = struct.calcsize(layout)
+
     def read_made(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
-        assert make is not None
         return make(unpack(data, position)[0]), position + width
 
-    return read_plain if make is None else read_made
+    return read_made
 
 
 def _boolean(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
@@ -293,12 +299,12 @@ _BY_CODE: dict[int, Reader] = {
     0x00: _described,
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
     0x43: _constant(UInt(0)), 0x44: _constant(ULong(0)), 0x45: _empty_list,
-    0x50: _fixed(">B", UByte), 0x51: _fixed(">b", Byte), 0x52: _fixed(">B", UInt), 0x53: _fixed(">B", ULong),
-    0x54: _fixed(">b", Int), 0x55: _fixed(">b"), 0x56: _boolean,
-    0x60: _fixed(">H", UShort), 0x61: _fixed(">h", Short),
-    0x70: _fixed(">I", UInt), 0x71: _fixed(">i", Int), 0x72: _fixed(">f", Float),
+    0x50: _made(">B", UByte), 0x51: _made(">b", Byte), 0x52: _made(">B", UInt), 0x53: _made(">B", ULong),
+    0x54: _made(">b", Int), 0x55: _fixed(">b"), 0x56: _boolean,
+    0x60: _made(">H", UShort), 0x61: _made(">h", Short),
+    0x70: _made(">I", UInt), 0x71: _made(">i", Int), 0x72: _made(">f", Float),
     0x73: _raw(4, _char), 0x74: _raw(4, Decimal32),
-    0x80: _fixed(">Q", ULong), 0x81: _fixed(">q"), 0x82: _fixed(">d"), 0x83: _fixed(">q", Timestamp),
+    0x80: _made(">Q", ULong), 0x81: _fixed(">q"), 0x82: _fixed(">d"), 0x83: _made(">q", Timestamp),
     0x84: _raw(8, Decimal64), 0x94: _raw(16, Decimal128), 0x98: _raw(16, _uuid),
     0xA0: _sized(False, _binary), 0xA1: _sized(False, _string), 0xA3: _sized(False, _symbol),
     0xB0: _sized(True, _binary), 0xB1: _sized(True, _string), 0xB3: _sized(True, _symbol),

@@ -247,14 +247,14 @@ def _array_content(value: Array, depth: int) -> bytearray:
 def _fixed(layout: str) -> Writer:
     packer = struct.Struct(layout)
 
-    def write_fixed(out: bytearray, value: Any, depth: int) -> None:
+    def write_fixed(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         out += packer.pack(value)
 
     return write_fixed
 
 
 def _constant(expected: object) -> Writer:
-    def write_nothing(out: bytearray, value: Any, depth: int) -> None:
+    def write_nothing(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         if value != expected:
             raise EncodeError(f"an array of {expected!r} cannot hold {value!r:.80}")
 
@@ -262,7 +262,7 @@ def _constant(expected: object) -> Writer:
 
 
 def _raw(width: int) -> Writer:
-    def write_raw(out: bytearray, value: Any, depth: int) -> None:
+    def write_raw(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         content = value.bytes if isinstance(value, uuid.UUID) else bytes(value)
         if len(content) != width:
             raise EncodeError(f"{value!r:.80} is not {width} bytes")
@@ -274,7 +274,7 @@ def _raw(width: int) -> Writer:
 def _text(layout: str, encoding: str) -> Writer:
     size = struct.Struct(layout)
 
-    def write_text(out: bytearray, value: Any, depth: int) -> None:
+    def write_text(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         content = value if isinstance(value, bytes) else value.encode(encoding)
         out += size.pack(len(content))
         out += content
@@ -289,7 +289,7 @@ def _element_char(out: bytearray, value: str, depth: int) -> None:
 def _element_compound(layout: str, width: int) -> Writer:
     header = struct.Struct(layout)
 
-    def write_items(out: bytearray, value: Any, depth: int) -> None:
+    def write_items(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         depth = _deeper(depth)
         content = bytearray()
         items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value

@@ -22,6 +22,6 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 FRAME_HEAD: Final = struct.Struct(">IBBH")
 
 
-def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """One frame around an encoded performative."""
-    return FRAME_HEAD.pack(8 + len(body), 2, kind, channel) + body
+def frame(channel: int, body: bytes, payload_size: int = 0, *, kind: int = AMQP_FRAME) -> bytes:
+    """One frame around an encoded performative; a payload of that size is to follow it."""
+    return FRAME_HEAD.pack(8 + len(body) + payload_size, 2, kind, channel) + body

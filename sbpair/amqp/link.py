@@ -86,7 +86,9 @@ class Link(Endpoint):
         """Open our half, as the first or as the answer; modes default to the peer's (2.6.3).
 
         A receiver's `max_message_size` is enforced: larger deliveries are answered with
-        rejected{amqp:link:message-size-exceeded} and never reach the owner. Raises LinkMisuse when done twice.
+        rejected{amqp:link:message-size-exceeded} and never reach the owner.
+
+        Raises LinkMisuse when done twice.
         """
         if self.local is Half.OPEN:
             raise LinkMisuse(f"link {self.name!r} is attached already")
@@ -131,7 +133,7 @@ class Link(Endpoint):
     def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
         """Close the link, or with `closed` False suspend it; idempotent. Queued transfers are dropped."""
         if self.local is Half.OPEN:
-            self.session.drop_queued(self)
+            self.session.out.drop(self)
             self.session.send(Detach(self.handle, closed, condition))
         self.local = Half.CLOSED
         self.credit = 0
@@ -202,7 +204,7 @@ class SenderLink(Link):
         if not settled:
             self.unsettled[delivery_id] = tag
             session.outgoing[delivery_id] = self
-        session.transfer(self, delivery_id, tag, payload, settled, message_format, state)
+        session.out.transfer(self, delivery_id, tag, payload, settled, message_format, state)
         return delivery_id
 
     def drained(self) -> None:
@@ -240,7 +242,8 @@ class ReceiverLink(Link):
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle)
-        self._delivery_id: int | None = None  # of the delivery whose frames are coming in
+        self._is_partial = False  # frames of a delivery are in, and its last is not
+        self._delivery_id = 0
         self._tag = b""
         self._format = 0
         self._settled = False
@@ -306,7 +309,7 @@ class ReceiverLink(Link):
     def receive_transfer(self, head: TransferHead, payload: bytes) -> None:
         """One frame of a delivery. Raises LinkFault."""
         tail = head.tail
-        if self._delivery_id is None:
+        if not self._is_partial:
             self._begin(head)
             if not (tail.more or tail.aborted):
                 self._finish(payload, tail)
@@ -336,6 +339,7 @@ class ReceiverLink(Link):
         elif self.session.connection.limits.enforce_credit:
             raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count = (self.delivery_count + 1) & MASK
+        self._is_partial = True
         self._delivery_id = delivery_id
         self._tag = tag
         self._format = head.tail.message_format or 0
@@ -343,7 +347,6 @@ class ReceiverLink(Link):
 
     def _finish(self, payload: bytes, tail: TransferTail) -> None:
         delivery_id, tag, settled = self._delivery_id, self._tag, self._settled or bool(tail.settled)
-        assert delivery_id is not None
         size = self._size or len(payload)
         self._forget_pieces()
         if size > self._largest:
@@ -369,7 +372,7 @@ class ReceiverLink(Link):
             )
 
     def _forget_pieces(self) -> None:
-        self._delivery_id = None
+        self._is_partial = False
         self._pieces = []
         self._size = 0
 

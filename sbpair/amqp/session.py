@@ -1,7 +1,6 @@
 """Sessions: an ordered conversation with a window in each direction (2.5).
 
-    our transfers:   next_delivery_id counts messages, next_outgoing_id counts frames;
-                     frames beyond the peer's incoming-window wait in the queue
+    our transfers:   next_delivery_id counts messages; frames and the peer's window: `outgoing`
     its transfers:   our window shrinks by one a frame and is refreshed when half is gone
     dispositions:    held back until something else must go out, so that a run becomes one range
 
@@ -10,15 +9,14 @@ A session sees performatives and knows links; what it says leaves through the co
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from .composite import encode_composite
 from .endpoint import Endpoint, Half
 from .errors import (
+    FRAMING_ERROR,
     HANDLE_IN_USE,
     INVALID_FIELD,
-    FRAMING_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
@@ -33,6 +31,7 @@ from .events import DispositionReceived, Event, LinkAttached, SessionBegun, Sess
 from .frames import frame
 from .link import Link, ReceiverLink, SenderLink
 from .outcomes import DeliveryState
+from .outgoing import Outgoing
 from .performatives import (
     RECEIVER,
     SENDER,
@@ -47,10 +46,9 @@ from .performatives import (
     Performative,
     Source,
     Target,
-    Transfer,
 )
 from .serial import MASK, distance, ids
-from .shortcut import DispositionTail, encode_disposition, transfer_tail, write_transfer
+from .shortcut import DispositionTail, encode_disposition
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -69,11 +67,9 @@ class Session(Endpoint):
         self.next_delivery_id = first_delivery_id
         self.outgoing: dict[int, SenderLink] = {}
         self.incoming: dict[int, ReceiverLink] = {}
-        self._initial_outgoing_id = self._next_outgoing_id = first_delivery_id
-        self._next_incoming_id: int | None = None
-        self._remote_window = 0
+        self.out = Outgoing(connection, channel, first_delivery_id)
+        self._next_incoming_id = 0
         self._window = connection.limits.incoming_window
-        self._queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
         self._ours: dict[int, Link] = {}  # by our handle
         self._theirs: dict[int, Link] = {}  # by the peer's handle
         self._remote_handle_max = MASK
@@ -82,7 +78,7 @@ class Session(Endpoint):
     @property
     def pending(self) -> int:
         """Transfer frames that wait for the peer's incoming-window."""
-        return len(self._queue)
+        return len(self.out.queue)
 
     # What the owner asks for
 
@@ -100,7 +96,7 @@ class Session(Endpoint):
         desired_capabilities: tuple[str, ...] | None = None,
     ) -> SenderLink:
         """Attach a link that sends to `target` (2.6.3). Raises LinkMisuse when the name is taken."""
-        link = SenderLink(self, name, self._free_handle())
+        link = SenderLink(self, name, self._free_handle(LinkMisuse))
         self._add_ours(link)
         link.attach(
             source=source or Source(),
@@ -127,7 +123,7 @@ class Session(Endpoint):
         desired_capabilities: tuple[str, ...] | None = None,
     ) -> ReceiverLink:
         """Attach a link that receives from `source` (2.6.3). Raises LinkMisuse when the name is taken."""
-        link = ReceiverLink(self, name, self._free_handle())
+        link = ReceiverLink(self, name, self._free_handle(LinkMisuse))
         self._add_ours(link)
         link.attach(
             source=source,
@@ -145,7 +141,7 @@ class Session(Endpoint):
         if self.local is Half.OPEN:
             self.send(End(condition))
         self.local = Half.CLOSED
-        self._queue.clear()
+        self.out.queue.clear()
 
     # What leaves
 
@@ -155,7 +151,7 @@ class Session(Endpoint):
         self.send(
             Begin(
                 self.remote_channel,
-                self._next_outgoing_id,
+                self.out.next_id,
                 self._window,
                 limits.outgoing_window,
                 connection.handle_max,
@@ -170,74 +166,6 @@ class Session(Endpoint):
     def report(self, event: Event) -> None:
         self.connection.report(event)
 
-    def transfer(
-        self,
-        link: SenderLink,
-        delivery_id: int,
-        tag: bytes,
-        payload: bytes,
-        settled: bool,
-        message_format: int,
-        state: DeliveryState | None,
-    ) -> None:
-        size = len(payload)
-        most = self.connection.remote_max_frame_size
-        head = self._transfer_head(link, delivery_id, tag, settled, message_format, state, False, size)
-        if len(head) + size <= most:
-            self._write_transfer(link, head, payload)
-            return
-        # what goes into the last frame goes into the others too: same head, but for `more`
-        room = most - len(head) - 1
-        if room < 1:
-            raise LinkMisuse(f"a frame of {most} bytes has no room for this delivery-state")
-        for at in range(0, size, room):
-            piece = payload[at : at + room]
-            more = at + room < size
-            head = self._transfer_head(
-                link, delivery_id, tag, settled, message_format, state, more, len(piece)
-            )
-            self._write_transfer(link, head, piece)
-
-    def _transfer_head(
-        self,
-        link: SenderLink,
-        delivery_id: int,
-        tag: bytes,
-        settled: bool,
-        message_format: int,
-        state: DeliveryState | None,
-        more: bool,
-        size: int,
-    ) -> bytes:
-        if state is None:
-            tail = transfer_tail(message_format, settled, more)
-            return write_transfer(self.channel, link.encoded_handle, delivery_id, tag, tail, size)
-        body = encode_composite(
-            Transfer(link.handle, delivery_id, tag, message_format, settled, more, None, state)
-        )
-        return frame(self.channel, body + bytes(size))[: 8 + len(body)]
-
-    def _write_transfer(self, link: SenderLink, head: bytes, payload: bytes) -> None:
-        if self._remote_window > 0 and not self._queue:
-            self._remote_window -= 1
-            self._next_outgoing_id = (self._next_outgoing_id + 1) & MASK
-            self.connection.write(head)
-            self.connection.write(payload)
-        else:
-            self._queue.append((link, head, payload))
-
-    def _release_queue(self) -> None:
-        while self._queue and self._remote_window > 0:
-            _link, head, payload = self._queue.popleft()
-            self._remote_window -= 1
-            self._next_outgoing_id = (self._next_outgoing_id + 1) & MASK
-            self.connection.write(head)
-            self.connection.write(payload)
-
-    def drop_queued(self, link: Link) -> None:
-        if self._queue:
-            self._queue = deque(entry for entry in self._queue if entry[0] is not link)
-
     def forget_deliveries(self, link: Link) -> None:
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if link.role is SENDER else self.incoming
@@ -249,9 +177,9 @@ class Session(Endpoint):
         """Tell our window, and with a link its credit (2.5.6, 2.6.7)."""
         self._window = self.connection.limits.incoming_window
         flow = Flow(
-            self._next_incoming_id,
+            None if self.remote is Half.UNOPENED else self._next_incoming_id,
             self._window,
-            self._next_outgoing_id,
+            self.out.next_id,
             self.connection.limits.outgoing_window,
             echo=echo,
         )
@@ -294,7 +222,7 @@ class Session(Endpoint):
     def receive_begin(self, begin: Begin) -> None:
         self.remote = Half.OPEN
         self._next_incoming_id = begin.next_outgoing_id
-        self._remote_window = begin.incoming_window
+        self.out.window = begin.incoming_window
         self._remote_handle_max = begin.handle_max
         if self.local is Half.UNOPENED:
             self.begin()
@@ -323,7 +251,6 @@ class Session(Endpoint):
         self._window -= 1
         if self._window < 0:
             raise SessionFault(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
-        assert self._next_incoming_id is not None
         self._next_incoming_id = (self._next_incoming_id + 1) & MASK
         link = self._theirs.get(head.handle)
         if link is None:
@@ -377,12 +304,7 @@ class Session(Endpoint):
         self.report(DispositionReceived(link, run[0], run[-1], tail.state, tail.settled))
 
     def _receive_flow(self, flow: Flow) -> None:
-        seen = self._initial_outgoing_id if flow.next_incoming_id is None else flow.next_incoming_id
-        in_flight = distance(seen, self._next_outgoing_id)
-        if in_flight < 0:
-            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is ahead of what was sent")
-        self._remote_window = max(0, flow.incoming_window - in_flight)
-        self._release_queue()
+        self.out.receive_flow(flow)
         if flow.handle is None:
             if flow.echo:
                 self.flow(None)
@@ -452,12 +374,11 @@ class Session(Endpoint):
         self._ours[link.handle] = link
         self.connection.count_links(1, ours=True)
 
-    def _free_handle(self) -> int:
+    def _free_handle(self, failure: type[LinkMisuse] | None = None) -> int:
         handle = len(self._ours)
         if handle in self._ours:
             handle = next(free for free in range(handle) if free not in self._ours)
         if handle > self._remote_handle_max:
-            raise SessionFault(
-                RESOURCE_LIMIT_EXCEEDED, f"the peer allows handles up to {self._remote_handle_max}"
-            )
+            text = f"the peer allows handles up to {self._remote_handle_max}"
+            raise failure(text) if failure else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
         return handle

@@ -1,0 +1,110 @@
+"""How do our messages reach a peer that takes frames of one size and so many at a time (2.5.6, 2.6.14)?
+
+A message is cut to the peer's max-frame-size; a frame beyond its incoming-window waits here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .composite import encode_composite
+from .errors import INVALID_FIELD, LinkMisuse, SessionFault
+from .frames import frame
+from .outcomes import DeliveryState
+from .performatives import Flow, Transfer
+from .serial import MASK, distance
+from .shortcut import transfer_tail, write_transfer
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .link import Link, SenderLink
+
+
+class Outgoing:
+    """The outgoing half of one session: cutting, window, queue."""
+
+    def __init__(self, connection: Connection, channel: int, first_id: int) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._initial_id = first_id
+        self.next_id = first_id
+        self.window = 0  # the peer's incoming-window, as far as we know
+        self.queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
+
+    def transfer(
+        self,
+        link: SenderLink,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+    ) -> None:
+        """Send one message, in as many frames as it takes."""
+        size = len(payload)
+        most = self._connection.remote_max_frame_size
+        if state is None:
+            tail = transfer_tail(message_format, settled, False)
+            head = write_transfer(self._channel, link.encoded_handle, delivery_id, tag, tail, size)
+            if len(head) + size <= most:
+                self._write(link, head, payload)
+                return
+        at, more = 0, True
+        while more:
+            # sized for the head as it is with `more`; without it the head is no longer
+            head = self._head(link, delivery_id, tag, settled, message_format, state, True, 0)
+            room = most - len(head)
+            if room < 1:
+                raise LinkMisuse(f"a frame of {most} bytes has no room for this delivery-state")
+            piece = payload[at : at + room]
+            at += room
+            more = at < size
+            head = self._head(link, delivery_id, tag, settled, message_format, state, more, len(piece))
+            self._write(link, head, piece)
+
+    def _head(
+        self,
+        link: SenderLink,
+        delivery_id: int,
+        tag: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+        more: bool,
+        size: int,
+    ) -> bytes:
+        if state is None:
+            tail = transfer_tail(message_format, settled, more)
+            return write_transfer(self._channel, link.encoded_handle, delivery_id, tag, tail, size)
+        body = encode_composite(
+            Transfer(link.handle, delivery_id, tag, message_format, settled, more, None, state)
+        )
+        return frame(self._channel, body, size)
+
+    def _write(self, link: SenderLink, head: bytes, payload: bytes) -> None:
+        if self.window > 0 and not self.queue:
+            self.window -= 1
+            self.next_id = (self.next_id + 1) & MASK
+            self._connection.write(head)
+            self._connection.write(payload)
+        else:
+            self.queue.append((link, head, payload))
+
+    def receive_flow(self, flow: Flow) -> None:
+        """Learn the peer's window and send what waited for it. Raises SessionFault."""
+        seen = self._initial_id if flow.next_incoming_id is None else flow.next_incoming_id
+        in_flight = distance(seen, self.next_id)
+        if in_flight < 0:
+            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is ahead of what was sent")
+        self.window = max(0, flow.incoming_window - in_flight)
+        waiting, self.queue = self.queue, deque()
+        while waiting and self.window > 0:
+            self._write(*waiting.popleft())
+        self.queue = waiting
+
+    def drop(self, link: Link) -> None:
+        """Forget what waits of a link that is detached."""
+        if self.queue:
+            self.queue = deque(entry for entry in self.queue if entry[0] is not link)
