@@ -163,9 +163,10 @@ def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
 
 
 def split_audience(uri: str) -> tuple[str, str]:
-    """Host (with its port, if any) and path of an audience or address; the scheme does not matter."""
-    host, _, path = _SCHEME_PREFIX.sub("", uri, count=1).partition("/")
-    return host, path
+    """Host (with its port, if any) and path of an audience or address; scheme and query do not matter."""
+    # JavaScript's administration client signs the whole URL of each request: encoded path, query and all.
+    host, _, path = _SCHEME_PREFIX.sub("", uri, count=1).partition("?")[0].partition("/")
+    return host, unquote(path)
 
 
 def _random_key() -> str:

@@ -513,6 +513,13 @@ def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
     assert admin.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
 
 
+@pytest.mark.parametrize("path", ["/orders", "/a%2fb", "/a/b", "/$Resources/queues", "/$namespaceinfo"])
+def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
+    url = f"https://localhost:5300{path}?{VERSION}".lower()  # as JavaScript's client signs
+    assert admin.refusal(signed(url, path=path), STRICT, NOW_S) is None
+    assert admin.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
+
+
 def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
     assert admin.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
     for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):

@@ -181,6 +181,25 @@ def test_manage_implies_the_other_two_rights(held: set[Right], right: Right, cov
     assert grant_of(URI, policy).covers("contoso.servicebus.windows.net", "orders", right) is covered
 
 
+@pytest.mark.parametrize(
+    ("uri", "host", "path"),
+    [
+        ("https://localhost:5300/$namespaceinfo?api-version=2021-05", "localhost:5300", "$namespaceinfo"),
+        (
+            "https://localhost/contoso%2fx-servicebus-transfer%2f0?a=/b",
+            "localhost",
+            "contoso/x-servicebus-transfer/0",
+        ),
+        ("https://localhost?x=/orders", "localhost", ""),
+        ("amqps://localhost:5671/orders/", "localhost:5671", "orders/"),
+        ("localhost/orders", "localhost", "orders"),
+        ("", "", ""),
+    ],
+)
+def test_an_audience_may_be_a_whole_url(uri: str, host: str, path: str) -> None:
+    assert auth.split_audience(uri) == (host, path)
+
+
 def test_rotating_a_key_takes_effect_with_the_next_token() -> None:
     old = token()
     rotated = SharedAccess((SharedAccessPolicy.generate(),))

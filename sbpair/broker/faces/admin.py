@@ -87,9 +87,7 @@ def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None
         if not token:
             raise Unauthorized("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
-        if not grant.covers(
-            request.headers.get("host", ""), "" if path.startswith("$") else path, Right.MANAGE
-        ):
+        if not grant.covers(request.headers.get("host", ""), path, Right.MANAGE):
             raise Unauthorized("The token does not grant Manage on what is asked for.")
     except TokenRefused as refused:
         return _failed(Unauthorized(f"The token is refused: {refused.reason}."), request, now_s * 1000)
