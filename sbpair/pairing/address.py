@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
 HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
-ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 5.0, 10.0
+ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from .sdk import Wire
-from .work import Watch, Workers
+from .work import POLL, Watch, Workers
 
 _logger = logging.getLogger("sbpair")
 
@@ -42,7 +42,7 @@ class Lane:
 
     def overrun(self) -> None:
         self.has_overrun = True
-        self.until = math.inf
+        self.until = time.monotonic() + POLL  # again, for the socket may not have been there yet
         self.wire.shut()
 
     def close(self) -> None:
@@ -122,21 +122,30 @@ class Lanes:
 
     def _open(self, until: float) -> Lane:
         lane = Lane(self._make())
-        job = self._workers.start("sbpair-open", lane.open)
+        lane.until = until + GRACE
+        self._watch.add(lane)
         is_done = False
         try:
-            is_done = job.wait(until - time.monotonic())
-        finally:
-            if not is_done:
-                lane.wire.shut()
-                job.abandon(lane.discard)
+            job = self._workers.start("sbpair-open", lane.open)
+            try:
+                is_done = job.wait(until - time.monotonic())
+            finally:
+                if not is_done:
+                    lane.overrun()  # the watch goes on until the worker has come back
+                    job.abandon(lambda: self._forget(lane, lane.discard))
+        except OperationTimeoutError:
+            self._watch.remove(lane)
+            raise
         if not is_done:
             raise OperationTimeoutError(message="The link was not opened in time.")
         if job.error is not None:
-            lane.wire.release()
+            self._forget(lane, lane.wire.release)
             raise job.error
-        self._watch.add(lane)
         return lane
+
+    def _forget(self, lane: Lane, end: Callable[[], None]) -> None:
+        self._watch.remove(lane)
+        end()
 
     def _drop_stored(self) -> None:
         for lane in self._emptied():

@@ -116,7 +116,10 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, call: Watched) -> None:
+        """Watch this call. Raises ValueError when closed: nobody would end it."""
         with self._lock:
+            if self._is_closed:
+                raise ValueError("the paired client is closed")
             self._watched.add(call)
         self.wake()
 
@@ -137,29 +140,31 @@ class Watch:
         with self._lock:
             self._is_closed = True
             thread = self._thread
-            under_way = [call for call in self._watched if call.until != math.inf]
-        for call in under_way:
-            call.overrun()
         self._woken.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
     def _run(self) -> None:
-        while not self._is_closed:
+        while True:
             now = time.monotonic()
-            wait = min(self._end_overrun(now), self._timers(now))
+            is_closed = self._is_closed  # read first: what is added before it is set is ended below
+            wait = self._end_overrun(now, math.inf if is_closed else now)
+            if is_closed and wait == math.inf:
+                return
+            if not is_closed:
+                wait = min(wait, self._timers(now))
             self._woken.wait(None if wait == math.inf else max(wait, 0.0))
             self._woken.clear()
 
-    def _end_overrun(self, now: float) -> float:
+    def _end_overrun(self, now: float, due: float) -> float:
+        """End the calls that were to end by ``due``; how long the next may still take."""
         with self._lock:
-            watched = list(self._watched)
-        wait = POLL if watched else math.inf
-        for call in watched:
-            if call.until <= now:
+            under_way = [call for call in self._watched if call.until != math.inf]
+            wait = POLL if self._watched and due != math.inf else math.inf
+        for call in under_way:
+            if call.until <= due:
                 call.overrun()
-            else:
-                wait = min(wait, call.until - now)
+            wait = min(wait, max(call.until - now, 0.0), POLL)
         return wait
 
     def _timers(self, now: float) -> float:

@@ -1,0 +1,107 @@
+"""A pair in virtual time, and a driver that answers its flow."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from sbpair.pairing.failure import Failure, Judgement
+from sbpair.pairing.pair import Attempt, Landing, Pair, Result, SendFlow, Step
+from sbpair.pairing.rotation import Choice
+
+Answer = Callable[[Step], Result]
+
+
+class Unreachable(Exception):
+    """What the fake transport raises."""
+
+
+class Driver:
+    """Carries out flows in virtual time: every step is noted, and answered by ``answer``."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.now = 0.0
+        self.steps: list[Step] = []
+
+    def ok(self, after: float = 0.0) -> Result:
+        self.now += after
+        return Result(self.now)
+
+    def fail(
+        self,
+        failure: Failure = Failure.UNAVAILABLE,
+        after: float = 0.0,
+        *,
+        was_reused: bool = False,
+        **judged: object,
+    ) -> Result:
+        self.now += after
+        judgement = Judgement(failure, failure.value, **judged)  # type: ignore[arg-type]
+        return Result(self.now, Unreachable(failure.value), judgement, was_reused)
+
+    def flow(self, path: str = "orders", choice: Choice | None = None, budget: float = 60.0) -> SendFlow:
+        return self.pair.send_flow(path, 1, choice or Choice(), now=self.now, deadline=self.now + budget)
+
+    def send(
+        self,
+        answer: Answer,
+        path: str = "orders",
+        choice: Choice | None = None,
+        budget: float = 60.0,
+    ) -> Landing:
+        self.steps = []
+        flow = self.flow(path, choice, budget)
+        step = next(flow)
+        while True:
+            self.steps.append(step)
+            try:
+                step = flow.send(answer(step))
+            except StopIteration as landed:
+                landing: Landing = landed.value
+                return landing
+
+    def primary(self, answer: Callable[[], Result], path: str = "orders", budget: float = 60.0) -> Landing:
+        """A send whose backlogs work and whose primary answers like this."""
+        return self.send(lambda step: answer() if is_primary(step) else self.ok(), path, budget=budget)
+
+    def advance(self, seconds: float) -> list[str]:
+        """Let time pass; the pings that are due on the way."""
+        until, due = self.now + seconds, []
+        while (timer := self.pair.next_timer()) is not None and timer <= until:
+            self.now = max(self.now, timer)
+            due += self.pair.handle_timer(self.now)
+        self.now = until
+        return due
+
+    def fail_over(self, path: str = "orders") -> None:
+        self.pair.fail_over(path, self.now)
+
+
+def is_primary(step: Step) -> bool:
+    return isinstance(step, Attempt) and step.backlog is None
+
+
+def make_pair(interval: float = 60.0, ping: float = 60.0, backlogs: int = 10, seed: int = 7) -> Pair:
+    return Pair(
+        failover_interval=interval, ping_interval=ping, backlog_count=backlogs, rng=random.Random(seed)
+    )
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(make_pair())
+
+
+@pytest.fixture
+def at_once() -> Driver:
+    """A driver over a pair that fails over at the first failure."""
+    return Driver(make_pair(interval=0.0))
+
+
+@pytest.fixture
+def pair_of() -> Callable[..., Driver]:
+    """Make a driver over a pair with other settings."""
+    return lambda **settings: Driver(make_pair(**settings))

@@ -1,0 +1,96 @@
+"""Where is a namespace, and what is wrong with a connection string?"""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+
+SECRET = "CANARY+/=%"
+KEYS = f"SharedAccessKeyName=Root;SharedAccessKey={SECRET}"
+
+
+def string(host: str, *, emulator: bool = True, extra: str = "") -> str:
+    flag = ";UseDevelopmentEmulator=true" if emulator else ""
+    return f"Endpoint=sb://{host};{KEYS}{flag}{extra}"
+
+
+def paired(primary: str, secondary: str, name: str | None = None) -> PairedServiceBusClient:
+    options = PairedNamespaceOptions(primary_namespace_name=name, assume_backlogs_exist=True)
+    return PairedServiceBusClient.from_connection_strings(primary, secondary, options=options)
+
+
+GOOD = string("contoso-dr.servicebus.windows.net", emulator=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("", "is empty"),
+        ("   ", "is empty"),
+        (KEYS, "no Endpoint"),
+        (f"Endpoint=;{KEYS}", "no Endpoint"),
+        (f"Endpoint=sb://;{KEYS}", "no Endpoint"),
+        (f"Endpoint=sb://a;SharedAccessKey={SECRET}", "no SharedAccessKeyName"),
+        ("Endpoint=sb://a;SharedAccessKeyName=Root", "no SharedAccessKey"),
+        (f"Endpoint=sb://a;{KEYS};nonsense", "malformed"),
+        (f"Endpoint=sb://a;{KEYS};{KEYS}", "twice"),
+    ],
+)
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_a_bad_connection_string_is_told_by_side_and_by_what_is_missing_never_the_key(
+    side: str, text: str, missing: str
+) -> None:
+    both = {"primary": GOOD, "secondary": GOOD, side: text}
+    with pytest.raises(ValueError, match=f"the {side} connection string .*{missing}") as raised:
+        paired(both["primary"], both["secondary"])
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("primary", "secondary"),
+    [
+        (GOOD, GOOD),
+        (string("localhost:5001"), string("LOCALHOST:5001")),
+        (string("localhost:5671", emulator=False), string("localhost:5672", emulator=False)),
+    ],
+)
+def test_a_namespace_cannot_be_paired_with_itself(primary: str, secondary: str) -> None:
+    with pytest.raises(ValueError, match="same namespace"):
+        paired(primary, secondary, name="contoso")
+
+
+def test_two_namespaces_of_one_name_need_to_be_told_apart() -> None:
+    with pytest.raises(ValueError, match="primary_namespace_name"):
+        paired(string("localhost:5001"), string("localhost:5002"))
+    with paired(string("localhost:5001"), string("localhost:5002"), name="contoso") as client:
+        assert client.primary.endpoint == "localhost:5001"
+        assert client.secondary.endpoint == "localhost:5002"
+
+
+@pytest.mark.spec("P-1")
+def test_the_names_of_real_namespaces_are_read_from_their_hosts() -> None:
+    with paired(string("contoso.servicebus.windows.net", emulator=False), GOOD) as client:
+        assert client.primary.label == "contoso"
+        assert client.secondary.label == "contoso-dr"
+
+
+def test_a_closed_client_and_an_empty_queue_name_are_refused() -> None:
+    with paired(string("localhost:5001"), string("localhost:5002"), name="contoso") as client:
+        with pytest.raises(ValueError, match="queue_name"):
+            client.get_queue_sender("/")
+        with pytest.raises(TypeError, match="queue_name"):
+            client.get_queue_sender(None)  # type: ignore[arg-type]
+        sender = client.get_queue_sender("orders")
+    with pytest.raises(ValueError, match="closed"):
+        client.get_queue_sender("orders")
+    with pytest.raises(ValueError, match="closed"):
+        sender.send_messages({"body": "late"})
+
+
+def test_a_certificate_file_that_is_not_there_is_told_when_the_client_is_made() -> None:
+    with pytest.raises(FileNotFoundError):
+        PairedServiceBusClient.from_connection_strings(
+            string("contoso.servicebus.windows.net", emulator=False), GOOD, connection_verify="/nowhere.pem"
+        )

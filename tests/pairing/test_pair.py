@@ -1,0 +1,324 @@
+"""What do the senders of one pairing share, and where does a message go next?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sbpair.pairing.events import (
+    BacklogReturned,
+    BacklogWithdrawn,
+    EntityFailedOver,
+    EntityRecovered,
+    EntitySuspected,
+    MessageParked,
+    PingFailed,
+    PingSent,
+)
+from sbpair.pairing.failure import Failure, Judgement
+from sbpair.pairing.health import EntityState
+from sbpair.pairing.pair import Attempt, CreateBacklog, Pause, Refused, Rested, Result, Step, Stranded
+from sbpair.pairing.rotation import Choice
+
+if TYPE_CHECKING:
+    from conftest import Driver
+
+REFUSED = Judgement(Failure.UNAVAILABLE, "no answer")
+
+
+def is_primary(step: Step) -> bool:
+    return isinstance(step, Attempt) and step.backlog is None
+
+
+@pytest.mark.spec("P-2")
+def test_a_healthy_entity_gets_every_message_and_nothing_happens(driver: Driver) -> None:
+    for _ in range(3):
+        assert driver.primary(driver.ok) == Rested(None, is_ambiguous=False)
+        assert driver.steps == [Attempt(None, 60.0)]
+    assert driver.pair.events() == []
+    assert driver.pair.next_timer() is None
+
+
+@pytest.mark.spec("P-3")
+def test_the_first_failure_goes_to_its_caller_and_starts_the_interval(driver: Driver) -> None:
+    landing = driver.primary(driver.fail)
+    assert isinstance(landing, Refused)
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+    assert driver.pair.next_timer() == 60.0
+    assert [type(event) for event in driver.pair.events()] == [EntitySuspected]
+
+
+@pytest.mark.spec("P-3", "P-4")
+def test_after_the_interval_messages_go_to_a_backlog_and_never_to_the_primary(driver: Driver) -> None:
+    driver.primary(driver.fail)
+    driver.advance(60)
+    landing = driver.primary(driver.fail)
+    assert isinstance(landing, Rested)
+    assert landing.backlog in range(10)
+    assert not any(is_primary(step) for step in driver.steps)
+    kinds = [type(event) for event in driver.pair.events()]
+    assert kinds == [EntitySuspected, EntityFailedOver, MessageParked]
+
+
+@pytest.mark.spec("P-3")
+def test_with_an_interval_of_zero_this_very_message_is_redirected(at_once: Driver) -> None:
+    landing = at_once.primary(lambda: at_once.fail(after=1.0))
+    assert isinstance(landing, Rested)
+    assert landing.backlog is not None
+    assert at_once.pair.state_of("orders") is EntityState.FAILED_OVER
+
+
+@pytest.mark.spec("P-3", "G18")
+def test_a_reserve_is_kept_for_the_backlog_when_the_entity_may_fail_over_in_time(at_once: Driver) -> None:
+    at_once.primary(at_once.ok)
+    assert at_once.steps == [Attempt(None, 55.0)]
+    at_once.primary(at_once.ok, budget=8.0)
+    assert at_once.steps == [Attempt(None, 6.0)]
+
+
+@pytest.mark.spec("P-2")
+def test_no_reserve_is_taken_from_a_send_that_cannot_be_redirected(driver: Driver) -> None:
+    driver.primary(driver.ok, budget=60.0)
+    assert driver.steps == [Attempt(None, 60.0)]
+
+
+@pytest.mark.spec("P-4", "G18")
+def test_a_send_under_way_while_the_entity_fails_over_is_redirected(driver: Driver) -> None:
+    driver.primary(driver.fail)
+    driver.now = 30.0
+
+    def slowly() -> Result:
+        driver.advance(40)
+        return driver.fail()
+
+    landing = driver.primary(slowly, budget=60.0)
+    assert isinstance(landing, Rested)
+    assert landing.backlog is not None
+
+
+@pytest.mark.spec("P-6")
+def test_when_one_sender_has_failed_over_all_senders_divert_at_once(at_once: Driver) -> None:
+    at_once.primary(at_once.fail, path="Orders")
+    at_once.primary(at_once.ok, path="orders")
+    assert not any(is_primary(step) for step in at_once.steps)
+
+
+@pytest.mark.spec("G11")
+def test_another_entity_of_the_same_namespace_is_not_concerned(at_once: Driver) -> None:
+    at_once.primary(at_once.fail, path="orders")
+    assert at_once.primary(at_once.ok, path="invoices") == Rested(None, is_ambiguous=False)
+    assert at_once.advance(200) == ["orders"]
+
+
+@pytest.mark.spec("P-6", "P-33")
+def test_an_accepted_ping_returns_every_sender_to_the_primary(at_once: Driver) -> None:
+    at_once.primary(at_once.fail)
+    assert at_once.advance(1) == ["orders"]
+    at_once.pair.ping_left("orders", at_once.now)
+    at_once.pair.ping_finished("orders", None, at_once.now)
+    assert at_once.primary(at_once.ok) == Rested(None, is_ambiguous=False)
+    kinds = [type(event) for event in at_once.pair.events()]
+    assert kinds[-2:] == [PingSent, EntityRecovered]
+    assert at_once.pair.next_timer() is None
+
+
+@pytest.mark.spec("P-32", "P-34")
+def test_a_refused_ping_is_told_and_counted_and_pings_go_on(at_once: Driver) -> None:
+    at_once.primary(at_once.fail)
+    pings = 0
+    for _ in range(3):
+        due = at_once.advance(60)
+        pings += len(due)
+        at_once.pair.ping_left("orders", at_once.now)
+        at_once.pair.ping_finished("orders", REFUSED, at_once.now)
+    assert pings == at_once.pair.pings_sent == 3
+    assert sum(isinstance(event, PingFailed) for event in at_once.pair.events()) == 3
+    assert at_once.pair.state_of("orders") is EntityState.FAILED_OVER
+
+
+@pytest.mark.spec("P-32")
+def test_an_entity_has_one_ping_under_way_at_most(at_once: Driver) -> None:
+    at_once.primary(at_once.fail)
+    assert at_once.advance(300) == ["orders"]
+
+
+@pytest.mark.spec("P-5", "G19")
+def test_a_backlog_that_fails_leaves_the_rotation_of_every_sender(driver: Driver) -> None:
+    driver.fail_over()
+    flow = driver.flow()
+    first = next(flow)
+    assert isinstance(first, Attempt)
+    second = flow.send(driver.fail())
+    assert isinstance(second, Attempt)
+    assert second.backlog != first.backlog
+    assert first.backlog not in driver.pair.rotation.available(driver.now)
+    assert isinstance(driver.pair.events()[-1], BacklogWithdrawn)
+
+
+@pytest.mark.spec("G19")
+def test_all_but_one_backlog_may_be_down(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(backlogs=3)
+    driver.fail_over()
+    answers = iter([driver.fail, driver.fail, driver.ok])
+    landing = driver.send(lambda step: next(answers)())
+    assert isinstance(landing, Rested)
+    assert len(driver.steps) == 3
+
+
+@pytest.mark.spec("G19", "F-35")
+def test_when_every_backlog_fails_all_causes_are_carried_the_primarys_first(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(backlogs=3, interval=0.0)
+    landing = driver.send(lambda step: driver.fail())
+    assert isinstance(landing, Stranded)
+    assert len(landing.causes) == 4
+    assert is_primary(driver.steps[0])
+
+
+@pytest.mark.spec("P-5")
+def test_a_backlog_that_returns_is_told(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(backlogs=1)
+    driver.fail_over()
+    driver.send(lambda step: driver.fail())
+    driver.now += 10
+    driver.send(lambda step: driver.ok())
+    assert any(isinstance(event, BacklogReturned) for event in driver.pair.events())
+
+
+@pytest.mark.spec("P-12", "F-46")
+def test_a_backlog_that_does_not_exist_is_created_and_tried_again(driver: Driver) -> None:
+    driver.fail_over()
+    missing = driver.fail(Failure.CONFIGURATION, is_missing=True)
+    answers = iter([missing, driver.ok(), driver.ok()])
+    landing = driver.send(lambda step: next(answers))
+    assert isinstance(landing, Rested)
+    assert [type(step) for step in driver.steps] == [Attempt, CreateBacklog, Attempt]
+
+
+@pytest.mark.spec("P-5")
+def test_a_backlog_that_cannot_be_created_is_a_failed_backlog(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(backlogs=2)
+    driver.fail_over()
+
+    def answer(step: Step) -> Result:
+        if isinstance(step, CreateBacklog):
+            return Result(driver.now, PermissionError("no Manage right"))
+        return driver.fail(Failure.CONFIGURATION, is_missing=True)
+
+    landing = driver.send(answer)
+    assert isinstance(landing, Stranded)
+    assert sum(isinstance(cause, PermissionError) for cause in landing.causes) == 2
+
+
+@pytest.mark.spec("F-33")
+def test_a_dead_idle_connection_is_replaced_without_suspecting_the_entity(driver: Driver) -> None:
+    answers = iter([driver.fail(was_reused=True, is_link_in_doubt=True, is_ambiguous=True), driver.ok()])
+    landing = driver.send(lambda step: next(answers))
+    assert landing == Rested(None, is_ambiguous=True)
+    assert driver.steps == [Attempt(None, 60.0), Attempt(None, 60.0, is_fresh=True)]
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-3")
+def test_a_fresh_connection_that_fails_too_counts(driver: Driver) -> None:
+    landing = driver.primary(lambda: driver.fail(was_reused=True, is_link_in_doubt=True))
+    assert isinstance(landing, Refused)
+    assert len(driver.steps) == 2
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_service_is_asked_again_after_ten_seconds_and_never_fails_over(at_once: Driver) -> None:
+    answers = iter([at_once.fail(Failure.BUSY), Result(10.0), Result(10.0)])
+    landing = at_once.send(lambda step: next(answers))
+    assert landing == Rested(None, is_ambiguous=False)
+    assert at_once.steps[1] == Pause(10.0)
+    assert at_once.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_service_that_names_its_pause_is_given_it(at_once: Driver) -> None:
+    answers = iter([at_once.fail(Failure.BUSY, retry_after=25.0), Result(25.0), Result(25.0)])
+    at_once.send(lambda step: next(answers))
+    assert at_once.steps[1] == Pause(25.0)
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_service_is_raised_when_the_budget_does_not_hold_the_pause(at_once: Driver) -> None:
+    landing = at_once.primary(lambda: at_once.fail(Failure.BUSY), budget=9.0)
+    assert isinstance(landing, Refused)
+    assert at_once.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-41", "F-42", "F-44")
+@pytest.mark.parametrize("failure", [Failure.CONFIGURATION, Failure.FULL, Failure.CALLER])
+def test_what_is_no_outage_is_raised_at_once_and_never_fails_over(at_once: Driver, failure: Failure) -> None:
+    landing = at_once.primary(lambda: at_once.fail(failure))
+    assert isinstance(landing, Refused)
+    assert len(at_once.steps) == 1
+    assert at_once.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-22")
+def test_a_message_too_large_for_a_backlog_is_the_callers_and_no_backlog_suffers(driver: Driver) -> None:
+    driver.fail_over()
+    landing = driver.send(lambda step: driver.fail(Failure.CALLER, is_too_large=True))
+    assert isinstance(landing, Refused)
+    assert landing.is_parked
+    assert landing.is_too_large
+    assert len(driver.pair.rotation.available(driver.now)) == 10
+
+
+@pytest.mark.spec("P-7")
+def test_a_sender_parks_all_its_messages_in_one_backlog(driver: Driver) -> None:
+    driver.fail_over()
+    choice = Choice()
+    rests = {driver.send(lambda step: driver.ok(), choice=choice) for _ in range(20)}
+    assert len(rests) == 1
+
+
+@pytest.mark.spec("G18")
+def test_no_step_of_a_send_lasts_longer_than_its_deadline(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(interval=0.0, backlogs=4)
+
+    def hang(step: Step) -> Result:
+        assert isinstance(step, (Attempt, CreateBacklog, Pause))
+        driver.now = max(driver.now, step.until)
+        return driver.fail()
+
+    for budget in (0.5, 3.0, 60.0):
+        start = driver.now
+        driver.send(hang, budget=budget)
+        assert driver.now <= start + budget
+        assert len(driver.steps) >= 2
+        driver.pair.mark_healthy("orders", driver.now)
+
+
+@pytest.mark.spec("P-6")
+def test_by_hand_an_entity_is_failed_over_and_brought_home(driver: Driver) -> None:
+    driver.pair.fail_over("orders", 0.0)
+    assert driver.pair.state_of("ORDERS") is EntityState.FAILED_OVER
+    driver.pair.mark_healthy("orders", 1.0)
+    assert driver.primary(driver.ok) == Rested(None, is_ambiguous=False)
+
+
+@pytest.mark.spec("P-2")
+def test_a_flow_that_is_dropped_half_way_changes_nothing(driver: Driver) -> None:
+    flow = driver.flow()
+    next(flow)
+    flow.close()
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+    assert driver.pair.events() == []
+
+
+@pytest.mark.spec("P-7")
+def test_two_pairs_with_one_seed_choose_alike(pair_of: Callable[..., Driver]) -> None:
+    picks = []
+    for _ in range(2):
+        driver = pair_of(seed=42)
+        driver.fail_over()
+        picks.append([driver.send(lambda step: driver.ok()) for _ in range(10)])  # noqa: B023
+    assert picks[0] == picks[1]
