@@ -76,6 +76,7 @@ def as_dict(plan: Plan, outcome: Outcome) -> dict[str, object]:
         "duplicated": len(report.duplicated),
         "unexpected": len(report.unexpected),
         "recovered": len(report.recovered),
+        "duplicates": report.duplicates,
         "sends_repeated": score.retried,
         "messages_repeated": len(score.retried_messages),
         "accepted_by": dict(sorted(score.where.items())),

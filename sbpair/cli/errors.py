@@ -75,8 +75,8 @@ def configuration() -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """What the error says, on one line, bounded, without keys or control characters."""
-    text = " ".join(redact(str(error)).split()) or type(error).__name__
-    text = "".join(letter for letter in text if letter.isprintable())
+    words = " ".join(redact(str(error)).split())
+    text = "".join(letter for letter in words if letter.isprintable()).strip() or type(error).__name__
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 

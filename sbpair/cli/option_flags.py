@@ -49,9 +49,13 @@ class Span(click.ParamType[timedelta]):
 
 def span_text(span: timedelta) -> str:
     """A span as `Span` reads it, in the largest unit that is whole."""
-    seconds = span.total_seconds()
-    unit = next((u for u in ("h", "m", "s") if seconds and (seconds / UNITS[u]).is_integer()), None)
-    return f"{seconds / UNITS[unit]:g}{unit}" if unit else f"{seconds * 1000:g}ms"
+    milliseconds = span / timedelta(milliseconds=1)
+    if not milliseconds.is_integer():
+        return f"{milliseconds:.3f}ms"
+    whole = int(milliseconds)
+    in_ms = {"h": 3_600_000, "m": 60_000, "s": 1000}
+    unit = next((unit for unit, size in in_ms.items() if whole and whole % size == 0), None)
+    return f"{whole // in_ms[unit]}{unit}" if unit else f"{whole}ms"
 
 
 def flag_name(field: str, names: Mapping[str, str]) -> str:

@@ -1,0 +1,165 @@
+"""Commands as real processes; after each, nothing of a key may be in what it wrote."""
+
+from __future__ import annotations
+
+import base64
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from signal import SIGTERM
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+CANARY = "CANARY+/=%pineapple+key/7aQ="
+SECONDARY_CANARY = "CANARY%/+=second+pineapple/9bR="
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def spellings(secret: str) -> set[str]:
+    raw = secret.encode()
+    return {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), base64.b64encode(raw).decode()}
+
+
+def connection_string(host: str = "127.0.0.1:1", key: str = CANARY) -> str:
+    return (
+        f"Endpoint=sb://{host};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={key};"
+        "UseDevelopmentEmulator=true"
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SBPAIR_")}
+    return kept | {"PYTHONWARNINGS": "error", "NO_COLOR": "1"} | more
+
+
+def assert_clean(text: str) -> None:
+    assert "Traceback" not in text
+    for secret in (CANARY, SECONDARY_CANARY):
+        for spelling in spellings(secret):
+            assert spelling not in text
+
+
+@pytest.fixture(scope="session")
+def sbpair() -> Run:
+    """Run a command to its end; its output is checked for tracebacks and keys."""
+
+    def run(*arguments: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "sbpair.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment(**env),
+            stdin=subprocess.DEVNULL,
+        )
+        assert_clean(done.stdout + done.stderr)
+        return done
+
+    return run
+
+
+class Running:
+    """A command that goes on until it is told to stop."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._read_output, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def line(self, timeout: float = 30) -> str:
+        """The next line of its standard output."""
+        return self.lines.get(timeout=timeout)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self, number: int = SIGTERM, timeout: float = 30) -> tuple[int, str]:
+        """Send a signal; the exit code, and what it wrote to standard error."""
+        self.signal(number)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 30) -> tuple[int, str]:
+        code = self.process.wait(timeout)
+        for thread in self._threads:
+            thread.join(timeout)
+        return code, "".join(self.errors)
+
+    def _read_output(self) -> None:
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def _read_errors(self) -> None:
+        for line in self.process.stderr:
+            self.errors.append(line)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """Start a command that runs until a signal; whatever still runs at the end is killed."""
+    started: list[Running] = []
+
+    def begin(*arguments: str, **env: str) -> Running:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sbpair.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment(**env),
+        )
+        started.append(Running(process))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.wait()
+        running.process.stdout.close()
+        running.process.stderr.close()
+        assert_clean("".join(running.errors))
+
+
+@pytest.fixture
+def pair_environment() -> dict[str, str]:
+    """Two namespaces that nobody answers for."""
+    return {
+        "SBPAIR_PRIMARY": connection_string("127.0.0.1:1"),
+        "SBPAIR_SECONDARY": connection_string("127.0.0.1:2", SECONDARY_CANARY),
+    }
+
+
+@pytest.fixture
+def settled() -> Callable[..., None]:
+    """Wait until something holds, half a minute at most."""
+
+    def wait(holds: Callable[[], bool], timeout: float = 30) -> None:
+        deadline = time.monotonic() + timeout
+        while not holds():
+            assert time.monotonic() < deadline, "it did not come to hold in time"
+            threading.Event().wait(0.02)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def wrong_key() -> Callable[[str], str]:
+    """The same connection string with a key that opens nothing."""
+
+    def replaced(text: str) -> str:
+        before, _, after = text.partition("SharedAccessKey=")
+        return f"{before}SharedAccessKey={CANARY};{after.partition(';')[2]}"
+
+    return replaced

@@ -1,0 +1,111 @@
+"""`sbpair broker` as a process: what it prints can be used, and a signal ends it well."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+
+def ready(start, *arguments):
+    running = start("broker", "--namespace", "contoso:0", "--namespace", "contoso-dr:0", "--json", *arguments)
+    return running, json.loads(running.line())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_with_exit_code_0(start, number):
+    running, _ = ready(start)
+
+    assert running.stop(number) == (0, "")
+
+
+def test_the_sdk_sends_receives_and_administers_with_what_is_printed(start):
+    running, printed = ready(start, "--queue", "contoso/orders")
+    first, second = printed["namespaces"]
+    assert (first["name"], first["queues"]) == ("contoso", ["orders"])
+    assert (second["name"], second["queues"]) == ("contoso-dr", [])
+
+    with ServiceBusClient.from_connection_string(first["connection_string"]) as client:
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("hello", message_id="1"))
+        with client.get_queue_receiver("orders") as receiver:
+            (message,) = receiver.receive_messages(max_wait_time=10)
+            receiver.complete_message(message)
+            assert message.message_id == "1"
+    with ServiceBusAdministrationClient.from_connection_string(
+        second["connection_string"], connection_verify=printed["ca_file"]
+    ) as administration:
+        administration.create_queue("made-later")
+        assert [queue.name for queue in administration.list_queues()] == ["made-later"]
+
+    assert running.stop() == (0, "")
+
+
+def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
+    running = start("broker", "--namespace", "contoso:0")
+    lines = [running.line() for _ in range(4)]
+
+    assert lines[0].startswith("contoso  port ")
+    assert lines[1].strip().startswith("Endpoint=sb://localhost:")
+    assert lines[2].startswith("CA file")
+    assert lines[3].startswith("Ready.")
+    assert running.stop() == (0, "")
+
+
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(sbpair):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = sbpair("broker", "--namespace", f"contoso:{port}")
+
+    assert done.returncode == 3
+    assert str(port) in done.stderr
+    assert "contoso" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["contoso", "contoso:", ":5672", "contoso:65536", "contoso:-1", "contoso:x"]
+)
+def test_a_namespace_without_a_port_is_a_usage_error(sbpair, value):
+    done = sbpair("broker", "--namespace", value)
+
+    assert done.returncode == 2
+    assert "NAME:PORT" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--namespace", "a:0", "--namespace", "A:0"), "namespace a is given twice"),
+        (("--namespace", "a:4711", "--namespace", "b:4711"), "port 4711 is given twice"),
+        (("--namespace", "a:0", "--queue", "b/orders"), "--queue names no --namespace: b"),
+        (("--queue", "orders"), "NAMESPACE/QUEUE"),
+    ],
+)
+def test_namespaces_and_queues_that_do_not_fit_are_usage_errors(sbpair, arguments, says):
+    done = sbpair("broker", *arguments)
+
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_queue_name_that_cannot_be_is_a_configuration_error(sbpair):
+    done = sbpair("broker", "--namespace", "contoso:0", "--queue", "contoso/" + "x" * 300)
+
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_open_access_beyond_this_machine_earns_a_warning(start):
+    running = start("broker", "--namespace", "contoso:0", "--host", "0.0.0.0", "--open-access", "--json")
+    running.line()
+
+    code, errors = running.stop()
+    assert code == 0
+    assert "anybody who reaches 0.0.0.0 may send and receive" in errors

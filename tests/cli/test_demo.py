@@ -1,0 +1,141 @@
+"""The demo, to its end: nothing lost, and every repeated message accounted for."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from sbpair.cli.demo_display import line, picture, verdict
+from sbpair.cli.demo_score import Moment, Score, Scoreboard
+from sbpair.cli.demo_story import Outcome
+from sbpair.testing import Ledger
+
+
+@pytest.fixture(scope="module")
+def numbers(sbpair):
+    """What one demo of 300 messages and an outage of a second says at its end."""
+    done = sbpair("demo", "--messages", "300", "--outage", "1", "--seed", "5", "--json", timeout=90)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.spec("G-1", "G-3")
+def test_nothing_is_lost_and_nothing_comes_from_nowhere(numbers):
+    assert numbers["sent"] == numbers["acknowledged"] == numbers["delivered"] == 300
+    assert numbers["lost"] == numbers["unexpected"] == 0
+
+
+@pytest.mark.spec("G-4")
+def test_only_a_message_whose_send_raised_can_be_there_twice(numbers):
+    assert numbers["duplicated"] <= numbers["messages_repeated"]
+
+
+def test_the_outage_overlaps_with_sending(numbers):
+    assert numbers["sends_repeated"] > 0
+    assert numbers["parked"] > 0
+    assert numbers["accepted_by"]["primary"] > 0
+    assert sum(numbers["accepted_by"].values()) == 300
+
+
+@pytest.mark.spec("P-43", "P-34")
+def test_a_parked_message_costs_four_operations_and_a_direct_one_two(numbers):
+    billed, parked = numbers["billed_operations"], numbers["parked"]
+    copies = 300 + numbers["duplicates"]
+
+    assert billed["send_to_backlog"] == billed["receive_from_backlog"] == parked
+    assert billed["send_to_primary"] == billed["receive_from_primary"] == copies
+    assert billed["pings"] >= 1
+
+
+def test_the_timeline_tells_the_story_in_its_order(numbers):
+    told = " / ".join(moment["text"] for moment in numbers["timeline"])
+    chapters = (
+        "goes down",
+        "SUSPECT",
+        "FAILED OVER",
+        "is back",
+        "HEALTHY again",
+        "every message has arrived",
+    )
+    places = [told.index(chapter) for chapter in chapters]
+
+    assert places == sorted(places)
+
+
+def test_without_a_terminal_it_tells_the_timeline_in_plain_lines(sbpair):
+    done = sbpair("demo", "--messages", "60", "--outage", "0.5", timeout=90)
+
+    assert done.returncode == 0, done.stderr
+    assert "orders has FAILED OVER" in done.stdout
+    assert "sent 60, delivered 60, lost 0" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--messages", "0"), ("--messages", "ten"), ("--outage", "0.1")])
+def test_a_number_out_of_range_is_a_usage_error(sbpair, flag, value):
+    done = sbpair("demo", flag, value)
+
+    assert done.returncode == 2
+    assert flag in done.stderr
+
+
+# The display, without a demo.
+
+
+def score(**changes):
+    return Score(
+        300, 3.0, "FAILED_OVER", False, 150, 4, frozenset(),
+        where={"primary": 100, "0": 30, "1": 20}, depth={"0": 30, "1": 10, "10": 0}, deepest={"0": 40},
+        brought_home=10, received=90, moments=(Moment(1.5, "contoso goes down"),),
+    )  # fmt: skip
+
+
+def test_the_picture_shows_state_places_depths_and_timeline():
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(picture(score()))
+    shown = console.file.getvalue()
+
+    for part in ("FAILED OVER", "DOWN", "contoso-dr / backlog 10", "10 of 50 parked", "contoso goes down"):
+        assert part in shown
+    assert shown.index("backlog 0") < shown.index("backlog 1") < shown.index("backlog 10")
+
+
+def test_a_moment_is_a_line_with_its_second():
+    assert line(Moment(1.5, "contoso goes down")) == "   1.50 s  contoso goes down"
+
+
+def test_the_verdict_names_what_is_lost_and_explains_a_duplicate():
+    ledger = Ledger()
+    ledger.acknowledged("a")
+    ledger.acknowledged("b")
+    ledger.received_all(["a", "a"])
+    outcome = Outcome(ledger.check(), score(), {"send_to_backlog": 5}, {"total": 3.0})
+    said = verdict(outcome)
+
+    assert "lost 1" in said
+    assert "duplicated 1" in said
+    assert "Duplicate detection" in said
+    assert "send to backlog 5" in said
+
+
+def test_a_reader_of_the_scoreboard_holds_a_copy():
+    board = Scoreboard(10, lambda moment: None)
+    before = board.read()
+    board.update(lambda now: now.where.update(primary=5))
+    board.note("something")
+
+    assert (before.where["primary"], before.moments) == (0, ())
+    assert board.read().where["primary"] == 5
+    assert board.read().moments[0].text == "something"
+
+
+def test_waiting_ends_when_it_holds_or_when_the_time_is_up():
+    board = Scoreboard(10, lambda moment: None)
+    board.update(lambda now: setattr(now, "received", 3))
+
+    assert board.wait_for(lambda now: now.received == 3, timeout=0)
+    assert not board.wait_for(lambda now: now.received == 4, timeout=0)

@@ -1,0 +1,58 @@
+"""The plan of the demo: nothing forgotten, and the outage in the middle of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbpair import PairedNamespaceOptions
+from sbpair.cli.demo_plan import PING_INTERVAL, Act, make_plan
+
+PLANS = st.builds(make_plan, st.integers(1, 700), st.floats(0.5, 60), st.integers(0, 2**32))
+
+
+@given(PLANS)
+def test_every_message_is_in_exactly_one_parcel(plan):
+    ids = [key for parcel in plan.parcels for key in parcel.message_ids]
+
+    assert len(ids) == len(set(ids)) == plan.messages
+
+
+@given(PLANS)
+def test_something_falls_due_while_the_primary_is_down_and_nothing_after_the_outage_s_end(plan):
+    during = [parcel.due for parcel in plan.parcels if parcel.act is Act.DURING]
+
+    assert during
+    assert all(0 <= due < plan.outage for due in during)
+
+
+@given(PLANS)
+def test_parcels_come_in_the_order_they_fall_due(plan):
+    order = [(list(Act).index(parcel.act), parcel.due) for parcel in plan.parcels]
+
+    assert order == sorted(order)
+
+
+@given(PLANS)
+def test_the_failover_comes_before_the_outage_ends(plan):
+    assert plan.failover_interval.total_seconds() < plan.outage / 2
+    PairedNamespaceOptions(failover_interval=plan.failover_interval, ping_primary_interval=PING_INTERVAL)
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_seed_another():
+    assert make_plan(300, 1, seed=7) == make_plan(300, 1, seed=7)
+    assert make_plan(300, 1, seed=7).parcels != make_plan(300, 1, seed=8).parcels
+
+
+def test_some_sends_carry_one_message_and_some_a_list():
+    lengths = {len(parcel.message_ids) for parcel in make_plan(300, 1, seed=1).parcels}
+
+    assert 1 in lengths
+    assert max(lengths) > 1
+
+
+@pytest.mark.parametrize(("messages", "outage"), [(0, 1), (-5, 1), (10, 0.1), (10, 1e9)])
+def test_a_plan_out_of_range_is_refused(messages, outage):
+    with pytest.raises(ValueError, match="must be"):
+        make_plan(messages, outage, 1)

@@ -1,0 +1,81 @@
+"""Every ending is one line without a key, and an exit code."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote_plus
+
+import pytest
+from azure.servicebus import exceptions as sdk
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbpair import BacklogUnavailableError
+from sbpair.broker.errors import PortUnavailable
+from sbpair.cli.errors import LONGEST, configuration, explained, one_line
+from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.redaction import redact, remember
+
+CODES = {
+    sdk.ServiceBusAuthenticationError(message="no"): ExitCode.AUTHORIZATION,
+    sdk.ServiceBusAuthorizationError(message="no"): ExitCode.AUTHORIZATION,
+    sdk.MessagingEntityNotFoundError(message="no"): ExitCode.CONFIGURATION,
+    sdk.ServiceBusConnectionError(message="no"): ExitCode.UNAVAILABLE,
+    sdk.OperationTimeoutError(message="no"): ExitCode.UNAVAILABLE,
+    BacklogUnavailableError("orders", ()): ExitCode.UNAVAILABLE,
+    sdk.MessageSizeExceededError(message="no"): ExitCode.FAILED,
+    PortUnavailable("contoso", "127.0.0.1", 5672, "in use"): ExitCode.CONFIGURATION,
+    ConnectionRefusedError("no"): ExitCode.UNAVAILABLE,
+    KeyError("no"): ExitCode.FAILED,
+}
+
+
+@pytest.mark.parametrize(("error", "code"), CODES.items(), ids=lambda value: type(value).__name__)
+def test_an_error_has_the_exit_code_of_its_kind(error, code):
+    assert explained(error)[1] is code
+
+
+def test_an_error_nobody_expected_says_that_it_is_a_defect():
+    text, code = explained(RuntimeError("on fire"))
+
+    assert text.startswith("unexpected RuntimeError: on fire (a defect")
+    assert code is ExitCode.FAILED
+
+
+def test_a_value_error_while_reading_settings_is_the_reader_s_to_correct():
+    with pytest.raises(Exception, match="the same namespace") as caught, configuration():
+        raise ValueError("the same namespace")
+    assert explained(caught.value) == ("the same namespace", ExitCode.CONFIGURATION)
+
+
+@given(st.text())
+def test_whatever_an_error_says_it_is_one_bounded_printable_line(text):
+    line = one_line(Exception(text))
+
+    assert line
+    assert len(line) <= LONGEST
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda key: key,
+        quote_plus,
+        lambda key: base64.b64encode(key.encode()).decode(),
+        lambda key: f"SharedAccessKey={key};more",
+    ],
+)
+def test_a_key_we_were_given_leaves_in_no_spelling(spelling):
+    key = "pine+apple/on=pizza%"
+    remember(key)
+
+    assert "pine" not in redact(f"failed with {spelling(key)} at last")
+
+
+def test_what_looks_like_a_key_is_blanked_although_nobody_told_us():
+    text = redact("SharedAccessSignature sr=a&sig=abc%2Fd&se=1 and sharedaccesskey=xyz;Endpoint=sb://b")
+
+    assert "abc" not in text
+    assert "xyz" not in text
+    assert "Endpoint=sb://b" in text

@@ -1,0 +1,97 @@
+"""`sbpair` itself: help, version, what is loaded, and what an unknown command earns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import sbpair as package
+from sbpair.cli.group import COMMANDS, LazyGroup, cli
+
+HEAVY = ("azure", "rich", "aiohttp", "cryptography", "asyncio", "sbpair.broker", "sbpair.syphon")
+
+
+def test_help_names_every_command_and_the_exit_codes(sbpair):
+    done = sbpair("--help")
+
+    assert done.returncode == 0
+    for name, (_, line) in COMMANDS.items():
+        assert name in done.stdout
+        assert line in done.stdout
+    assert "Exit codes" in done.stdout
+
+
+def test_help_loads_no_command():
+    program = (
+        "import sys\n"
+        "from sbpair.cli import main\n"
+        "try: main(['--help'])\n"
+        f"finally: print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_one_line_of_a_command_is_the_first_of_its_own_help(name):
+    command = LazyGroup.get_command(
+        cli, cli.make_context("sbpair", ["--help-not-asked"], resilient_parsing=True), name
+    )
+
+    assert command is not None
+    assert command.name == name
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself_without_configuration_or_network(sbpair, name):
+    done = sbpair(name, "--help")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: sbpair {name}")
+    assert done.stderr == ""
+
+
+def test_version(sbpair):
+    assert sbpair("--version").stdout == f"sbpair {package.__version__}\n"
+
+
+def test_an_unknown_command_is_a_usage_error_that_suggests_one(sbpair):
+    done = sbpair("brocker")
+
+    assert done.returncode == 2
+    assert done.stderr == "sbpair: no such command 'brocker'; did you mean 'broker'?\n"
+
+
+def test_an_unknown_command_like_no_other_lists_them(sbpair):
+    assert sbpair("zzz").stderr == "sbpair: no such command 'zzz'; there are: broker, demo, syphon\n"
+
+
+def test_an_unknown_flag_is_a_usage_error(sbpair):
+    done = sbpair("demo", "--mesages", "5")
+
+    assert done.returncode == 2
+    assert "--mesages" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_command_shows_the_help_and_is_a_usage_error(sbpair):
+    done = sbpair()
+
+    assert done.returncode == 2
+    assert "Commands:" in done.stdout
+
+
+def test_a_reader_that_went_away_ends_it_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "sbpair.cli", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True
+        )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,124 @@
+"""--primary and --secondary: where they come from, and how a mistake is named without a key."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbpair.cli.errors import ConfigurationError
+from sbpair.cli.namespaces import checked, fetched
+
+KEY = "SharedAccessKeyName=n;SharedAccessKey=CANARY+/=%pineapple+key/7aQ="
+GOOD = f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"
+SIGNATURE = "SharedAccessSignature=SharedAccessSignature sr=a&sig=b&se=1&skn=n"
+
+WRONG = {
+    "contoso": "not a connection string",
+    "https://contoso.example": "not a connection string",
+    "a;b;c": "not a connection string",
+    KEY: "no Endpoint",
+    f"Endpoint=;{KEY}": "no Endpoint",
+    f"Endpoint=http://contoso;{KEY}": "must be sb://",
+    f"Endpoint=sb://;{KEY}": "must be sb://",
+    f"Endpoint=sb://contoso:99999;{KEY}": "must be sb://",
+    f"Endpoint=sb://[::1;{KEY}": "must be sb://",
+    "Endpoint=sb://contoso": "SharedAccessKey is missing",
+    "Endpoint=sb://contoso;SharedAccessKeyName=n": "SharedAccessKey is missing",
+    "Endpoint=sb://contoso;SharedAccessKey=secret": "without SharedAccessKeyName",
+    f"{GOOD};{SIGNATURE}": "both given",
+    f"{GOOD};EntityPath=orders": "EntityPath",
+    f"{GOOD};Endpoint=sb://other": "given twice",
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG.items())
+def test_a_wrong_connection_string_is_told_by_its_part_and_never_repeated(text, says):
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        checked(text, "--primary")
+
+    assert str(caught.value).startswith("--primary")
+    assert "pineapple" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        f" {GOOD};; ",
+        GOOD.replace("Endpoint", "endpoint").replace("SharedAccessKey=", "sharedaccesskey="),
+        f"Endpoint=sb://localhost:5672;{KEY};UseDevelopmentEmulator=true",
+        f"Endpoint=sb://[::1]:5672;{KEY}",
+        f"Endpoint=sb://contoso;{SIGNATURE}",
+    ],
+)
+def test_a_connection_string_that_the_sdk_takes_is_taken(text):
+    assert checked(text.strip(), "--primary")["endpoint"].startswith("sb://")
+
+
+def test_a_key_keeps_its_equals_signs():
+    assert checked(GOOD, "--primary")["sharedaccesskey"] == "CANARY+/=%pineapple+key/7aQ="
+
+
+@given(st.text(max_size=200))
+def test_whatever_is_given_is_a_connection_string_or_a_configuration_error(text):
+    try:
+        fields = checked(text, "--primary")
+    except ConfigurationError:
+        return
+    assert {"endpoint"} <= fields.keys()
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_end_with_a_new_line(tmp_path):
+    file = tmp_path / "primary"
+    file.write_bytes(b"\xef\xbb\xbf" + GOOD.encode() + b"\r\n")
+
+    assert fetched(f"file:{file}", "--primary") == GOOD
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe\x00", "not UTF-8"), (b"a" * 70_000, "larger than")],
+)
+def test_a_file_that_holds_no_connection_string_is_named(tmp_path, content, says):
+    file = tmp_path / "primary"
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        fetched(f"file:{file}", "--primary")
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
+    path = tmp_path / name
+    with pytest.raises(ConfigurationError, match="cannot read"):
+        fetched(f"file:{path}", "--secondary")
+
+
+def test_a_variable_that_is_not_set_is_a_configuration_error(sbpair):
+    done = sbpair("syphon", "--primary", "env:NOBODY_SET_THIS", "--secondary", "env:NOR_THIS")
+
+    assert done.returncode == 3
+    assert "'NOBODY_SET_THIS' is not set" in done.stderr
+
+
+def test_without_namespaces_it_is_a_usage_error_that_names_flag_and_variable(sbpair):
+    done = sbpair("syphon")
+
+    assert done.returncode == 2
+    assert "--primary" in done.stderr
+
+
+def test_a_key_on_the_command_line_earns_a_warning_that_does_not_repeat_it(sbpair, pair_environment):
+    done = sbpair("syphon", "--drain", "--patience", "0s", "--primary", pair_environment["SBPAIR_PRIMARY"],
+                  SBPAIR_SECONDARY=pair_environment["SBPAIR_SECONDARY"])  # fmt: skip
+
+    assert "the key in --primary is visible in the process list" in done.stderr
+    assert "--secondary is visible" not in done.stderr
+
+
+def test_a_key_from_the_environment_earns_none(sbpair, pair_environment):
+    done = sbpair("syphon", "--drain", "--patience", "0s", **pair_environment)
+
+    assert "visible" not in done.stderr

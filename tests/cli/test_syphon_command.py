@@ -1,0 +1,161 @@
+"""`sbpair syphon` as a process: it drains, it stops, and it says what keeps it from working."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker
+from sbpair.broker.faults import Withhold
+
+FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
+OPTIONS = PairedNamespaceOptions(
+    backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
+)
+
+
+@pytest.fixture
+def broker():
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running
+
+
+@pytest.fixture
+def keys(broker):
+    return {
+        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
+        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
+    }
+
+
+def park(broker, count):
+    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    primary.take_down("refuse")
+    with (
+        PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            options=OPTIONS,
+            connection_verify=str(broker.ca_file),
+        ) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(f"order {n}") for n in range(count)])
+    primary.bring_up()
+
+
+@pytest.mark.spec("P-42")
+def test_drain_brings_everything_home_and_ends_with_its_counters(sbpair, broker, keys):
+    park(broker, 40)
+
+    done = sbpair("syphon", "--drain", "--json", *FLAGS, **keys)
+
+    assert done.returncode == 0, done.stderr
+    counters = json.loads(done.stdout)
+    assert counters["received"] == counters["forwarded"] == counters["completed"] == 40
+    assert counters["pending"] == 0
+    assert broker.namespace("contoso").counts("orders").active == 40
+
+
+def test_what_it_writes_holds_no_key(sbpair, broker, keys):
+    park(broker, 1)
+
+    done = sbpair("syphon", "--drain", *FLAGS, **keys)
+
+    for connection_string in keys.values():
+        key = connection_string.split("SharedAccessKey=")[1].split(";")[0]
+        assert key not in done.stdout + done.stderr
+    assert "completed 1" in done.stdout
+
+
+def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker, keys, settled):
+    running = start("syphon", "--json", "--missing-backlog-interval", "1s", *FLAGS, **keys)
+    park(broker, 5)
+    settled(lambda: broker.namespace("contoso").counts("orders").active == 5)
+
+    code, errors = running.stop()
+
+    assert code == 0, errors
+    assert "stopping" in errors
+    assert json.loads(running.line())["completed"] == 5
+
+
+def test_a_second_signal_leaves_at_once(start, broker, keys, settled):
+    primary = broker.namespace("contoso")
+    park(broker, 5)
+    with primary.fault("orders", Withhold()):  # stored, never answered: so the first signal has to wait
+        running = start("syphon", *FLAGS, "--stop-timeout", "10m", **keys)
+        settled(lambda: primary.counts("orders").total == 5)
+        running.signal(signal.SIGTERM)
+        settled(lambda: any("once more" in text for text in running.errors))
+        code, _ = running.stop()
+
+    assert code == 1
+
+
+def test_equal_namespaces_are_a_configuration_error(sbpair, keys):
+    done = sbpair("syphon", SBPAIR_PRIMARY=keys["SBPAIR_PRIMARY"], SBPAIR_SECONDARY=keys["SBPAIR_PRIMARY"])
+
+    assert done.returncode == 3
+    assert "same namespace" in done.stderr
+
+
+@pytest.mark.parametrize("side", ["SBPAIR_PRIMARY", "SBPAIR_SECONDARY"])
+@pytest.mark.parametrize(
+    "text", ["contoso", "Endpoint=sb://contoso", "SharedAccessKeyName=a;SharedAccessKey=b"]
+)
+def test_a_wrong_connection_string_is_a_configuration_error_that_names_the_side(
+    sbpair, pair_environment, side, text
+):
+    done = sbpair("syphon", **{**pair_environment, side: text})
+
+    assert done.returncode == 3
+    assert f"--{side.removeprefix('SBPAIR_').lower()}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("mode", [(), ("--drain",)])
+def test_a_key_that_the_secondary_refuses_is_an_authorization_error(sbpair, broker, keys, wrong_key, mode):
+    park(broker, 1)
+
+    done = sbpair("syphon", *mode, *FLAGS, **keys | {"SBPAIR_SECONDARY": wrong_key(keys["SBPAIR_SECONDARY"])})
+
+    assert done.returncode == 4, done.stderr
+    assert "check the keys" in done.stderr
+
+
+def test_a_key_that_the_primary_refuses_ends_a_drain_when_its_patience_ends(sbpair, broker, keys, wrong_key):
+    park(broker, 1)
+    wrong = keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])}
+
+    done = sbpair("syphon", "--drain", "--patience", "1s", *FLAGS, **wrong)
+
+    assert done.returncode == 4, done.stderr
+    assert "check the keys" in done.stderr
+    backlogs = broker.namespace("contoso-dr")
+    assert sum(backlogs.counts(name).active for name in backlogs.queue_names()) == 1
+
+
+def test_drain_gives_up_when_nobody_answers(sbpair, pair_environment):
+    done = sbpair(
+        "syphon", "--drain", "--patience", "500ms", "--primary-namespace-name", "contoso", **pair_environment
+    )
+
+    assert done.returncode == 5
+    assert "gave up after 0.5 s" in done.stderr
+    assert "drain again later" in done.stderr
+
+
+def test_a_ca_file_that_is_not_there_is_a_configuration_error(sbpair, pair_environment, tmp_path):
+    tls = {name: text.replace(";UseDevelopmentEmulator=true", "") for name, text in pair_environment.items()}
+    tls["SBPAIR_SECONDARY"] = tls["SBPAIR_SECONDARY"].replace("127.0.0.1", "127.0.0.2")
+    done = sbpair("syphon", "--drain", "--ca-file", str(tmp_path / "missing.pem"), **tls)
+
+    assert done.returncode == 3
+    assert "missing.pem" in done.stderr

@@ -1,0 +1,33 @@
+"""Every sample runs on a laptop, without arguments and without an account."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = sorted((Path(__file__).resolve().parent.parent / "samples").glob("*.py"))
+MOST_LINES = 50
+
+
+def test_there_are_samples() -> None:
+    assert len(SAMPLES) >= 4
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_runs_and_ends_well(sample: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(sample)], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "a sample shows something"
+    assert "Traceback" not in done.stderr
+    assert "SharedAccessKey=" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_is_short(sample: Path) -> None:
+    assert len(sample.read_text("utf-8").splitlines()) <= MOST_LINES
