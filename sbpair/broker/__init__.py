@@ -1,1 +1,34 @@
-"""A Service Bus namespace to test against: in memory, on loopback, for unmodified clients."""
+"""A Service Bus namespace to test against: in memory, on loopback, for unmodified clients.
+
+with Broker({"contoso": 0}) as broker:
+    contoso = broker.namespace("contoso")
+    contoso.create_queue("orders")
+    ...  # any client, by contoso.connection_string
+"""
+
+from __future__ import annotations
+
+from .clock import ManualClock, SystemClock
+from .entities.description import QueueDescription
+from .entities.operations import OperationCounts
+from .entities.queue import QueueCounts
+from .errors import BrokerError
+from .faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+from .server import Broker, NamespaceControl
+
+__all__ = [
+    "AnswerModified",
+    "AnswerReleased",
+    "Broker",
+    "BrokerError",
+    "Fault",
+    "ManualClock",
+    "NamespaceControl",
+    "OperationCounts",
+    "QueueCounts",
+    "QueueDescription",
+    "RejectWith",
+    "SystemClock",
+    "TwoFieldError",
+    "Withhold",
+]

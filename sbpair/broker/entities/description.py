@@ -35,7 +35,8 @@ class QueueDescription:
     ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
     ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
     ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
-    ``max_message_size_in_kilobytes`` 1 to 102400 · ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
+    ``max_message_size_in_kilobytes`` 1 to 102400 ·
+    ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
     ``user_metadata`` up to 1024 characters.
     """
 
@@ -120,7 +121,7 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     (
         "lock_duration",
         _whole(5 * SECOND, 5 * MINUTE),
-        "milliseconds from 5000 on; the supplied lock time exceeds the allowed maximum of '5' minutes beyond that",
+        "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
     ),
     ("max_size_in_megabytes", SIZES_IN_MEGABYTES.__contains__, f"one of {SIZES_IN_MEGABYTES}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),

@@ -22,7 +22,7 @@ class OperationCounts:
 
     @property
     def billed(self) -> int:
-        """Message operations as the bill counts them: a poll is the receives it brought, so it is not added."""
+        """Message operations as billed; a poll is paid by the receives it brought."""
         return self.sends + self.pings + self.receives + self.management
 
 

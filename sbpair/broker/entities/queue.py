@@ -18,7 +18,7 @@ queue of fresh messages beside a heap of those that came back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -38,8 +38,11 @@ EXPIRED = {REASON: "TTLExpiredException", DESCRIPTION: "The message expired and 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """Messages of a queue by state. ``active`` holds the locked ones too, and what has expired but was not yet
-    removed (T-2); ``total`` and ``size_in_bytes`` include the dead-letter queue."""
+    """Messages of a queue by state.
+
+    ``active`` holds the locked ones too, and what has expired but was not yet removed (T-2); ``total`` and
+    ``size_in_bytes`` include the dead-letter queue.
+    """
 
     active: int
     dead_letter: int
@@ -66,7 +69,7 @@ class Queue:
         self.description = description
         self.created_at = self.updated_at = now
         self.accessed_at: Instant | None = None
-        self.listeners = 0  # receivers with credit: a receive in progress (T-4, T-21)
+        self._listeners = 0
         self.size = 0  # bytes of this queue alone
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
@@ -210,7 +213,7 @@ class Queue:
         self._forget(self._unlock(token, now))
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Give the message back, one failed delivery richer; ``changes`` are set on its application properties."""
+        """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""
         message = self._unlock(token, now)
         message.amend(changes)
         self._failed(message, now)
@@ -226,7 +229,7 @@ class Queue:
         message.state = DEFERRED
         self._deferred += 1
 
-    def dead_letter(self, token: LockToken, now: Instant, properties: dict[str, object]) -> None:
+    def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue with these application properties, the reason among them.
 
         Raises NotAllowed on a dead-letter queue.
@@ -293,7 +296,7 @@ class Queue:
         return expires_at is not None and expires_at <= now
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """When the message can no longer be received: its own instant, else by the entity's present TTL (T-6)."""
+        """When the message can no longer be received: its own instant, else the entity's TTL (T-6)."""
         if message.expires_at is not None:
             return message.expires_at
         span = self.description.default_message_time_to_live
@@ -314,7 +317,7 @@ class Queue:
         else:
             self._forget(message)
 
-    def _bury(self, message: StoredMessage, now: Instant, properties: dict[str, object]) -> None:
+    def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
         assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
         self._forget(message)
         message.dead_letter_source = self.path
@@ -341,7 +344,7 @@ class Queue:
     # -- looking
 
     def peek(self, start: int, most: int, now: Instant) -> list[StoredMessage]:
-        """Up to ``most`` messages from sequence number ``start`` on: locked, deferred, scheduled and expired too."""
+        """Up to ``most`` messages from number ``start`` on: locked, deferred, scheduled, expired too."""
         self.accessed_at = now
         self.handle_timer(now)
         return [message for message in self._messages.from_number(start, most) if not message.is_ping]
@@ -373,6 +376,16 @@ class Queue:
 
     # -- change and time
 
+    def listen(self, now: Instant) -> None:
+        """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
+        self._listeners += 1
+        self.accessed_at = now
+
+    def stop_listening(self, now: Instant) -> None:
+        """A receive has ended."""
+        self._listeners -= 1
+        self.accessed_at = now
+
     def redescribe(self, description: QueueDescription, now: Instant) -> None:
         """Follow another description from now on (T-6: messages without a TTL of their own follow too)."""
         self.description = description
@@ -384,7 +397,7 @@ class Queue:
     @property
     def idle_since(self) -> Instant | None:
         """Since when nobody has used the queue (T-21), or None while it is in use."""
-        if self.listeners or len(self._schedule) or self._locked:
+        if self._listeners or len(self._schedule):
             return None
         return max(self.updated_at, self.accessed_at or 0)
 

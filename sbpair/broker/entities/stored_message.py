@@ -6,6 +6,7 @@ face that knows AMQP; the rest stays the bytes the sender gave, and leaves as th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NewType
@@ -31,17 +32,16 @@ class MessageState(IntEnum):
 class StoredMessage:
     """One message of one queue.
 
-    Given by the sender: ``bare`` (properties, application properties, body and footer, encoded), ``annotations``
-    (its message annotations that are not the broker's to write, encoded entries), ``message_id``,
-    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``partition_key``, ``durable``, ``priority``.
+    Given by the sender: ``bare`` (properties, application properties, body and footer, encoded),
+    ``annotations`` (the section of its message annotations, without those that are the broker's to write),
+    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``durable``, ``priority``.
     ``overhead`` counts the bytes held beside ``bare``.
     Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
     changes made with an abandon), which the face writes over the sender's on delivery.
     """
 
     bare: bytes
-    message_id: object = None
-    annotations: tuple[tuple[object, bytes], ...] = ()
+    annotations: bytes = b""
     time_to_live: int | None = None
     scheduled_for: Instant | None = None
     durable: bool | None = None
@@ -65,7 +65,7 @@ class StoredMessage:
         """Bytes that count to the entity's quota."""
         return len(self.bare) + self.overhead
 
-    def amend(self, properties: dict[str, object] | None) -> None:
+    def amend(self, properties: Mapping[str, object] | None) -> None:
         """Set application properties over the sender's; None or empty changes nothing."""
         if properties:
             self.amended = {**(self.amended or {}), **properties}

@@ -1,0 +1,46 @@
+"""Which node does an address mean?
+
+Python's client sends ``amqps://host:port/orders`` even over plain TCP, JavaScript's and proton send
+``orders``: scheme and authority are taken off. Case does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+_MANAGEMENT = "/$management"
+
+
+class NodeKind(Enum):
+    """What stands at an address."""
+
+    CLAIMS = "$cbs"
+    MANAGEMENT = "$management"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A node's kind, and the path of the entity it belongs to ("" for $cbs)."""
+
+    kind: NodeKind
+    path: str
+
+
+def parse_address(text: str) -> Address:
+    """The node that ``text`` addresses; whether its entity exists is not asked."""
+    path = path_of(text)
+    folded = path.casefold()
+    if folded == "$cbs":
+        return Address(NodeKind.CLAIMS, "")
+    if folded.endswith(_MANAGEMENT):
+        return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT)])
+    return Address(NodeKind.QUEUE, path)
+
+
+def path_of(text: str) -> str:
+    """The path of an address or audience, without scheme, authority and outer slashes."""
+    return _AUTHORITY.sub("", text, count=1).strip("/")

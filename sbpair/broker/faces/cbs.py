@@ -1,0 +1,50 @@
+"""$cbs: a client shows a token and is granted what it proves (claims-based security).
+
+Python says ``type`` jwt even for a shared access signature, so the token itself is asked, not its type. A
+bad token is answered 401, a name of no entity 404: never both hints at once, for the token is judged first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...amqp.message import Message, ValueBody
+from ..auth import TokenRefused, split_audience
+from ..entities.queue import Queue
+from ..errors import EntityNotFound
+from .address import parse_address
+from .moment import Moment
+from .request_node import Answer, status
+from .wording import tracked
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+
+_NAMES = ("status-code", "status-description")
+
+
+def put_token(connection: ClientConnection, queue: Queue | None, request: Message, moment: Moment) -> Answer:
+    """Answer a put-token request: 202, 400, 401 or 404."""
+    asked = request.application_properties
+    audience, operation = asked.get("name"), asked.get("operation")
+    token = request.body.value if isinstance(request.body, ValueBody) else None
+    tracker = connection.face.tracker("$cbs")
+    if operation != "put-token":
+        return _answer(400, f"The operation {operation!r:.60} is not put-token.", tracker, moment)
+    if not isinstance(audience, str) or not isinstance(token, str):
+        return _answer(400, "put-token needs the property name and a body of text.", tracker, moment)
+    try:
+        connection.claims.put(audience, token, moment.wall)
+    except TokenRefused as refused:
+        return _answer(401, f"Unauthorized access: {refused.reason}.", tracker, moment)
+    path = parse_address(split_audience(audience)[1]).path
+    try:
+        if path:
+            connection.face.namespace.queue(path)
+    except EntityNotFound as missing:
+        return _answer(404, str(missing), tracker, moment)
+    return Answer(status(202, "Accepted", names=_NAMES))
+
+
+def _answer(code: int, words: str, tracker: str, moment: Moment) -> Answer:
+    return Answer(status(code, tracked(words, tracker, moment.entity), names=_NAMES))

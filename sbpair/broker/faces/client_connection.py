@@ -1,0 +1,289 @@
+"""One AMQP connection of a client: which node answers which link, and may it?
+
+    bytes -> engine -> events -> node of the link -> entities
+    bytes <- engine <-          answers, deliveries
+
+No socket and no clock: the server gives bytes and moments, and takes bytes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ...amqp.connection import Connection, Role
+from ...amqp.errors import CONNECTION_FORCED
+from ...amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditGranted,
+    DispositionReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    MessageReceived,
+    SaslInitReceived,
+    SessionEnded,
+)
+from ...amqp.link import Link, ReceiverLink, SenderLink
+from ...amqp.performatives import Attach, Condition, Source, Target
+from ..auth import Right
+from ..entities.queue import Queue
+from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
+from .address import NodeKind, parse_address
+from .cbs import put_token
+from .claims import Claims
+from .management import manage
+from .moment import Moment
+from .namespace_face import NamespaceFace
+from .node import Node
+from .queue_receiver import SETTLED, QueueReceiver
+from .queue_sender import QueueSender
+from .request_node import MAX_REQUEST_SIZE, RequestNode, ResponseNode
+from .wording import condition_of, tracked, unauthorized
+
+IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
+FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
+TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
+MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
+_SESSION_FILTER = "com.microsoft:session-filter"
+_BATCH_SIZE = "com.microsoft:max-message-batch-size"
+
+
+class ClientConnection:
+    """A client's connection to one namespace."""
+
+    def __init__(self, face: NamespaceFace, moment: Moment) -> None:
+        self.face = face
+        self.claims = Claims(face.verifier, moment.wall)
+        self.is_clogged = False
+        self._engine = Connection(
+            role=Role.SERVER,
+            container_id=face.namespace.name,
+            idle_time_out=IDLE_TIME_OUT,
+            mechanisms=MECHANISMS,
+            first_delivery_id=FIRST_DELIVERY_ID,
+            now=moment.connection,
+        )
+        self._nodes: dict[Link, Node] = {}
+        self._claim_by: float | None = moment.connection + TIME_TO_CLAIM
+        self._on: dict[type, Callable[..., None]] = {
+            MessageReceived: self._message_received,
+            DispositionReceived: self._disposition_received,
+            CreditGranted: self._credit_granted,
+            LinkAttached: self._link_attached,
+            LinkDetached: self._link_detached,
+            SaslInitReceived: self._sasl_init_received,
+            SessionEnded: self._session_ended,
+            ConnectionClosed: self._connection_closed,
+            ConnectionOpened: self._nothing,
+        }
+
+    # -- what the server tells and asks
+
+    def receive_data(self, data: bytes, moment: Moment) -> None:
+        """Take bytes of the client."""
+        self._engine.receive_data(data, moment.connection)
+        self._read_events(moment)
+
+    def receive_eof(self, moment: Moment) -> None:
+        """The client will send nothing more; its locks stay, its places in line do not."""
+        self._engine.receive_eof(moment.connection)
+        self._read_events(moment)
+
+    def data_to_send(self) -> bytes:
+        """What must go out now."""
+        return self._engine.data_to_send()
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will be taken; what is left to send may go out."""
+        return self._engine.is_closed
+
+    def next_timer(self) -> float | None:
+        """When, on the connection's clock, :meth:`handle_timer` wants to be called."""
+        timer = self._engine.next_timer()
+        if self._claim_by is None or timer is None:
+            return timer
+        return min(timer, self._claim_by)
+
+    def handle_timer(self, moment: Moment) -> None:
+        """Heartbeats, silence, and a client that never shows a claim."""
+        if self._claim_by is not None and moment.connection >= self._claim_by:
+            self._claim_by = None
+            if not self.claims:
+                self.close(CONNECTION_FORCED, "No valid claim was shown in time.", moment)
+        self._engine.handle_timer(moment.connection)
+        self._read_events(moment)
+
+    def expire_claims(self, moment: Moment) -> None:
+        """Detach the links whose claims have run out (real time, not the entities')."""
+        before = self.claims.next_expiry()
+        if before is None or before > moment.wall:
+            return
+        self.claims.drop_expired(moment.wall)
+        for node in list(self._nodes.values()):
+            if node.queue is not None and not self._may(node, moment):
+                text = "The token of this link has expired."
+                node.link.detach(unauthorized(text, self.face.tracker(node.queue.path), moment.entity))
+
+    def close(self, symbol: str, text: str, moment: Moment) -> None:
+        """Close from our side, with a reason."""
+        self._engine.close(Condition(symbol, tracked(text, self.face.namespace.name, moment.entity)))
+
+    def set_clogged(self, is_clogged: bool, moment: Moment) -> None:
+        """The client does not take what was sent: hand it nothing more until it does."""
+        self.is_clogged = is_clogged
+        if not is_clogged:
+            for node in self._nodes.values():
+                if isinstance(node, QueueReceiver):
+                    node.unclogged(moment)
+
+    def nodes(self) -> Iterable[Node]:
+        """The nodes of this connection's links."""
+        return self._nodes.values()
+
+    # -- events
+
+    def _read_events(self, moment: Moment) -> None:
+        while events := self._engine.events():
+            for event in events:
+                self._on.get(type(event), self._nothing)(event, moment)
+        self.face.stir(self)
+
+    def _nothing(self, event: Event, moment: Moment) -> None:
+        return
+
+    def _message_received(self, event: MessageReceived, moment: Moment) -> None:
+        node = self._nodes.get(event.link)
+        if node is not None:
+            node.message_received(event, moment)
+
+    def _disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
+        node = self._nodes.get(event.link)
+        if node is not None:
+            node.disposition_received(event, moment)
+
+    def _credit_granted(self, event: CreditGranted, moment: Moment) -> None:
+        node = self._nodes.get(event.link)
+        if node is not None:
+            node.credit_granted(event, moment)
+
+    def _sasl_init_received(self, event: SaslInitReceived, moment: Moment) -> None:
+        if event.mechanism == "PLAIN":
+            self._engine.authenticate(self.claims.put_plain(event.initial_response or b"", moment.wall))
+        else:
+            self._engine.authenticate(event.mechanism in MECHANISMS)  # it leads to $cbs, and no further
+
+    def _link_detached(self, event: LinkDetached, moment: Moment) -> None:
+        self._drop(event.link, moment)
+
+    def _session_ended(self, event: SessionEnded, moment: Moment) -> None:
+        for link in [link for link in self._nodes if link.session is event.session]:
+            self._drop(link, moment)
+
+    def _connection_closed(self, event: ConnectionClosed, moment: Moment) -> None:
+        for link in list(self._nodes):
+            self._drop(link, moment)
+
+    def _drop(self, link: Link, moment: Moment) -> None:
+        node = self._nodes.pop(link, None)
+        if node is not None:
+            node.detached(moment)
+            self.face.forget(node)
+
+    # -- attaching
+
+    def _link_attached(self, event: LinkAttached, moment: Moment) -> None:
+        link, attach = event.link, event.attach
+        address = _address(link, attach)
+        try:
+            if address is None:
+                raise NotImplementedHere(
+                    "A link without an address (dynamic, anonymous, coordinator) is not implemented."
+                )
+            node = self._node(link, attach, address, moment)
+        except BrokerError as error:
+            link.refuse(condition_of(error, self.face.tracker(address or ""), moment.entity))
+            return
+        self._nodes[link] = node
+        self.face.remember(node)
+        self._answer(link, attach, node)
+        node.opened(moment)
+
+    def _answer(self, link: Link, attach: Attach, node: Node) -> None:
+        if isinstance(link, SenderLink):
+            # The source goes back as it came: clients compare its address.
+            link.attach(source=attach.source, target=attach.target or Target())
+            return
+        limit = MAX_REQUEST_SIZE
+        if isinstance(node, QueueSender):
+            limit = node.queue.description.max_message_size
+        link.attach(
+            source=attach.source or Source(),
+            target=attach.target,
+            max_message_size=limit,
+            properties={_BATCH_SIZE: limit} if isinstance(node, QueueSender) else None,
+        )
+
+    def _node(self, link: Link, attach: Attach, text: str, moment: Moment) -> Node:
+        address = parse_address(text)
+        if address.kind is NodeKind.CLAIMS:
+            return self._request_node(link, None, "$cbs")
+        self._require(address.path, _needed(link, address.kind), moment)
+        queue = self.face.namespace.queue(address.path)
+        if address.kind is NodeKind.MANAGEMENT:
+            return self._request_node(link, queue, f"{queue.path}/$management")
+        if isinstance(link, SenderLink):
+            return self._queue_receiver(link, attach, queue)
+        assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
+        if queue.parent is not None:
+            raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
+        _check_enabled(queue, "SendDisabled")
+        return QueueSender(self, link, queue)
+
+    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue) -> QueueReceiver:
+        if isinstance(attach.source, Source) and _SESSION_FILTER in (attach.source.filter or {}):
+            raise NotAllowed(
+                f"The entity '{queue.path}' does not require sessions: attach without a session filter."
+            )
+        _check_enabled(queue, "ReceiveDisabled")
+        return QueueReceiver(self, link, queue, deletes=attach.snd_settle_mode == SETTLED)
+
+    def _request_node(self, link: Link, queue: Queue | None, address: str) -> Node:
+        if isinstance(link, SenderLink):
+            return ResponseNode(self, link, queue, address)
+        assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
+        return RequestNode(self, link, queue, address, put_token if queue is None else manage)
+
+    # -- rights
+
+    def _require(self, path: str, rights: tuple[Right, ...], moment: Moment) -> None:
+        self.claims.require(path, rights, moment.wall)
+        self._claim_by = None
+
+    def _may(self, node: Node, moment: Moment) -> bool:
+        kind = NodeKind.QUEUE if isinstance(node, QueueSender | QueueReceiver) else NodeKind.MANAGEMENT
+        try:
+            self._require(node.queue.path if node.queue else "", _needed(node.link, kind), moment)
+        except BrokerError:
+            return False
+        return True
+
+
+def _needed(link: Link, kind: NodeKind) -> tuple[Right, ...]:
+    if kind is NodeKind.MANAGEMENT:
+        return (Right.LISTEN, Right.SEND)
+    return (Right.LISTEN,) if isinstance(link, SenderLink) else (Right.SEND,)
+
+
+def _check_enabled(queue: Queue, barred: str) -> None:
+    status = queue.description.status
+    if status in ("Disabled", barred):
+        raise EntityDisabled(queue.path, status)
+
+
+def _address(link: Link, attach: Attach) -> str | None:
+    terminus = attach.source if isinstance(link, SenderLink) else attach.target
+    if not isinstance(terminus, Source | Target) or terminus.dynamic:
+        return None
+    return terminus.address or None

@@ -1,0 +1,214 @@
+"""How does a message on the wire become a stored one, and leave again?
+
+    arrives:  header · delivery annotations · annotations · [properties · app properties · body · footer]
+    stored:   what the broker decides on, lifted out      ·  the bare message, bytes untouched
+    leaves:   new header · the broker's annotations, then the sender's  ·  the same bytes
+
+Only a bare message that lacks a message-id, or whose application properties were amended since, is
+written anew, and then only that section. (Batches: an SDK's format 0x80013700, one data section a message.)
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from ...amqp.message import (
+    Header,
+    Properties,
+    Section,
+    decode_header,
+    decode_properties,
+    encode_header,
+    encode_properties,
+    join_entries,
+    split,
+    split_entries,
+)
+from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, encode
+from ..entities.queue import Queue
+from ..entities.stored_message import MessageState, StoredMessage
+from ..errors import InvalidArgument, MalformedMessage
+
+BATCH = 0x80013700
+PING = "application/vnd.ms-servicebus-ping"  # P-30
+LONGEST_ID = 128
+UINT_MAX = 2**32 - 1
+SCHEDULED = "x-opt-scheduled-enqueue-time"
+OVERHEAD = 64  # bytes that an entry costs beside the sender's
+
+# Written by the broker on delivery: a sender's own are not kept (who sends a received message again has them).
+_OURS = frozenset(
+    {
+        "x-opt-sequence-number",
+        "x-opt-enqueue-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-locked-until",
+        "x-opt-lock-token",
+        "x-opt-message-state",
+        "x-opt-deadletter-source",
+    }
+)
+
+
+# -- in
+
+
+def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
+    """The messages of one delivery. Raises MalformedMessage, InvalidArgument."""
+    try:
+        if message_format != BATCH:
+            return [_stored(payload)]
+        return [_stored(data) for data in _batched(split(payload).body)]
+    except DecodeError as error:
+        raise MalformedMessage(f"The message could not be decoded: {error}.") from error
+
+
+def _batched(body: bytes) -> list[bytes]:
+    messages: list[bytes] = []
+    position = 0
+    while position < len(body):
+        section, position = decode(body, position)
+        if not isinstance(section, Described) or not isinstance(section.value, bytes):
+            raise DecodeError("a batch holds data sections only")
+        messages.append(section.value)
+    if not messages:
+        raise DecodeError("a batch holds no message")
+    return messages
+
+
+def _stored(payload: bytes) -> StoredMessage:
+    sections = split(payload)
+    header = decode_header(sections.header)
+    properties = decode_properties(sections.properties)
+    annotations, scheduled_for = _kept_annotations(sections.message_annotations)
+    bare_size = len(payload) - sum(map(len, sections[:3]))
+    bare = payload[len(payload) - bare_size :]
+    if properties.message_id is None:
+        named = encode_properties(replace(properties, message_id=uuid.uuid4().hex))
+        bare = named + bare[len(sections.properties) :]
+    elif isinstance(properties.message_id, str | bytes) and len(properties.message_id) > LONGEST_ID:
+        raise InvalidArgument(f"The message-id is longer than {LONGEST_ID} characters.")
+    return StoredMessage(
+        bare=bare,
+        annotations=annotations,
+        time_to_live=_time_to_live(header, properties),
+        scheduled_for=scheduled_for,
+        durable=header.durable,
+        priority=header.priority,
+        is_ping=properties.content_type is not None and properties.content_type.lower() == PING,
+        overhead=OVERHEAD + len(annotations),
+    )
+
+
+def _time_to_live(header: Header, properties: Properties) -> int | None:
+    # A uint of milliseconds ends at 49.7 days: longer spans travel as two instants.
+    expiry, creation = properties.absolute_expiry_time, properties.creation_time
+    if header.ttl is not None and header.ttl < UINT_MAX:
+        return header.ttl or None
+    if expiry is not None and creation is not None and expiry > creation:
+        return expiry - creation
+    return header.ttl
+
+
+def _kept_annotations(section: bytes) -> tuple[bytes, int | None]:
+    if not section:
+        return b"", None
+    scheduled_for = None
+    kept: list[tuple[object, bytes]] = []
+    for key, value in split_entries(section):
+        if key == SCHEDULED:
+            at = decode(value)[0]
+            scheduled_for = int(at) if isinstance(at, Timestamp) else None
+        if key not in _OURS:
+            kept.append((key, value))
+    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for
+
+
+# -- out
+
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_PREFIX = b"\x00\x53\x72\xd1"  # message annotations, a map with a size of four bytes
+
+
+def _entry_head(key: str, code: bytes) -> bytes:
+    return encode(Symbol(key)) + code
+
+
+_ENQUEUED = _entry_head("x-opt-enqueued-time", _TIMESTAMP)
+_SEQUENCE = _entry_head("x-opt-sequence-number", _LONG)
+_ENQUEUE_SEQUENCE = _entry_head("x-opt-enqueue-sequence-number", _LONG)
+_LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
+_SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_STATES = {
+    state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
+    for state in (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
+}
+
+
+def delivered(message: StoredMessage, queue: Queue) -> bytes:
+    """The message as a receiver gets it: header.ttl is the entity's where the sender gave none (T-7)."""
+    expires_at = None if queue.parent is not None else queue.expires_at(message)
+    span = message.time_to_live if expires_at is None else expires_at - message.enqueued_at
+    return _encoded(message, span)
+
+
+def peeked(message: StoredMessage) -> bytes:
+    """The message as peek shows it: with a TTL only where the sender gave one (T-7)."""
+    return _encoded(message, message.time_to_live)
+
+
+def _encoded(message: StoredMessage, ttl: int | None) -> bytes:
+    return b"".join(
+        (
+            _header(message.durable, message.priority, ttl, message.delivery_count),
+            _annotations(message),
+            message.bare if message.amended is None else _amended(message.bare, message.amended),
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _header(durable: bool | None, priority: int | None, ttl: int | None, delivery_count: int) -> bytes:
+    span = None if ttl is None else min(ttl, UINT_MAX)
+    return encode_header(Header(durable, priority, span, None, delivery_count))
+
+
+def _annotations(message: StoredMessage) -> bytes:
+    entries = [
+        _ENQUEUED + message.enqueued_at.to_bytes(8, "big", signed=True),
+        _SEQUENCE + message.sequence_number.to_bytes(8, "big"),
+        _ENQUEUE_SEQUENCE + message.enqueued_sequence_number.to_bytes(8, "big"),
+    ]
+    if message.state is MessageState.LOCKED:
+        entries.append(_LOCKED_UNTIL + message.locked_until.to_bytes(8, "big"))
+        entries.append(_STATES[MessageState.ACTIVE])
+    else:
+        entries.append(_STATES.get(message.state, _STATES[MessageState.ACTIVE]))
+    if message.dead_letter_source is not None:
+        entries.append(_SOURCE + encode(message.dead_letter_source))
+    count = 2 * len(entries)
+    if message.annotations:
+        theirs, body = _map_body(message.annotations)
+        entries.append(body)
+        count += theirs
+    content = b"".join(entries)
+    return _PREFIX + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+
+
+def _map_body(section: bytes) -> tuple[int, bytes]:
+    """Count and items of a map section that ``join_entries`` wrote."""
+    if section[3] == 0xC1:
+        return section[5], section[6:]
+    return int.from_bytes(section[8:12], "big"), section[12:]
+
+
+def _amended(bare: bytes, changes: dict[str, object]) -> bytes:
+    sections = split(bare)
+    entries: Sequence[tuple[object, bytes]] = split_entries(sections.application_properties)
+    kept = [(key, value) for key, value in entries if key not in changes]
+    kept += [(key, encode(value)) for key, value in changes.items()]
+    properties = join_entries(Section.APPLICATION_PROPERTIES, kept)
+    return sections.properties + properties + sections.body + sections.footer

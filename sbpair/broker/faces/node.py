@@ -1,0 +1,43 @@
+"""What stands at the broker's end of a link?
+
+A node is told what its link heard, with the moment, and answers through the link. The connection that
+owns the link does the telling; there is one node a link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...amqp.events import CreditGranted, DispositionReceived, MessageReceived
+from ...amqp.link import ReceiverLink, SenderLink
+from ..entities.queue import Queue
+from .moment import Moment
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+
+
+class Node:
+    """One link's end, at ``queue`` or at the namespace (None); what a kind of link never hears is ignored."""
+
+    def __init__(
+        self, connection: ClientConnection, link: SenderLink | ReceiverLink, queue: Queue | None
+    ) -> None:
+        self.connection = connection
+        self.link = link
+        self.queue = queue
+
+    def opened(self, moment: Moment) -> None:
+        """Our half of the link is open."""
+
+    def message_received(self, event: MessageReceived, moment: Moment) -> None:
+        """A message came in on a link we receive from."""
+
+    def credit_granted(self, event: CreditGranted, moment: Moment) -> None:
+        """The peer said how much we may send."""
+
+    def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
+        """The peer said what became of deliveries."""
+
+    def detached(self, moment: Moment) -> None:
+        """The link is over, whoever ended it."""

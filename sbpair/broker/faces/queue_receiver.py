@@ -1,0 +1,170 @@
+"""A client's receiver link on a queue: what is it handed, and what does its settlement do?
+
+Peek-lock unless the client sends all settled (``snd-settle-mode`` 1): then receive-and-delete. Locks outlive
+the link: a token is valid wherever it is shown. The answers to a settlement are those the clients wait for:
+
+    state sent                            what the queue does      answered (settled, role sender)
+    accepted                              complete                 accepted
+    modified{delivery-failed, here}       abandon                  the same
+    modified{undeliverable-here}          defer                    the same
+    modified{delivery-failed=false}       release                  the same
+    rejected{info}                        dead-letter              rejected{null}
+    released                              release                  released
+    any of them, too late                 nothing                  rejected{message-lock-lost}
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...amqp.events import CreditGranted, DispositionReceived
+from ...amqp.link import SenderLink
+from ...amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+)
+from ...amqp.types import Described
+from ..entities.queue import DESCRIPTION, REASON, Queue
+from ..entities.stored_message import LockToken
+from ..errors import BrokerError, LockLost, NotImplementedHere
+from .message_form import delivered
+from .moment import Moment
+from .node import Node
+from .wording import condition_of
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+
+SETTLED = 1  # 2.8.2
+_SPANS = 2**32
+
+
+class QueueReceiver(Node):
+    """Hands a client messages of ``queue`` while it has credit."""
+
+    queue: Queue
+    link: SenderLink
+
+    def __init__(
+        self, connection: ClientConnection, link: SenderLink, queue: Queue, *, deletes: bool
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self._face = connection.face
+        self._deletes = deletes
+        self._held: dict[int, LockToken] = {}  # by delivery-id
+        self._tags = 0
+
+    @property
+    def is_hungry(self) -> bool:
+        """Credit is left, and the connection takes more."""
+        return self.link.credit > 0 and self.link.is_open and not self.connection.is_clogged
+
+    def credit_granted(self, event: CreditGranted, moment: Moment) -> None:
+        """Stand in line while there is credit; a drain is answered after one more look at the queue."""
+        if event.credit > 0:
+            if not self._face.is_waiting(self):
+                self._face.namespace.receive_began()  # P-41
+            self._face.wait(self, moment)
+        else:
+            self._face.leave(self, moment)
+        if event.drain:
+            while self.is_hungry and self.deliver(moment):
+                pass
+            self._face.leave(self, moment)
+            self.link.drained()
+
+    def deliver(self, moment: Moment) -> bool:
+        """Send one message; False when there is none. Raises EntityDisabled."""
+        queue, now = self.queue, moment.entity
+        if self._deletes:
+            message = queue.receive_and_delete(now)
+            if message is None:
+                return False
+            self._tags += 1
+            self.link.transfer(delivered(message, queue), tag=self._tags.to_bytes(16, "little"), settled=True)
+            return True
+        message = queue.receive(now)
+        if message is None:
+            return False
+        token = message.lock_token
+        assert token is not None  # noqa: S101 - receive locks
+        self._held[self.link.transfer(delivered(message, queue), tag=token)] = token
+        return True
+
+    def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
+        """Settle a run of deliveries; runs with the same answer are answered as one."""
+        if isinstance(event.state, Received) or (event.state is None and not event.settled):
+            return  # 3.4.1: not terminal
+        first, answer = event.first, None
+        span = (event.last - event.first) % _SPANS
+        for offset in range(span + 1):
+            number = (event.first + offset) % _SPANS
+            became = self._settle(self._held.pop(number, None), event.state, moment)
+            if answer is not None and became != answer:
+                self._answer(event, first, (number - 1) % _SPANS, answer)
+                first = number
+            answer = became
+        if answer is not None:
+            self._answer(event, first, event.last, answer)
+
+    def _answer(self, event: DispositionReceived, first: int, last: int, answer: DeliveryState) -> None:
+        if not event.settled:
+            self.link.settle(first, last, answer)
+
+    def _settle(self, token: LockToken | None, state: DeliveryState | None, moment: Moment) -> DeliveryState:
+        try:
+            if token is None:
+                raise LockLost
+            return self._apply(token, state, moment.entity)
+        except BrokerError as error:
+            return Rejected(condition_of(error, self._face.tracker(self.queue.path), moment.entity))
+
+    def _apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+        queue = self.queue
+        match state:
+            case Accepted():
+                queue.complete(token, now)
+                return ACCEPTED
+            case Modified(undeliverable_here=True, message_annotations=changes):
+                queue.defer(token, now, _properties(changes))
+            case Modified(delivery_failed=False):
+                queue.release(token, now)
+            case Modified(message_annotations=changes):
+                queue.abandon(token, now, _properties(changes))
+            case Rejected(error):
+                queue.dead_letter(token, now, dead_letter_properties(None if error is None else error.info))
+                return Rejected()
+            case Released() | None:
+                queue.release(token, now)
+                return RELEASED
+            case Described() | Received():
+                raise NotImplementedHere("A delivery state of a transaction is not implemented.")
+        return state
+
+    def detached(self, moment: Moment) -> None:
+        """Leave the line; what is locked stays locked until its time (3.1)."""
+        self._face.leave(self, moment)
+
+    def unclogged(self, moment: Moment) -> None:
+        """The connection takes more again."""
+        if self.is_hungry:
+            self._face.wait(self, moment)
+
+
+def dead_letter_properties(info: dict[object, object] | None) -> dict[str, object]:
+    """The application properties a dead-lettered message gets: reason, description and what else was given."""
+    return {key: _text_of(key, value) for key, value in _properties(info).items() if value is not None}
+
+
+def _text_of(key: str, value: object) -> object:
+    return str(value) if key in (REASON, DESCRIPTION) else value
+
+
+def _properties(entries: dict[object, object] | None) -> dict[str, object]:
+    return {str(key): value for key, value in (entries or {}).items() if isinstance(key, str)}

@@ -1,0 +1,215 @@
+"""The broker: several namespaces, each on its port, in a thread of its own.
+
+with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+    broker.namespace("contoso").create_queue("orders")
+    client = ServiceBusClient.from_connection_string(broker.namespace("contoso").connection_string)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from ..auth import EMULATOR_POLICY, OpenAccess, SharedAccess, SharedAccessPolicy, Verifier
+from ..clock import Clock, ManualClock, SystemClock
+from ..entities.namespace import Namespace
+from ..errors import BrokerError
+from .control import NamespaceControl
+from .station import Station
+
+if TYPE_CHECKING:
+    from ..certificates import Certificates
+
+Result = TypeVar("Result")
+STOP_WITHIN = 10.0  # seconds
+
+
+class Broker:
+    """Service Bus namespaces in memory, for unmodified clients.
+
+    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on; loopback unless told
+    otherwise. ``clock``: entity time. ``open_access``: take any token, and the emulator's well-known key; else
+    each namespace has a root policy with random keys. ``tls_directory``: where the certificate authority is
+    kept; without one it lives as long as the broker.
+    """
+
+    def __init__(
+        self,
+        namespaces: Mapping[str, int],
+        *,
+        host: str = "127.0.0.1",
+        clock: Clock | None = None,
+        open_access: bool = False,
+        tls_directory: Path | None = None,
+    ) -> None:
+        if not namespaces:
+            raise BrokerError("A broker needs at least one namespace.")
+        self._clock = clock or SystemClock()
+        self._host = host
+        self._tls_directory = tls_directory
+        self._certificates: Certificates | None = None
+        self._context: ssl.SSLContext | None = None
+        self._tls_lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._shutdown: asyncio.Event | None = None
+        self._stations: list[Station] = []
+        self._controls: dict[str, NamespaceControl] = {}
+        for name, port in namespaces.items():
+            self._add(name, port, open_access)
+
+    def _add(self, name: str, port: int, open_access: bool) -> None:
+        policy = EMULATOR_POLICY if open_access else SharedAccessPolicy.generate()
+        verifier: Verifier = OpenAccess() if open_access else SharedAccess((policy,))
+        station = Station(Namespace(name), verifier, self._clock, self._host, port, self._tls_context)
+        self._stations.append(station)
+        self._controls[name] = NamespaceControl(station, policy, self._clock, self._in_loop)
+
+    # -- life
+
+    def start(self) -> None:
+        """Return when every port answers. Raises PortUnavailable, which names the namespace and the port."""
+        if self._thread is not None:
+            raise BrokerError("The broker is running already.")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-broker", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self._thread.join()
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """Close every port and connection; idempotent. Queues and messages are kept until the object goes."""
+        thread, loop, shutdown = self._thread, self._loop, self._shutdown
+        if thread is None or loop is None or shutdown is None:
+            return
+        loop.call_soon_threadsafe(shutdown.set)
+        thread.join(STOP_WITHIN)
+        if thread.is_alive():
+            raise BrokerError(f"The broker did not stop within {STOP_WITHIN:g} s.")
+        self._thread = self._loop = self._shutdown = None
+        if self._certificates is not None:
+            self._certificates.clean_up()
+            self._certificates = self._context = None
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # -- use
+
+    def namespace(self, name: str) -> NamespaceControl:
+        """The namespace of that name. Raises BrokerError, which names those there are."""
+        control = self._controls.get(name)
+        if control is None:
+            raise BrokerError(f"There is no namespace '{name}'; there are: {', '.join(self._controls)}.")
+        return control
+
+    @property
+    def namespaces(self) -> list[NamespaceControl]:
+        """All namespaces, in the order they were given."""
+        return list(self._controls.values())
+
+    @property
+    def ca_file(self) -> Path:
+        """PEM of the authority that signed this broker's certificate: what https clients are to trust."""
+        return self._provide().ca_file
+
+    def advance(self, span: int | timedelta) -> None:
+        """Turn entity time on (milliseconds or a timedelta) and let happen what falls due.
+
+        Raises BrokerError unless the broker was given a ManualClock, ValueError for a negative span.
+        """
+        clock = self._clock
+        if not isinstance(clock, ManualClock):
+            raise BrokerError("Only a broker with a ManualClock can be advanced.")
+
+        def advance_all() -> None:
+            clock.advance(span)
+            for station in self._stations:
+                station.handle_timer()
+
+        self._in_loop(advance_all)
+
+    # -- thread and loop
+
+    def _run(self, started: Future[None]) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._serve(started))
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._shutdown = asyncio.Event()
+        try:
+            for station in self._stations:
+                station.open()
+        except BrokerError as error:
+            await self._close_all()
+            self._loop = None
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._shutdown.wait()
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        for station in self._stations:
+            await station.close()
+
+    def _in_loop(self, function: Callable[[], Result], /) -> Result:
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return function()  # before start and after stop there is nobody to disturb
+        done: Future[Result] = Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(call)
+        return done.result(STOP_WITHIN)
+
+    # -- TLS
+
+    def _provide(self) -> Certificates:
+        from ..certificates import LOCAL_NAMES, provide
+
+        with self._tls_lock:
+            if self._certificates is None:
+                names = LOCAL_NAMES if self._host in LOCAL_NAMES else (*LOCAL_NAMES, self._host)
+                self._certificates = provide(names, int(time.time()), self._tls_directory)
+            return self._certificates
+
+    def _tls_context(self) -> ssl.SSLContext:
+        certificates = self._provide()
+        with self._tls_lock:
+            if self._context is None:
+                self._context = certificates.ssl_context()
+            return self._context

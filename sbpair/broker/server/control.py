@@ -1,0 +1,158 @@
+"""A namespace as a test holds it: every call runs in the broker's loop and returns when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar, overload
+
+from ..auth import SharedAccessPolicy, connection_string
+from ..clock import Clock
+from ..entities.description import QueueDescription
+from ..entities.operations import OperationCounts
+from ..entities.queue import QueueCounts
+from ..errors import InvalidDescription
+from ..faults import Fault, Outage
+from .station import Station
+
+Result = TypeVar("Result")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class InLoop(Protocol):
+    """Runs a function in the broker's loop, and returns its result or raises its error."""
+
+    def __call__(self, function: Callable[[], Result], /) -> Result:
+        """What ``function`` returned."""
+
+
+class NamespaceControl:
+    """One namespace of a broker; safe to use from any thread."""
+
+    def __init__(self, station: Station, policy: SharedAccessPolicy, clock: Clock, in_loop: InLoop) -> None:
+        self._station = station
+        self._policy = policy
+        self._clock = clock
+        self._in_loop = in_loop
+
+    def __repr__(self) -> str:
+        return f"NamespaceControl({self.name!r}, port={self.port})"
+
+    @property
+    def name(self) -> str:
+        """The namespace's name."""
+        return self._station.face.namespace.name
+
+    @property
+    def port(self) -> int:
+        """The port it answers on; 0 until the broker has started, if any free one was asked for."""
+        return self._station.port
+
+    @property
+    def connection_string(self) -> str:
+        """What clients are configured with: all rights, plain TCP."""
+        host = self._station.host
+        return connection_string("localhost" if host in LOOPBACK else host, self.port, self._policy)
+
+    # -- entities
+
+    @overload
+    def create_queue(self, path: str, *, description: QueueDescription) -> None: ...
+    @overload
+    def create_queue(
+        self,
+        path: str,
+        *,
+        lock_duration: int = ...,
+        max_size_in_megabytes: int = ...,
+        requires_duplicate_detection: bool = ...,
+        requires_session: bool = ...,
+        default_message_time_to_live: int | None = ...,
+        dead_lettering_on_message_expiration: bool = ...,
+        duplicate_detection_history_time_window: int = ...,
+        max_delivery_count: int = ...,
+        enable_batched_operations: bool = ...,
+        status: str = ...,
+        forward_to: str | None = ...,
+        auto_delete_on_idle: int | None = ...,
+        enable_partitioning: bool = ...,
+        forward_dead_lettered_messages_to: str | None = ...,
+        user_metadata: str | None = ...,
+        enable_express: bool = ...,
+        max_message_size_in_kilobytes: int = ...,
+    ) -> None: ...
+    def create_queue(
+        self, path: str, *, description: QueueDescription | None = None, **fields: object
+    ) -> None:
+        """Make a queue, by its fields or by a whole description.
+
+        Raises InvalidDescription, NotSupported, EntityAlreadyExists.
+        """
+        if description is not None and fields:
+            raise InvalidDescription("Give a description or its fields, not both.")
+        asked = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
+        namespace = self._station.face.namespace
+        self._in_loop(lambda: namespace.create_queue(path, asked, self._clock.now()))
+
+    def update_queue(self, path: str, description: QueueDescription) -> None:
+        """Give a queue another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.update_queue(path, description, self._clock.now()))
+
+    def delete_queue(self, path: str) -> None:
+        """Remove a queue and its messages; its links are detached. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.delete_queue(path, self._clock.now()))
+
+    def queue_names(self) -> list[str]:
+        """The paths of all queues, sorted."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: [queue.path for queue in namespace.queues()])
+
+    def description(self, path: str) -> QueueDescription:
+        """The description of a queue. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: namespace.queue(path).description)
+
+    def counts(self, path: str) -> QueueCounts:
+        """Messages of a queue by state. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
+
+    @property
+    def operations(self) -> OperationCounts:
+        """Operations that would have been billed, up to now (P-34, P-43)."""
+        return self._in_loop(lambda: self._station.face.namespace.operations)
+
+    @property
+    def connection_count(self) -> int:
+        """AMQP connections that are open now."""
+        return self._in_loop(lambda: len(self._station.wires))
+
+    # -- faults
+
+    def take_down(self, how: str = "refuse") -> None:
+        """Let the namespace fail: ``refuse``, ``reset`` or ``silent`` (see Outage). Raises ValueError."""
+        outage = Outage(how)
+        self._in_loop(lambda: self._station.take_down(outage))
+
+    def bring_up(self) -> None:
+        """End the outage; nothing happens when there is none."""
+        self._in_loop(self._station.bring_up)
+
+    @contextmanager
+    def fault(self, path: str, fault: Fault) -> Iterator[Fault]:
+        """Let sends to an entity meet ``fault`` inside the ``with``. Raises EntityNotFound."""
+        face = self._station.face
+        self._in_loop(lambda: face.set_fault(path, fault))
+        try:
+            yield fault
+        finally:
+            self._in_loop(lambda: face.clear_fault(path, fault))
+
+    def _settled(self, change: Callable[[], object]) -> None:
+        def change_and_settle() -> None:
+            change()
+            self._station.settle()
+
+        self._in_loop(change_and_settle)

@@ -1,0 +1,305 @@
+"""One namespace on its port: who knocks, what language they speak, and how the port fails when told to.
+
+    first byte 'A'    AMQP          plain, for clients with UseDevelopmentEmulator=true
+    first byte 0x16   TLS           and inside it the same question again: AMQP or HTTP
+    a capital letter  HTTP          the administration API, plain
+    anything else     closed        that connection only
+
+The first byte is looked at, not taken (MSG_PEEK): TLS needs it. All methods run in the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..auth import Verifier
+from ..clock import Clock
+from ..entities.namespace import Namespace
+from ..errors import PortUnavailable
+from ..faces.client_connection import ClientConnection
+from ..faces.moment import Moment
+from ..faces.namespace_face import NamespaceFace
+from ..faults import Outage
+from .wire import AmqpWire
+
+if TYPE_CHECKING:
+    from .http import HttpServer
+
+FIRST_BYTE_WITHIN = 20.0  # seconds
+BACKLOG = 256
+_OPENS_AMQP, _OPENS_TLS = b"A", b"\x16"
+_NO_LINGER = struct.pack("ii", 1, 0)  # close sends RST
+
+
+class Station:
+    """A namespace, its port and its connections."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        verifier: Verifier,
+        clock: Clock,
+        host: str,
+        port: int,
+        tls: Callable[[], ssl.SSLContext],
+    ) -> None:
+        self.face = NamespaceFace(namespace, verifier)
+        self.wires: dict[ClientConnection, AmqpWire] = {}
+        self.host = host
+        self.port = port
+        self._clock = clock
+        self._tls = tls
+        self._outage: Outage | None = None
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._greetings: set[asyncio.Task[None]] = set()
+        self._unheard: list[socket.socket] = []  # accepted while silent
+        self._others: set[asyncio.Transport] = set()  # HTTP, or not known yet
+        self._http: HttpServer | None = None
+        self._http_loading = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def moment(self) -> Moment:
+        """Now, on all three clocks."""
+        return Moment(asyncio.get_running_loop().time(), int(time.time()), self._clock.now())
+
+    # -- opening and closing
+
+    def open(self) -> None:
+        """Listen. Raises PortUnavailable."""
+        self._bind()
+        self._listen()
+
+    async def close(self) -> None:
+        """Close the port and every connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._greetings, *([self._accepting] if self._accepting is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._abort_all()
+        if self._listener is not None:
+            self._listener.close()
+        if self._http is not None:
+            await self._http.close()
+        while self.wires:
+            await asyncio.sleep(0)  # each connection_lost takes its own away
+
+    def _bind(self) -> None:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        try:
+            listener.bind((self.host, self.port))
+            if self._outage is not Outage.REFUSE:
+                listener.listen(BACKLOG)
+        except OSError as error:
+            listener.close()
+            name = self.face.namespace.name
+            raise PortUnavailable(name, self.host, self.port, error.strerror or str(error)) from error
+        self._listener = listener
+        self.port = listener.getsockname()[1]
+
+    def _listen(self) -> None:
+        assert self._listener is not None  # noqa: S101 - bound before
+        self._listener.listen(BACKLOG)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._listener))
+
+    # -- outages
+
+    def take_down(self, outage: Outage) -> None:
+        """Fail in this way until :meth:`bring_up`."""
+        self.bring_up()
+        self._outage = outage
+        if outage is Outage.SILENT:
+            for wire in self.wires.values():
+                wire.mute()
+            for transport in self._others:
+                transport.pause_reading()
+            return
+        self._abort_all()
+        if outage is Outage.REFUSE:
+            self._stop_accepting()
+            self._bind()  # bound but not listening: connections are refused, and the port stays ours
+
+    def bring_up(self) -> None:
+        """Serve again; what a silent namespace was told meanwhile, it hears now."""
+        outage, self._outage = self._outage, None
+        if outage is Outage.REFUSE:
+            self._listen()
+        elif outage is Outage.SILENT:
+            for wire in self.wires.values():
+                wire.unmute()
+            for transport in self._others:
+                if not transport.is_closing():
+                    transport.resume_reading()
+            unheard, self._unheard = self._unheard, []
+            for sock in unheard:
+                self._welcome(sock)
+
+    def _stop_accepting(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+
+    def _abort_all(self) -> None:
+        for transport in [*(wire.transport for wire in self.wires.values()), *self._others]:
+            sock = transport.get_extra_info("socket")
+            if sock is not None and not transport.is_closing():
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            transport.abort()
+        self._others.clear()
+        for sock in self._unheard:
+            _reset(sock)
+        self._unheard.clear()
+        for greeting in self._greetings:
+            greeting.cancel()
+
+    # -- accepting
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError:  # out of descriptors, or gone before it was accepted
+                await asyncio.sleep(0.05)
+                continue
+            if self._outage is Outage.RESET:
+                _reset(sock)
+            elif self._outage is Outage.SILENT:
+                self._unheard.append(sock)
+            else:
+                self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greeting = asyncio.get_running_loop().create_task(self._greet(sock))
+        self._greetings.add(greeting)
+        greeting.add_done_callback(self._greetings.discard)
+
+    async def _greet(self, sock: socket.socket) -> None:
+        is_ours = True
+        try:
+            async with asyncio.timeout(FIRST_BYTE_WITHIN):
+                first = await _peek(sock)
+            if first == _OPENS_AMQP:
+                await self._adopt(lambda: AmqpWire(self, sock), sock)
+            elif first == _OPENS_TLS:
+                await self._greet_tls(sock)
+            elif first.isalpha() and first.isupper():
+                http = await self._http_server()
+                self._remember(await self._adopt(http.protocol, sock))
+            else:
+                return
+            is_ours = False  # the transport's now
+        except (OSError, TimeoutError):
+            pass  # it went away, spoke no TLS, or said nothing
+        finally:
+            if is_ours:
+                sock.close()
+
+    async def _greet_tls(self, sock: socket.socket) -> None:
+        from .http import Sniffer
+
+        http = await self._http_server()
+        context = await asyncio.to_thread(self._tls)
+        self._remember(await self._adopt(lambda: Sniffer(self, http.protocol), sock, context))
+
+    async def _adopt(
+        self, protocol: Callable[[], asyncio.Protocol], sock: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        patience = FIRST_BYTE_WITHIN if tls is not None else None
+        transport, _ = await loop.connect_accepted_socket(
+            protocol, sock, ssl=tls, ssl_handshake_timeout=patience
+        )
+        return transport
+
+    def _remember(self, transport: asyncio.Transport) -> None:
+        self._others = {other for other in self._others if not other.is_closing()}
+        self._others.add(transport)
+
+    async def _http_server(self) -> HttpServer:
+        async with self._http_loading:
+            if self._http is None:
+                module = await asyncio.to_thread(_load_http)  # aiohttp takes its time: AMQP goes on
+                self._http = module(self)
+            return self._http
+
+    # -- after each chunk, request or timer
+
+    def settle(self) -> None:
+        """Deliver what can be delivered, write what is to be written, and see when to be called back."""
+        moment = self.moment()
+        self.face.deliver(moment)
+        for client in self.face.take_stirred():
+            wire = self.wires.get(client)
+            if wire is not None:
+                wire.flush()
+        self._arm()
+
+    def handle_timer(self) -> None:
+        """Let happen what is due for the entities."""
+        self.face.namespace.handle_timer(self._clock.now())
+        self.settle()
+
+    def _arm(self) -> None:
+        if self._clock.is_driven():
+            return  # Broker.advance calls
+        at = self.face.namespace.next_timer()
+        if at is None:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0, at - self._clock.now()) / 1000
+        if self._timer is not None and self._timer.when() <= when + 0.001:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.handle_timer()
+
+
+def _load_http() -> type[HttpServer]:
+    from .http import HttpServer
+
+    return HttpServer
+
+
+def _reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    sock.close()
+
+
+async def _peek(sock: socket.socket) -> bytes:
+    """The first byte, left where it is; b"" at the end of the stream."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            pass
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(sock, _resolve, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(sock)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

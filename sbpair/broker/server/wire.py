@@ -1,0 +1,117 @@
+"""One AMQP client's socket: bytes to its connection, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from ..faces.client_connection import ClientConnection
+
+if TYPE_CHECKING:
+    from .station import Station
+
+CHUNK = 262_144
+
+
+class AmqpWire(asyncio.Protocol):
+    """The protocol of a socket on which AMQP is spoken, inside TLS or not."""
+
+    def __init__(self, station: Station, sock: socket.socket | None = None) -> None:
+        self._station = station
+        self._sock = sock  # plain TCP only: see connection_lost
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_mute = False
+        self.transport: asyncio.Transport
+        self.client: ClientConnection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is ours."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
+        self.transport = transport
+        self.client = ClientConnection(self._station.face, self._station.moment())
+        self._station.wires[self.client] = self
+        self.arm()
+
+    def data_received(self, data: bytes) -> None:
+        """One chunk in, one write out."""
+        self.client.receive_data(data, self._station.moment())
+        self._station.settle()
+
+    def eof_received(self) -> bool:
+        """Close: nobody answers a client that has stopped listening."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; what the client said before it went still counts.
+
+        A client closes at once after its last dispositions, often with a reset: a write of ours that fails on
+        it would otherwise lose what still waits unread.
+        """
+        if self._sock is not None and exc is not None:
+            self._read_the_rest(self._sock)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.client.receive_eof(self._station.moment())
+        del self._station.wires[self.client]
+        self._station.settle()
+
+    def _read_the_rest(self, sock: socket.socket) -> None:
+        try:
+            while data := sock.recv(CHUNK):
+                self.client.receive_data(data, self._station.moment())
+        except OSError:
+            return  # nothing more, or the reset itself
+
+    def pause_writing(self) -> None:
+        """The client does not take what it gets: send no more, and hear no more, until it does."""
+        self.client.set_clogged(True, self._station.moment())
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client takes again."""
+        if not self._is_mute:
+            self.transport.resume_reading()
+        self.client.set_clogged(False, self._station.moment())
+        self._station.settle()
+
+    def flush(self) -> None:
+        """Write what there is to write, in one piece."""
+        if self._is_mute:
+            return
+        data = self.client.data_to_send()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+        if self.client.is_closed:
+            self.transport.close()
+        else:
+            self.arm()
+
+    def arm(self) -> None:
+        """Have the timer ring when the connection wants it, if that is sooner than it would."""
+        at = self.client.next_timer()
+        if at is None or (self._timer is not None and self._timer.when() <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if not self._is_mute:
+            self.client.handle_timer(self._station.moment())
+            self._station.settle()
+            self.arm()
+
+    def mute(self) -> None:
+        """Neither hear nor speak, though the socket stays open."""
+        self._is_mute = True
+        self.transport.pause_reading()
+
+    def unmute(self) -> None:
+        """Go on where it stopped."""
+        self._is_mute = False
+        if not self.client.is_clogged and not self.transport.is_closing():
+            self.transport.resume_reading()
+        self.flush()
+        self.arm()
