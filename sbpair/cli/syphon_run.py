@@ -113,7 +113,11 @@ class SyphonRun:
 
     def _noted(self, event: SyphonEvent) -> None:
         match event:
-            case SyphonConnected() | DestinationResumed():
+            case SyphonConnected():
+                self._relieved()
+                first, count = self._syphon.backlogs[0], len(self._syphon.backlogs)
+                say(f"connected; {count} backlog queues from {first} on")
+            case DestinationResumed():
                 self._relieved()
             case SyphonDisconnected(reason=reason, retry_in=wait):
                 self._troubled(f"{reason}; again in {wait:.1f} s", reason)
