@@ -36,7 +36,9 @@ from sbpair.amqp.performatives import (
 
 
 def test_both_sides_learn_that_connection_and_session_are_open(pair):
-    assert pair.client.is_open and pair.server.is_open and pair.session.is_open
+    assert pair.client.is_open
+    assert pair.server.is_open
+    assert pair.session.is_open
     assert pair.client_saw(ConnectionOpened)[0].open.container_id == "server"
     assert pair.server_saw(ConnectionOpened)[0].open.container_id == "client"
     assert len(pair.client_saw(SessionBegun)) == len(pair.server_saw(SessionBegun)) == 1
@@ -45,7 +47,8 @@ def test_both_sides_learn_that_connection_and_session_are_open(pair):
 def test_the_same_link_name_runs_in_both_directions(pair):
     sender, _ = pair.sending_link("twin")
     _, receiver = pair.receiving_link("twin")
-    assert sender.is_open and receiver.is_open
+    assert sender.is_open
+    assert receiver.is_open
     assert not pair.client_saw(LinkDetached)
 
 
@@ -59,7 +62,8 @@ def test_a_link_of_the_same_name_and_role_steals_the_older_one(pair):
     assert detached[0].condition.symbol == "amqp:link:stolen"
     assert not sender.is_open
     fresh = pair.server_saw(LinkAttached)[-1].link
-    assert fresh is not old and pair.server.sessions[0].links["twin", True] is fresh
+    assert fresh is not old
+    assert pair.server.sessions[0].links["twin", True] is fresh
 
 
 def test_a_refused_link_sees_a_null_target_and_then_the_reason(pair):
@@ -70,10 +74,13 @@ def test_a_refused_link_sees_a_null_target_and_then_the_reason(pair):
     for event in pair.server_saw(LinkAttached):
         event.link.refuse(Condition("amqp:not-found", "no such queue"))
     pair.exchange()
-    assert sender.remote_attach.target is None and receiver.remote_attach.source is None
+    assert sender.remote_attach.target is None
+    assert receiver.remote_attach.source is None
     assert [e.condition.symbol for e in pair.client_saw(LinkDetached)] == ["amqp:not-found"] * 2
     assert all(e.closed for e in pair.client_saw(LinkDetached))
-    assert sender.is_closed and not pair.session.links and not pair.server.sessions[0].links
+    assert sender.is_closed
+    assert not pair.session.links
+    assert not pair.server.sessions[0].links
     attached = pair.client_events.index(pair.client_saw(LinkAttached)[0])
     assert attached < pair.client_events.index(pair.client_saw(LinkDetached)[0])
 
@@ -101,7 +108,8 @@ def test_no_frame_is_larger_than_the_peer_allows(make_pair):
     while data:
         sizes.append(int.from_bytes(data[:4], "big"))
         data = data[sizes[-1] :]
-    assert max(sizes) == 512 and len(sizes) == 7
+    assert max(sizes) == 512
+    assert len(sizes) == 7
 
 
 def test_deliveries_of_two_links_may_be_interleaved(pair):
@@ -123,7 +131,7 @@ def test_deliveries_of_two_links_may_be_interleaved(pair):
 
 
 def test_an_aborted_delivery_leaves_no_trace(pair):
-    sender, receiver = pair.sending_link()
+    _sender, receiver = pair.sending_link()
     for transfer in (
         Transfer(0, 0, b"0", 0, False, True),
         Transfer(0, None, None, None, None, False, aborted=True),
@@ -167,11 +175,14 @@ def test_a_drain_is_answered_and_leaves_no_credit(pair):
     receiver.flow(5, drain=True)
     pair.exchange()
     grant = pair.server_saw(CreditGranted)[-1]
-    assert grant.drain and grant.link is sender and sender.drain
+    assert grant.drain
+    assert grant.link is sender
+    assert sender.drain
     sender.drained()
     pair.exchange()
     assert pair.client_saw(CreditDrained) == [CreditDrained(receiver)]
-    assert receiver.credit == 0 and receiver.delivery_count == sender.delivery_count
+    assert receiver.credit == 0
+    assert receiver.delivery_count == sender.delivery_count
 
 
 def test_an_echo_is_answered_once(pair):
@@ -191,7 +202,9 @@ def test_accepts_of_a_run_leave_as_one_range(pair):
     assert len(data) < 50
     pair.client.receive_data(data, 0.0)
     assert pair.client.events() == [DispositionReceived(sender, 0, 9, ACCEPTED, True)]
-    assert not sender.unsettled and not pair.session.outgoing and not receiver.unsettled
+    assert not sender.unsettled
+    assert not pair.session.outgoing
+    assert not receiver.unsettled
 
 
 def test_one_range_over_two_links_becomes_one_event_a_run(pair):
@@ -241,7 +254,8 @@ def test_the_sender_settles_what_the_receiver_only_decided(pair, state):
     assert pair.client_saw(DispositionReceived) == [
         DispositionReceived(receiver, number, number, state, True)
     ]
-    assert not sender.unsettled and not receiver.unsettled
+    assert not sender.unsettled
+    assert not receiver.unsettled
 
 
 def test_a_settled_transfer_is_known_to_nobody_afterwards(pair):
@@ -249,7 +263,9 @@ def test_a_settled_transfer_is_known_to_nobody_afterwards(pair):
     sender.transfer(b"x", tag=b"t", settled=True)
     pair.exchange()
     assert pair.server_saw(MessageReceived)[0].settled
-    assert not sender.unsettled and not receiver.unsettled and not receiver.session.incoming
+    assert not sender.unsettled
+    assert not receiver.unsettled
+    assert not receiver.session.incoming
 
 
 def test_a_transfer_may_carry_a_state(make_pair):
@@ -259,7 +275,8 @@ def test_a_transfer_may_carry_a_state(make_pair):
     sender.transfer(bytes(600), tag=b"t", state=state)
     pair.exchange()
     (message,) = pair.server_saw(MessageReceived)
-    assert message.state == state and message.payload == bytes(600)
+    assert message.state == state
+    assert message.payload == bytes(600)
 
 
 def test_delivery_ids_wrap_around(make_pair):
@@ -272,7 +289,8 @@ def test_delivery_ids_wrap_around(make_pair):
     assert [m.delivery_id for m in messages] == [2**32 - 3, 2**32 - 2, 2**32 - 1, 0, 1, 2]
     receiver.dispose(messages[0].delivery_id, messages[-1].delivery_id, ACCEPTED)
     pair.exchange()
-    assert not sender.unsettled and not receiver.unsettled
+    assert not sender.unsettled
+    assert not receiver.unsettled
     assert sum((e.last - e.first) % 2**32 + 1 for e in pair.client_saw(DispositionReceived)) == 6
 
 
@@ -340,14 +358,17 @@ def test_a_detach_is_answered_and_both_owners_hear_of_it_once(pair):
         LinkDetached(sender, Condition("amqp:link:detach-forced", "gone"), True)
     ]
     assert pair.server_saw(LinkDetached) == [LinkDetached(receiver, None, True)]
-    assert sender.is_closed and receiver.is_closed
-    assert not sender.unsettled and not pair.session.outgoing and not receiver.session.incoming
+    assert sender.is_closed
+    assert receiver.is_closed
+    assert not sender.unsettled
+    assert not pair.session.outgoing
+    assert not receiver.session.incoming
     again, _ = pair.sending_link("link")
     assert again.is_open
 
 
 def test_a_suspended_link_is_told_from_a_closed_one(pair):
-    sender, receiver = pair.sending_link()
+    sender, _receiver = pair.sending_link()
     sender.detach(closed=False)
     pair.exchange()
     assert [e.closed for e in pair.server_saw(LinkDetached)] == [False]
@@ -373,7 +394,8 @@ def test_a_link_detached_before_its_owner_answered_is_answered_for_it(pair):
     link = pair.server_saw(LinkAttached)[0].link
     link.attach(source=Source(), target=Target("q"))  # too late, and no one's fault
     pair.exchange()
-    assert sender.is_closed and pair.client.is_open
+    assert sender.is_closed
+    assert pair.client.is_open
 
 
 def test_the_end_of_a_session_takes_its_links_and_leaves_the_connection(pair):
@@ -383,7 +405,9 @@ def test_the_end_of_a_session_takes_its_links_and_leaves_the_connection(pair):
     (ended,) = pair.server_saw(SessionEnded)
     assert [link.name for link in ended.session.links.values()] == ["link"]
     assert pair.client_saw(SessionEnded)[0].session is pair.session
-    assert not pair.client.sessions and not pair.server.sessions and pair.client.is_open
+    assert not pair.client.sessions
+    assert not pair.server.sessions
+    assert pair.client.is_open
     pair.session = pair.client.begin()
     assert pair.sending_link("next")[0].is_open
 
@@ -395,7 +419,8 @@ def test_a_session_fault_spares_the_other_session(pair):
     pair.exchange()
     (ended,) = pair.client_saw(SessionEnded)
     assert ended.condition.symbol == "amqp:session:unattached-handle"
-    assert other.is_open and not pair.session.is_open
+    assert other.is_open
+    assert not pair.session.is_open
 
 
 def test_a_close_with_a_reason_reaches_the_other_side(pair):
@@ -405,7 +430,8 @@ def test_a_close_with_a_reason_reaches_the_other_side(pair):
         ConnectionClosed(Condition("amqp:connection:forced", "maintenance"))
     ]
     assert pair.server_saw(ConnectionClosed) == [ConnectionClosed(None)]
-    assert pair.client.is_closed and pair.server.is_closed
+    assert pair.client.is_closed
+    assert pair.server.is_closed
 
 
 def test_the_end_of_the_stream_closes_once(pair):
@@ -431,4 +457,5 @@ def test_a_flow_from_a_sender_changes_no_credit(pair):
     sender, receiver = pair.sending_link(credit=7)
     pair.session.send(Flow(pair.session._next_incoming_id, 100, 0, 100, sender.handle, 0, 10_000))
     pair.exchange()
-    assert receiver.credit == 7 and pair.server.is_open
+    assert receiver.credit == 7
+    assert pair.server.is_open

@@ -70,7 +70,8 @@ def test_golden_value(row):
     data = bytes.fromhex(octets)
     value, stop = decode(data)
     expected = eval(meaning, {"uuid": uuid, **vars(types)})
-    assert same(value, expected) and stop == len(data)
+    assert same(value, expected)
+    assert stop == len(data)
     assert skip(data, 0, len(data)) == len(data)
     assert (encode(expected) == data) is (canonical == "yes")
     assert same(decode(encode(expected))[0], expected)
@@ -122,7 +123,8 @@ values = st.recursive(
 def test_decoding_undoes_encoding_in_value_and_type(value):
     data = encode(value)
     decoded, stop = decode(data)
-    assert stop == len(data) and same(decoded, value)
+    assert stop == len(data)
+    assert same(decoded, value)
     assert skip(data, 0, len(data)) == stop
     assert encode(decoded) == data
 
@@ -180,7 +182,8 @@ def test_many_small_arrays_share_one_budget():
 @pytest.mark.parametrize(
     "value",
     [
-        UByte(256), UShort(-1), UInt(2**32), ULong(-1), Byte(128), Short(2**15), Int(2**31), 2**63, Timestamp(2**63),
+        UByte(256), UShort(-1), UInt(2**32), ULong(-1), Byte(128), Short(2**15), Int(2**31), 2**63,
+        Timestamp(2**63),
         Float(1e39), Char("ab"), Char("\ud800"), "\ud800", Symbol("é"), Decimal32(b"123"), object(), {1, 2},
         Array(0x50, (UByte(256),)), Array(0x3F, ()), Array(0x41, (False,)), Array(0xA0, (bytes(256),)),
     ],
