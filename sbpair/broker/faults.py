@@ -72,7 +72,7 @@ class RejectWith(Fault):
 
 @dataclass(frozen=True, slots=True)
 class TwoFieldError(Fault):
-    """Refuse with an error of two fields, its trailing null left out: legal (1.4), and fatal to some clients."""
+    """Refuse with an error of two fields, the trailing null left out: legal (1.4), and fatal to some."""
 
     condition: str = "amqp:internal-error"
     description: str = "Rejected with an error of two fields."

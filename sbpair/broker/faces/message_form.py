@@ -39,7 +39,7 @@ UINT_MAX = 2**32 - 1
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 OVERHEAD = 64  # bytes that an entry costs beside the sender's
 
-# Written by the broker on delivery: a sender's own are not kept (who sends a received message again has them).
+# Written by the broker on delivery; a sender's own (of a message received before, say) are not kept.
 _OURS = frozenset(
     {
         "x-opt-sequence-number",

@@ -158,7 +158,7 @@ class QueueReceiver(Node):
 
 
 def dead_letter_properties(info: dict[object, object] | None) -> dict[str, object]:
-    """The application properties a dead-lettered message gets: reason, description and what else was given."""
+    """The application properties of a dead-lettered message: reason, description and what else is given."""
     return {key: _text_of(key, value) for key, value in _properties(info).items() if value is not None}
 
 

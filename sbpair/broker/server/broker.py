@@ -35,10 +35,10 @@ STOP_WITHIN = 10.0  # seconds
 class Broker:
     """Service Bus namespaces in memory, for unmodified clients.
 
-    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on; loopback unless told
-    otherwise. ``clock``: entity time. ``open_access``: take any token, and the emulator's well-known key; else
-    each namespace has a root policy with random keys. ``tls_directory``: where the certificate authority is
-    kept; without one it lives as long as the broker.
+    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
+    time. ``open_access``: take any token, and the emulator's well-known key; else each namespace has a root
+    policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
+    as long as the broker.
     """
 
     def __init__(
