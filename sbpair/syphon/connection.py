@@ -9,6 +9,7 @@ opened them. It decides nothing about messages.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -36,8 +37,10 @@ from sbpair.amqp.session import Session
 
 from .cbs import Cbs
 from .connection_string import Namespace
-from .errors import ConnectionLost, LinkRefused, SyphonFaulted
+from .errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Receiver, Sender
+
+logger = logging.getLogger("sbpair.syphon")
 
 AnyLink = TypeVar("AnyLink", Sender, Receiver)
 AnyEngineLink = TypeVar("AnyEngineLink", SenderLink, ReceiverLink)
@@ -45,7 +48,7 @@ AnyEngineLink = TypeVar("AnyEngineLink", SenderLink, ReceiverLink)
 UNSETTLED, SECOND = 0, 1  # 2.8.2, 2.8.3: we settle once the peer has said what became of it
 IDLE_TIME_OUT = 60.0  # seconds of silence after which we count the peer as gone
 WRITE_BUFFER = 4 * 1024 * 1024  # bytes the socket may owe before senders wait
-PREFERRED_MARGIN = 0.1  # of a token's life: renewed when so much is left
+REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
 
 
 async def connect(
@@ -251,7 +254,10 @@ class NamespaceConnection(asyncio.Protocol):
         self.register(link)
         try:
             await link.wait_attached()
-        except BaseException:
+        except LinkRefused:
+            self._authorizing.pop(link.path, None)  # perhaps the token was: put another with the next link
+            raise
+        except asyncio.CancelledError:
             link.link.detach()  # nobody is left to own it
             self.flush_soon()
             raise
@@ -276,12 +282,19 @@ class NamespaceConnection(asyncio.Protocol):
             self._refresher = self._loop.create_task(self._refresh())
 
     async def _refresh(self) -> None:
-        """Renew each token before it expires; a refusal is left to the peer, which detaches the links."""
+        """Renew each token before it expires; when one is refused the peer detaches its links by itself."""
         while not self.closed.done():
             path, expires = min(self._tokens.items(), key=lambda item: item[1])
-            left = expires - time.time()
-            await asyncio.sleep(max(1.0, left - PREFERRED_MARGIN * 3600))
-            await self._put_token(path)
+            await asyncio.sleep(max(1.0, expires - time.time() - REFRESH_MARGIN))
+            try:
+                await self._put_token(path)
+            except SyphonError as error:
+                logger.warning("the token for %s was not renewed: %s", path, error)
+                self._tokens.pop(path, None)
+                self._authorizing.pop(path, None)  # whoever opens a link for it tries again
+                if not self._tokens:
+                    self._refresher = None
+                    return
 
     def register(self, link: ClientLink) -> None:
         """Let the events of ``link`` go to it."""

@@ -185,6 +185,7 @@ class Destination:
     def _start_opening(self, state: DestinationState) -> None:
         self.state = state
         self._opening = asyncio.get_running_loop().create_task(self._open())
+        self._opening.add_done_callback(lambda task: task.cancelled() or task.result())
 
     async def _open(self) -> None:
         try:

@@ -165,7 +165,7 @@ def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, kept: list
             _header(sections.header, time_to_live),
             annotations,
             _properties(sections.properties, parked, time_to_live, now),
-            join_entries(APPLICATION_PROPERTIES, kept),
+            join_entries(APPLICATION_PROPERTIES, kept, sections.application_properties),
             sections.body,
             sections.footer,
         )
@@ -178,7 +178,7 @@ def _header(section: bytes, time_to_live: int | None) -> bytes:
     if time_to_live is not None:
         fields += [NULL] * (PRIORITY + 1 - len(fields))
         fields.append(encode(UInt(min(time_to_live, LONGEST_HEADER_TTL))))
-    return join_fields(HEADER, fields)
+    return join_fields(HEADER, fields, section)
 
 
 def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
@@ -198,7 +198,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
             entries.append(entry)
     entries += [(name, encode(Symbol(name.decode())), value) for name, value in restored.items()]
     lock = int(locked_until) if isinstance(locked_until, int) else None
-    return join_entries(MESSAGE_ANNOTATIONS, entries), lock
+    return join_entries(MESSAGE_ANNOTATIONS, entries, section), lock
 
 
 def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int) -> bytes:
@@ -210,7 +210,7 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
         fields[GROUP_ID] = encode(parked.session_id)
     if time_to_live is not None:
         _restore_lifetime(fields, time_to_live, now)
-    return join_fields(PROPERTIES, fields)
+    return join_fields(PROPERTIES, fields, section)
 
 
 def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:

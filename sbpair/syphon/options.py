@@ -15,7 +15,7 @@ class SyphonOptions:
     primary_namespace_name: str | None = None
     """The prefix of the backlog queues, where the primary's host does not give it (04)."""
     allowed_destinations: tuple[str, ...] | None = None
-    """The paths to deliver to, in any case; None for all that are not reserved (08 6.16)."""
+    """The paths to deliver to, whatever their case; left out: all but the reserved ones (08 6.16)."""
     window: int = 500
     """The most messages of one backlog that are being forwarded at once; 1 to 5000."""
     missing_backlog_interval: timedelta = timedelta(seconds=30)

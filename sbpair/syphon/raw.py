@@ -22,7 +22,7 @@ Entry = tuple[bytes | None, bytes, bytes]  # the key's text (None: not a text), 
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
-# How long a value is, by the upper half of its constructor (1.6): fixed, or told by 1 or 4 bytes.
+    # How long a value is, by the upper half of its constructor (1.6): fixed, or told by 1 or 4 bytes.
     size = _SIZE[data[at]]
     if size >= 0:
         stop = at + 1 + size
@@ -42,11 +42,14 @@ def split_fields(section: bytes) -> list[bytes]:
     return _values(section, LIST0, LIST8, LIST32)
 
 
-def join_fields(descriptor: int, fields: list[bytes]) -> bytes:
-    """The section of the code ``descriptor``, trailing nulls left out; b"" when all are null."""
+def join_fields(descriptor: int, fields: list[bytes], like: bytes) -> bytes:
+    """The section of the code ``descriptor``, trailing nulls left out; b"" when all are null.
+
+    ``like`` is the section it comes from: a writer that writes small sections wide is followed in that.
+    """
     while fields and fields[-1] == NULL:
         fields.pop()
-    return _section(descriptor, LIST8, fields) if fields else b""
+    return _section(descriptor, LIST8, fields, like) if fields else b""
 
 
 def split_entries(section: bytes) -> list[Entry]:
@@ -60,10 +63,10 @@ def split_entries(section: bytes) -> list[Entry]:
     return [(_text(key), key, value) for key, value in zip(keys, values[1::2], strict=True)]
 
 
-def join_entries(descriptor: int, entries: list[Entry]) -> bytes:
-    """The section of the code ``descriptor``; b"" when there are no entries."""
+def join_entries(descriptor: int, entries: list[Entry], like: bytes) -> bytes:
+    """The section of the code ``descriptor``, written in the manner of ``like``; b"" without entries."""
     values = [part for _, key, value in entries for part in (key, value)]
-    return _section(descriptor, MAP8, values) if values else b""
+    return _section(descriptor, MAP8, values, like) if values else b""
 
 
 def _values(section: bytes, empty: int, narrow: int, wide: int) -> list[bytes]:
@@ -95,9 +98,15 @@ def _text(key: bytes) -> bytes | None:
     return None if width is None else key[1 + width :]
 
 
-def _section(descriptor: int, narrow: int, values: list[bytes]) -> bytes:
+def _section(descriptor: int, narrow: int, values: list[bytes], like: bytes) -> bytes:
     body = b"".join(values)
-    if len(body) < 255 and len(values) < 256:
+    if not _is_wide_by_habit(like, narrow) and len(body) < 255 and len(values) < 256:
         return bytes((0x00, 0x53, descriptor, narrow, len(body) + 1, len(values))) + body
     head = bytes((0x00, 0x53, descriptor, narrow | 0x10))
     return head + (len(body) + 4).to_bytes(4, "big") + len(values).to_bytes(4, "big") + body
+
+
+def _is_wide_by_habit(like: bytes, narrow: int) -> bool:
+    if not 8 < len(like) < 255:
+        return False
+    return like[value_end(like, 1, len(like))] == narrow | 0x10

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from sbpair.pairing.names import path_key
@@ -60,14 +60,19 @@ class Relay:
             reporter=reporter,
         )
         self._pumps = [Pump(backlog, settings) for backlog in backlogs]
-        self._tasks = [asyncio.ensure_future(self._keep_pumping(pump)) for pump in self._pumps]
+        self._pumping = asyncio.gather(*(self._keep_pumping(pump) for pump in self._pumps))
 
     async def wait_broken(self) -> str:
         """Wait until a side is lost; which, and why."""
         sides = {self._primary.closed: "primary", self._secondary.closed: "secondary"}
-        await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
-        closed = next(side for side in sides if side.done())
-        return f"the connection to the {sides[closed]} was lost: {said(closed.result())}"
+        any_of: list[asyncio.Future[Any]] = [*sides, self._pumping]
+        await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+        if self._pumping.done():
+            self._pumping.result()  # a pump ends by itself only by a fault of ours, which must not be hidden
+        for closed, side in sides.items():
+            if closed.done():
+                return f"the connection to the {side} was lost: {said(closed.result())}"
+        return "the pumps have ended"
 
     async def drain(self) -> None:
         """Wait until every backlog was found empty."""
@@ -82,11 +87,10 @@ class Relay:
             if not self._secondary.closed.done():
                 await asyncio.gather(*(pump.stop(within) for pump in self._pumps))
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self._pumping.cancel()
             for destination in self._destinations.values():
                 destination.stop()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(self._pumping, return_exceptions=True)
             await asyncio.gather(self._secondary.close(), self._primary.close())
 
     def abort(self) -> None:

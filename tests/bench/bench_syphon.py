@@ -1,0 +1,172 @@
+"""How fast does the syphon move parked messages, beside the loop everybody writes first with the SDK?
+
+    python tests/bench/bench_syphon.py [--messages 20000] [--rounds 3] [--backlogs 4]
+
+Both relay over loopback between two namespaces of one broker process: the broker has a core of its own, the
+relay the other. Each round fills the backlogs, times the relay, and checks that everything arrived; rounds of
+both are interleaved. Prints its settings, then one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing as mp
+import statistics
+import time
+from multiprocessing.connection import Connection
+
+BODY = b"x" * 1024
+NAIVE_SHARE = 20  # the naive loop gets a 20th of the messages, or it would take all day
+
+
+def broker_process(pipe: Connection, backlogs: int) -> None:
+    """Serve two namespaces until told to stop; count and empty queues on request."""
+    from sbpair.broker import Broker
+
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+        for index in range(backlogs):
+            secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
+        pipe.send((primary.connection_string, secondary.connection_string))
+        while (request := pipe.recv()) is not None:
+            if request == "arrived":
+                pipe.send(primary.counts("orders").active)
+            else:
+                if "orders" in primary.queue_names():
+                    primary.delete_queue("orders")
+                primary.create_queue("orders", max_size_in_megabytes=5120)
+                pipe.send(True)
+
+
+async def fill(connection_string: str, backlogs: int, messages: int) -> None:
+    """Park ``messages`` messages: 1 KiB, a message id, three application properties."""
+    from sbpair.amqp.message import DataBody, Message, Properties
+    from sbpair.syphon.connection import connect
+    from sbpair.syphon.connection_string import parse
+
+    connection = await connect(parse(connection_string))
+    for index in range(backlogs):
+        sender = await connection.open_sender(f"contoso/x-servicebus-transfer/{index}")
+        numbers = range(index, messages, backlogs)
+        await asyncio.gather(
+            *(
+                sender.send(
+                    Message(
+                        properties=Properties(message_id=f"message-{number}"),
+                        application_properties={
+                            "tenant": "t1",
+                            "kind": "order",
+                            "attempt": 1,
+                            "x-ms-path": "orders",
+                            "x-ms-timetolive": "P1D",
+                            "x-sbpair-version": "1",
+                        },
+                        body=DataBody((BODY,)),
+                    ).encode()
+                )
+                for number in numbers
+            )
+        )
+    await connection.close()
+
+
+def relay_by_syphon(primary: str, secondary: str, backlogs: int, messages: int) -> float:
+    """Seconds until the syphon has drained the backlogs."""
+    from sbpair.syphon import Syphon, SyphonOptions
+
+    options = SyphonOptions(backlog_queue_count=backlogs, primary_namespace_name="contoso")
+    syphon = Syphon.from_connection_strings(primary, secondary, options=options)
+    began = time.perf_counter()
+    counters = asyncio.run(syphon.drain())
+    took = time.perf_counter() - began
+    assert counters.completed == messages, counters
+    return took
+
+
+def relay_by_naive_loop(primary: str, secondary: str, backlogs: int, messages: int) -> float:
+    """Seconds the SDK's plain loop takes: receive some, send one, complete one."""
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+    moved = 0
+    began = time.perf_counter()
+    with (
+        ServiceBusClient.from_connection_string(secondary) as source,
+        ServiceBusClient.from_connection_string(primary) as target,
+        target.get_queue_sender("orders") as sender,
+    ):
+        for index in range(backlogs):
+            with source.get_queue_receiver(f"contoso/x-servicebus-transfer/{index}") as receiver:
+                mine = len(range(index, messages, backlogs))
+                while mine:
+                    for message in receiver.receive_messages(min(50, mine), max_wait_time=5):
+                        properties = message.application_properties or {}
+                        kept = {
+                            k: v
+                            for k, v in properties.items()
+                            if not bytes(k).startswith((b"x-ms-", b"x-sbpair-"))
+                        }
+                        body = b"".join(message.body)
+                        sender.send_messages(
+                            ServiceBusMessage(
+                                body, message_id=message.message_id, application_properties=kept
+                            )
+                        )
+                        receiver.complete_message(message)
+                        mine -= 1
+                        moved += 1
+    took = time.perf_counter() - began
+    assert moved == messages
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--backlogs", type=int, default=4)
+    settings = parser.parse_args()
+    print(f"messages {settings.messages}, rounds {settings.rounds}, backlogs {settings.backlogs}, body 1 KiB")
+
+    ours, theirs = mp.Pipe()
+    process = mp.get_context("spawn").Process(target=broker_process, args=(theirs, settings.backlogs))
+    process.start()
+    primary, secondary = ours.recv()
+    rates: dict[str, list[float]] = {"syphon": [], "naive": []}
+    shares = {"syphon": settings.messages, "naive": max(100, settings.messages // NAIVE_SHARE)}
+    relays = {"syphon": relay_by_syphon, "naive": relay_by_naive_loop}
+    try:
+        for _ in range(settings.rounds):
+            for name, relay in relays.items():
+                ours.send("fresh")
+                ours.recv()
+                asyncio.run(fill(secondary, settings.backlogs, shares[name]))
+                took = relay(primary, secondary, settings.backlogs, shares[name])
+                ours.send("arrived")
+                arrived = ours.recv()
+                assert arrived == shares[name], (name, arrived)
+                rates[name].append(shares[name] / took)
+    finally:
+        ours.send(None)
+        process.join()
+    print(json.dumps(summary(rates)))
+
+
+def summary(rates: dict[str, list[float]]) -> dict[str, object]:
+    syphon, naive = rates["syphon"], rates["naive"]
+    return {
+        "name": "syphon",
+        "unit": "messages/s",
+        "n": len(syphon),
+        "median": round(statistics.median(syphon)),
+        "p95": round(sorted(syphon)[max(0, round(0.05 * len(syphon)) - 1)]),
+        "naive_median": round(statistics.median(naive)),
+        "ratio": round(statistics.median(s / n for s, n in zip(syphon, naive, strict=True)), 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Two namespaces in one broker, a raw client, and a syphon between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sbpair.amqp.message import DataBody, Header, Message, Properties
+from sbpair.amqp.performatives import Accepted
+from sbpair.broker import NamespaceControl
+from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon.connection import NamespaceConnection, connect
+from sbpair.syphon.connection_string import parse
+from sbpair.syphon.events import SyphonEvent
+
+BACKLOGS = 2
+PATIENCE = 20.0  # seconds; a bound, not a pace
+
+
+def parked(number: int, path: object = "orders", body: bytes = b"hello", **aliases: object) -> bytes:
+    """Parked message number ``number``; keyword arguments are more aliases, with underscores."""
+    carried: dict[object, object] = {} if path is None else {"x-ms-path": path}
+    carried |= {name.replace("_", "-"): value for name, value in aliases.items()}
+    return Message(
+        header=Header(durable=True),
+        properties=Properties(message_id=f"m{number}"),
+        application_properties={"number": number, "x-sbpair-version": "1"} | carried,
+        body=DataBody((body,)),
+    ).encode()
+
+
+def message_id(payload: bytes) -> str:
+    properties = Message.decode(payload).properties
+    return str(properties.message_id) if properties else ""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition that another thread or task brings about."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def put(namespace: NamespaceControl, path: str, payloads: list[bytes]) -> None:
+    """Send raw messages to an entity; each must be accepted."""
+    connection = await connect(parse(namespace.connection_string))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            sender = await connection.open_sender(path)
+            outcomes = await asyncio.gather(*(sender.send(payload) for payload in payloads))
+        assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes
+    finally:
+        await connection.close()
+
+
+async def take(namespace: NamespaceControl, path: str, count: int) -> list[bytes]:
+    """Receive and complete ``count`` messages of an entity, in the order they come."""
+    connection = await connect(parse(namespace.connection_string))
+    try:
+        return await take_over(connection, path, count)
+    finally:
+        await connection.close()
+
+
+async def take_over(connection: NamespaceConnection, path: str, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    numbers: list[int] = []
+
+    def on_message(event) -> None:
+        found.append(event.payload)
+        numbers.append(event.delivery_id)
+
+    async with asyncio.timeout(PATIENCE):
+        receiver = await connection.open_receiver(path, on_message)
+        receiver.flow(count)
+        while len(found) < count:
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*(receiver.settled(number, Accepted()) for number in numbers))
+    return found
+
+
+@dataclass
+class Pair:
+    """A primary with ``orders`` and ``invoices``, a secondary with the backlogs, and what syphons reported."""
+
+    primary: NamespaceControl
+    secondary: NamespaceControl
+    events: list[SyphonEvent] = field(default_factory=list)
+
+    def backlog(self, index: int) -> str:
+        return f"contoso/x-servicebus-transfer/{index}"
+
+    def syphon(self, **options) -> Syphon:
+        settings = {"backlog_queue_count": BACKLOGS, "primary_namespace_name": "contoso"} | options
+        syphon = Syphon.from_connection_strings(
+            self.primary.connection_string,
+            self.secondary.connection_string,
+            options=SyphonOptions(**settings),
+        )
+        syphon.on_event(self.events.append)
+        return syphon
+
+    async def park(self, payloads: list[bytes], index: int = 0) -> None:
+        await put(self.secondary, self.backlog(index), payloads)
+
+    def waiting(self) -> int:
+        """Messages in the backlogs that are not set aside."""
+        return sum(self.secondary.counts(self.backlog(index)).active for index in range(BACKLOGS))
+
+    def set_aside(self) -> int:
+        return sum(self.secondary.counts(self.backlog(index)).dead_letter for index in range(BACKLOGS))
+
+    def said(self, kind: type) -> list:
+        return [event for event in self.events if isinstance(event, kind)]

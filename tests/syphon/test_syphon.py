@@ -1,0 +1,269 @@
+"""Does the syphon bring the parked messages home? Against the real broker, over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from sbpair.amqp.message import DataBody, Message
+from sbpair.syphon import SyphonState
+from sbpair.syphon.events import (
+    BacklogMissing,
+    BacklogsDrained,
+    DestinationHeld,
+    DestinationResumed,
+    MessageSetAside,
+)
+from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
+
+
+@pytest.mark.spec("P-42", "P-15", "T-CLS")
+async def test_every_parked_message_comes_to_its_own_queue_and_the_backlogs_are_empty(pair: Pair) -> None:
+    paths = ["orders", "invoices"]
+    for index in range(BACKLOGS):
+        await pair.park([parked(n, paths[n % 2]) for n in range(index * 100, index * 100 + 100)], index)
+
+    counters = await pair.syphon().drain()
+
+    assert (counters.received, counters.forwarded, counters.completed) == (200, 200, 200)
+    assert (counters.pending, counters.lock_lost, counters.dead_lettered) == (0, 0, 0)
+    orders, invoices = await take(pair.primary, "orders", 100), await take(pair.primary, "invoices", 100)
+    assert {message_id(m) for m in orders} == {f"m{n}" for n in range(0, 200, 2)}
+    assert {message_id(m) for m in invoices} == {f"m{n}" for n in range(1, 200, 2)}
+    assert pair.waiting() == 0
+    assert pair.said(BacklogsDrained)
+
+
+async def test_the_messages_of_one_backlog_keep_their_order(pair: Pair) -> None:
+    await pair.park([parked(n) for n in range(300)])
+
+    await pair.syphon().drain()
+
+    assert [message_id(m) for m in await take(pair.primary, "orders", 300)] == [f"m{n}" for n in range(300)]
+
+
+@pytest.mark.spec("P-21")
+async def test_a_message_that_was_parked_looks_as_if_it_had_not_been(pair: Pair) -> None:
+    bare = Message(application_properties={"n": 2**40}, body=DataBody((b"hello",)))
+    await put(pair.primary, "orders", [bare.encode()])
+    await pair.park(
+        [Message(application_properties={"n": 2**40, "x-ms-path": "orders"}, body=bare.body).encode()]
+    )
+
+    await pair.syphon().drain()
+
+    direct, detour = map(Message.decode, await take(pair.primary, "orders", 2))
+    assert direct.application_properties == detour.application_properties == bare.application_properties
+    assert direct.message_annotations.keys() == detour.message_annotations.keys()
+    assert direct.header == detour.header
+    assert direct.body == detour.body
+
+
+@pytest.mark.spec("F-73", "F-74", "F-75", "G21")
+async def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(pair: Pair) -> None:
+    messages = [parked(n) for n in range(100)]
+    messages[7] = parked(7, None)
+    messages[8] = parked(8, "$management")
+    messages[50] = parked(50, x_ms_timetolive="soon")
+
+    await pair.park(messages)
+    counters = await pair.syphon().drain()
+
+    assert (counters.forwarded, counters.dead_lettered) == (97, 3)
+    aside = [Message.decode(m) for m in await take(pair.secondary, f"{pair.backlog(0)}/$DeadLetterQueue", 3)]
+    reasons = {
+        str(m.application_properties["number"]): m.application_properties["DeadLetterReason"] for m in aside
+    }
+    assert reasons == {"7": "MissingPath", "8": "InvalidPath", "50": "InvalidAlias"}
+    descriptions = [str(m.application_properties["DeadLetterErrorDescription"]) for m in aside]
+    assert any("x-ms-timetolive" in text for text in descriptions)
+    assert len(pair.said(MessageSetAside)) == 3
+
+
+@pytest.mark.spec("F-77", "F-42")
+async def test_a_message_for_a_queue_that_does_not_exist_is_set_aside_with_path_and_error(pair: Pair) -> None:
+    await pair.park([parked(1, "nowhere"), parked(2), parked(3, "nowhere")])
+
+    counters = await pair.syphon().drain()
+
+    assert (counters.forwarded, counters.dead_lettered) == (1, 2)
+    aside = Message.decode((await take(pair.secondary, f"{pair.backlog(0)}/$DeadLetterQueue", 2))[0])
+    assert aside.application_properties["DeadLetterReason"] == "DestinationNotFound"
+    description = str(aside.application_properties["DeadLetterErrorDescription"])
+    assert "nowhere" in description
+    assert "amqp:not-found" in description
+    assert aside.application_properties["x-ms-path"] == "nowhere"  # so that it can be put back
+
+
+@pytest.mark.spec("F-61")
+async def test_a_path_outside_the_allow_list_is_set_aside(pair: Pair) -> None:
+    await pair.park([parked(1, "orders"), parked(2, "invoices")])
+
+    counters = await pair.syphon(allowed_destinations=("Orders",)).drain()
+
+    assert (counters.forwarded, counters.dead_lettered) == (1, 1)
+    assert pair.primary.counts("invoices").active == 0
+
+
+@pytest.mark.spec("G20", "F-44", "G21")
+async def test_a_busy_destination_settles_nothing_and_does_not_block_the_others(pair: Pair) -> None:
+    from sbpair.broker.faults import RejectWith
+
+    await pair.park([parked(n, ["orders", "invoices"][n % 2]) for n in range(40)])
+    syphon = pair.syphon(retry_backoff_max=dt.timedelta(milliseconds=100))
+    with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy", "wait")):
+        draining = asyncio.create_task(syphon.drain())
+        await until(lambda: pair.primary.counts("invoices").active == 20 and bool(pair.said(DestinationHeld)))
+        await until(lambda: syphon.counters.completed == 20)
+        assert syphon.counters.dead_lettered == 0
+        assert pair.waiting() == 20
+        assert not draining.done()
+
+    async with asyncio.timeout(PATIENCE):
+        counters = await draining
+    assert counters.forwarded == 40
+    assert pair.said(DestinationResumed)
+    assert len({message_id(m) for m in await take(pair.primary, "orders", 20)}) == 20
+
+
+@pytest.mark.spec("G20")
+async def test_nothing_leaves_the_backlog_while_the_primary_does_not_answer(pair: Pair) -> None:
+    from sbpair.broker.faults import Withhold
+
+    await pair.park([parked(n) for n in range(10)])
+    syphon = pair.syphon(stop_timeout=dt.timedelta(0))
+    shutdown = asyncio.Event()
+    with pair.primary.fault("orders", Withhold()):
+        running = asyncio.create_task(syphon.run(shutdown))
+        await until(lambda: syphon.counters.received == 10)
+        await until(lambda: pair.primary.counts("orders").active == 10)
+        assert (syphon.counters.forwarded, syphon.counters.completed) == (0, 0)
+        assert pair.waiting() == 10
+        shutdown.set()
+        async with asyncio.timeout(PATIENCE):
+            await running
+
+    assert syphon.counters.released == 10
+    await pair.syphon().drain()
+    found = [message_id(m) for m in await take(pair.primary, "orders", 20)]
+    assert sorted(found) == sorted([f"m{n}" for n in range(10)] * 2)  # stored twice, one ambiguity each
+
+
+@pytest.mark.spec("F-33")
+@pytest.mark.parametrize("how", ["refuse", "reset"])
+async def test_while_the_primary_is_down_no_backlog_is_touched_and_after_it_everything_comes(
+    pair: Pair, how: str
+) -> None:
+    await pair.park([parked(n) for n in range(20)])
+    received = pair.secondary.operations.receives
+    pair.primary.take_down(how)
+    syphon = pair.syphon(retry_backoff_max=dt.timedelta(milliseconds=200))
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await until(lambda: syphon.status.state is SyphonState.CONNECTING and syphon.status.reason is not None)
+    assert pair.secondary.operations.receives == received
+
+    pair.primary.bring_up()
+    await until(lambda: syphon.counters.completed == 20)
+    assert syphon.status.state is SyphonState.RUNNING
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+    assert syphon.status.state is SyphonState.IDLE
+
+
+async def test_a_primary_lost_in_the_middle_loses_nothing(pair: Pair) -> None:
+    await pair.park([parked(n) for n in range(500)])
+    syphon = pair.syphon(retry_backoff_max=dt.timedelta(milliseconds=200))
+    draining = asyncio.create_task(syphon.drain())
+    await until(lambda: syphon.counters.forwarded >= 100)
+    pair.primary.take_down("reset")
+    await until(lambda: syphon.status.state is SyphonState.CONNECTING)
+    pair.primary.bring_up()
+    async with asyncio.timeout(PATIENCE):
+        counters = await draining
+
+    arrived = pair.primary.counts("orders").active
+    found = {message_id(m) for m in await take(pair.primary, "orders", arrived)}
+    assert found == {f"m{n}" for n in range(500)}
+    assert arrived - 500 <= counters.received - 500  # each copy is owed to a second delivery
+
+
+@pytest.mark.spec("F-46")
+async def test_a_backlog_that_does_not_exist_is_said_once_and_is_no_error(pair: Pair) -> None:
+    pair.secondary.delete_queue(pair.backlog(1))
+    await pair.park([parked(n) for n in range(5)])
+
+    counters = await pair.syphon().drain()
+
+    assert counters.completed == 5
+    assert [event.backlog for event in pair.said(BacklogMissing)] == [pair.backlog(1)]
+
+
+@pytest.mark.spec("F-46")
+async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
+    pair.secondary.delete_queue(pair.backlog(0))
+    syphon = pair.syphon(missing_backlog_interval=dt.timedelta(seconds=1))
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await until(lambda: bool(pair.said(BacklogMissing)))
+    pair.secondary.create_queue(pair.backlog(0))
+    await pair.park([parked(1)])
+    await until(lambda: syphon.counters.completed == 1)
+    shutdown.set()
+    await running
+
+
+@pytest.mark.spec("P-44", "F-65", "G4")
+async def test_three_syphons_at_once_make_no_duplicates(pair: Pair) -> None:
+    for index in range(BACKLOGS):
+        await pair.park([parked(n) for n in range(index * 1000, index * 1000 + 1000)], index)
+
+    syphons = [pair.syphon() for _ in range(3)]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(syphon.drain() for syphon in syphons))
+
+    assert pair.primary.counts("orders").active == 2000
+    assert sum(syphon.counters.completed for syphon in syphons) == 2000
+    found = [message_id(m) for m in await take(pair.primary, "orders", 2000)]
+    assert sorted(found) == sorted(f"m{n}" for n in range(2000))
+
+
+@pytest.mark.spec("G27")
+async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_once(pair: Pair) -> None:
+    await pair.park([parked(n) for n in range(3000)])
+    syphon = pair.syphon()
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await until(lambda: syphon.counters.forwarded >= 200)
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+    counters = syphon.counters
+    assert counters.pending == 0
+    assert counters.forwarded == counters.completed
+    left = pair.waiting()
+    assert left == 3000 - counters.completed
+    assert len(await take(pair.secondary, pair.backlog(0), left)) == left  # no lock is waited for
+    assert pair.primary.counts("orders").active == counters.completed
+
+
+@pytest.mark.spec("P-43", "G24")
+async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the_primary(pair: Pair) -> None:
+    await pair.park([parked(n) for n in range(50)])
+    sends = pair.primary.operations.sends
+
+    await pair.syphon().drain()
+
+    assert pair.primary.operations.sends - sends == 50
+    assert pair.primary.counts("orders").active == 50
+
+
+async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
+    from sbpair.syphon import Syphon
+
+    with pytest.raises(ValueError, match="the same namespace"):
+        Syphon.from_connection_strings(pair.primary.connection_string, pair.primary.connection_string)
