@@ -22,7 +22,8 @@ from .work import POLL, Watch, Workers
 
 _logger = logging.getLogger("sbpair")
 
-GRACE = 0.25  # seconds: the SDK's own time-out, where it works, comes first
+GRACE = 0.05  # seconds: a call that ends just in time is left alone
+KEEP_ALIVE_SLEEP = 2.0  # seconds: twice what that thread of the SDK sleeps
 
 
 class Lane:
@@ -39,6 +40,7 @@ class Lane:
 
     def open(self) -> None:
         self.sender.__enter__()
+        self.wire.detach_keep_alive()
 
     def overrun(self) -> None:
         self.has_overrun = True
@@ -46,13 +48,14 @@ class Lane:
         self.wire.shut()
 
     def close(self) -> None:
-        """Say goodbye to the service; up to a second, for the SDK's keep-alive thread sleeps that long."""
+        """Say goodbye to the service, and wait a second or so for the SDK's keep-alive thread."""
         try:
             self.sender.close()
         except Exception as error:  # the SDK tells the peer; whether that works does not matter here
             _logger.debug("closing a sender: %s", type(error).__name__)
         finally:
             self.wire.release()
+            self.wire.join(KEEP_ALIVE_SLEEP)
 
     def discard(self) -> None:
         """End it at once; the peer is not asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from typing import cast
 
@@ -38,9 +39,26 @@ class Wire:
     def __init__(self, sender: ServiceBusSender) -> None:
         self._sender = sender
         self._handlers: list[object] = []
+        self._keep_alive: list[threading.Thread] = []
         create = _read(sender, "_create_handler", self._LOSS)
         if callable(create):
             sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
+
+    def detach_keep_alive(self) -> None:
+        """Let the SDK close without waiting for its keep-alive thread, which sleeps a second at a time.
+
+        The thread ends by itself once the link is closed; :meth:`join` waits for it.
+        """
+        for handler in self._handlers:
+            thread = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
+            if isinstance(thread, threading.Thread):
+                handler._keep_alive_thread = None  # type: ignore[attr-defined]
+                self._keep_alive.append(thread)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the keep-alive threads of links that are closed, so long at most each."""
+        while self._keep_alive:
+            self._keep_alive.pop().join(seconds)
 
     def shut(self) -> None:
         """End every read and write on the connection; the blocked call raises. From any thread."""
