@@ -1,0 +1,90 @@
+"""Are the backlog queues there, and if not, who makes them?"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair import BacklogsCreated, BacklogUnavailableError, Rest
+from sbpair.pairing.backlog import differences
+
+NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
+
+
+@pytest.mark.spec("P-1", "P-10", "P-11")
+def test_making_a_client_makes_its_backlog_queues_as_the_articles_say(pairing) -> None:
+    pairing.client(backlogs=2)
+    event = pairing.wait_for(BacklogsCreated)
+    assert sorted(event.created) == NAMES
+    assert pairing.secondary.queue_names() == NAMES
+    with ServiceBusAdministrationClient.from_connection_string(
+        pairing.secondary.connection_string, connection_verify=str(pairing.broker.ca_file)
+    ) as administration:
+        queue = administration.get_queue(NAMES[0])
+        assert queue.max_size_in_megabytes == 5120
+        assert queue.max_delivery_count == 2**31 - 1
+        assert queue.default_message_time_to_live > timedelta(days=10_000_000)
+        assert queue.auto_delete_on_idle > timedelta(days=10_000_000)
+        assert queue.lock_duration == timedelta(minutes=1)
+        assert queue.dead_lettering_on_message_expiration is True
+        assert queue.enable_batched_operations is True
+        assert differences(queue) == []
+
+
+@pytest.mark.spec("P-12", "P-13")
+def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone(pairing) -> None:
+    pairing.secondary.create_queue(NAMES[0])
+    pairing.secondary.create_queue("contoso/x-servicebus-transfer/7")
+    pairing.client(backlogs=2)
+    assert pairing.wait_for(BacklogsCreated).created == (NAMES[1],)
+    assert len(pairing.secondary.queue_names()) == 3
+
+
+@pytest.mark.spec("P-14", "F-47")
+def test_a_backlog_of_another_description_is_used_and_told_in_the_log(
+    pairing, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairing.secondary.create_queue(NAMES[0], max_delivery_count=10)
+    with caplog.at_level(logging.WARNING, logger="sbpair"):
+        client = pairing.client(backlogs=1, ping=60)
+        pairing.wait_for(BacklogsCreated)
+    assert any("max_delivery_count is 10" in record.getMessage() for record in caplog.records)
+    client.fail_over("orders")
+    assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).backlog == 0
+
+
+@pytest.mark.spec("P-2", "F-36")
+def test_a_secondary_that_is_down_does_not_stop_a_client_from_using_its_primary(pairing) -> None:
+    pairing.secondary.take_down("refuse")
+    client = pairing.client(ping=60)
+    sender = client.get_queue_sender("orders")
+    assert sender.send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+    pairing.secondary.bring_up()
+    pairing.wait_for(BacklogsCreated)
+
+
+@pytest.mark.spec("P-12", "F-46")
+def test_a_backlog_deleted_meanwhile_is_made_again_at_first_need(pairing) -> None:
+    client = pairing.client(backlogs=2, ping=60)
+    pairing.wait_for(BacklogsCreated)
+    for name in NAMES:
+        pairing.secondary.delete_queue(name)
+    client.fail_over("orders")
+    receipt = client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+    assert pairing.secondary.queue_names() == [NAMES[receipt.backlog]]
+
+
+@pytest.mark.spec("P-12")
+def test_with_backlogs_assumed_nothing_is_made(pairing) -> None:
+    client = pairing.client(backlogs=1, ping=60, assume_backlogs_exist=True)
+    client.fail_over("orders")
+    sender = client.get_queue_sender("orders")
+    with pytest.raises(BacklogUnavailableError):
+        sender.send_messages(ServiceBusMessage("x"))
+    assert pairing.secondary.queue_names() == []
+    pairing.secondary.create_queue(NAMES[0])
+    assert sender.send_messages(ServiceBusMessage("x")).backlog == 0

@@ -1,0 +1,288 @@
+"""The paired client between two namespaces: healthy, failed over, home again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair import (
+    EntityFailedOver,
+    EntityRecovered,
+    EntityState,
+    PingFailed,
+    PingSent,
+    ReservedPropertyError,
+    Rest,
+    SendReceipt,
+)
+from sbpair.broker.faults import RejectWith
+
+
+@pytest.mark.spec("P-1", "P-2")
+def test_a_healthy_primary_gets_every_message(pairing) -> None:
+    client = pairing.client()
+    with client.get_queue_sender("orders") as sender:
+        receipt = sender.send_messages(ServiceBusMessage("one", message_id="m-1"))
+        assert receipt == SendReceipt(Rest.PRIMARY, None, ("m-1",))
+        assert sender.send_messages([ServiceBusMessage("two"), {"body": "three"}]).rests is Rest.PRIMARY
+        assert sender.send_messages(ServiceBusMessage(str(n)) for n in (4, 5)).rests is Rest.PRIMARY
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("six"))
+        assert sender.send_messages(batch).rests is Rest.PRIMARY
+        assert sender.send_messages([]).message_ids == ()
+    assert sorted(pairing.bodies(pairing.primary, "orders")) == sorted(
+        [b"one", b"two", b"three", b"4", b"5", b"six"]
+    )
+    assert sum(pairing.parked()) == 0
+    assert client.pings_sent == 0
+
+
+@pytest.mark.spec("P-3", "P-4", "P-33")
+def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing) -> None:
+    client = pairing.client(interval=0.5, ping=1)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("before"))
+    pairing.primary.take_down("refuse")
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("raised"))
+    pairing.wait_for(EntityFailedOver)
+    receipt = sender.send_messages(ServiceBusMessage("parked"))
+    assert receipt.rests is Rest.BACKLOG
+    pairing.wait_for(PingFailed)
+    pairing.primary.bring_up()
+    pairing.wait_for(EntityRecovered)
+    assert sender.send_messages(ServiceBusMessage("after")).rests is Rest.PRIMARY
+    assert pairing.bodies(pairing.primary, "orders") == [b"before", b"after"]
+    assert sum(pairing.parked()) == 1
+    assert client.pings_sent >= 2
+    assert sum(isinstance(event, PingSent) for event in pairing.told) == client.pings_sent
+
+
+@pytest.mark.spec("P-6")
+def test_all_senders_of_an_entity_share_its_health(pairing) -> None:
+    client = pairing.client(interval=0, ping=60)
+    first, second = client.get_queue_sender("orders"), client.get_queue_sender("ORDERS")
+    with pairing.primary.fault("orders", RejectWith("amqp:internal-error")) as fault:
+        first.send_messages(ServiceBusMessage("one"))
+        hits = fault.hits if fault is not None else None
+        assert second.send_messages(ServiceBusMessage("two")).rests is Rest.BACKLOG
+        if fault is not None:
+            assert fault.hits == hits
+    client.mark_path_healthy("orders")
+    assert first.send_messages(ServiceBusMessage("three")).rests is Rest.PRIMARY
+    assert second.send_messages(ServiceBusMessage("four")).rests is Rest.PRIMARY
+
+
+@pytest.mark.spec("P-20", "P-10")
+def test_a_parked_message_carries_its_destination_and_what_was_cleared(pairing, failed_over) -> None:
+    sender = failed_over(ping=60).get_queue_sender("Orders")
+    receipt = sender.send_messages(
+        ServiceBusMessage("x", session_id="s-1", message_id="m-1", application_properties={"mine": 1})
+    )
+    queue = f"contoso/x-servicebus-transfer/{receipt.backlog}"
+    with (
+        ServiceBusClient.from_connection_string(pairing.secondary.connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        (message,) = receiver.receive_messages(1, max_wait_time=5)
+        assert message.session_id is None
+        assert message.message_id == "m-1"
+        assert message.application_properties[b"x-ms-path"] == b"Orders"
+        assert message.application_properties[b"x-ms-sessionid"] == b"s-1"
+        assert message.application_properties[b"mine"] == 1
+        receiver.complete_message(message)
+
+
+@pytest.mark.spec("P-7", "P-15")
+def test_one_sender_parks_in_one_backlog_and_several_entities_share_it(pairing, failed_over) -> None:
+    client = failed_over(ping=60, backlogs=3)
+    sender = client.get_queue_sender("orders")
+    assert len({sender.send_messages(ServiceBusMessage(str(n))).backlog for n in range(5)}) == 1
+
+
+@pytest.mark.spec("P-22")
+def test_batches_of_every_kind_are_parked_whole_and_in_order(pairing, failed_over) -> None:
+    client = failed_over(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages([ServiceBusMessage(f"list {n}") for n in range(3)])
+    sender.send_messages(ServiceBusMessage(f"generator {n}") for n in range(3))
+    batch = sender.create_message_batch()
+    for n in range(3):
+        batch.add_message(AmqpAnnotatedMessage(data_body=f"batch {n}"))
+    receipt = sender.send_messages(batch)
+    assert len(receipt.message_ids) == 3
+    assert all(uuid.UUID(each) for each in receipt.message_ids)
+    with (
+        ServiceBusClient.from_connection_string(pairing.primary.connection_string) as plain,
+        plain.get_queue_sender("orders") as bare,
+    ):
+        foreign = bare.create_message_batch()
+        foreign.add_message(ServiceBusMessage("the SDK's own"))
+        sender.send_messages(foreign)
+    expected = [f"{kind} {n}".encode() for kind in ("list", "generator", "batch") for n in range(3)]
+    assert pairing.bodies(pairing.secondary, "contoso/x-servicebus-transfer/0") == [
+        *expected,
+        b"the SDK's own",
+    ]
+
+
+@pytest.mark.spec("P-22")
+def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing, failed_over) -> None:
+    client = failed_over(ping=60, backlogs=1)
+    client.mark_path_healthy("orders")
+    sender = client.get_queue_sender("orders")
+    batch, count = sender.create_message_batch(), 0
+    try:
+        while True:
+            batch.add_message(ServiceBusMessage("x" * 1000, session_id="s" * 100, message_id=str(count)))
+            count += 1
+    except ValueError:
+        pass
+    client.fail_over("orders")
+    assert sender.send_messages(batch).rests is Rest.BACKLOG
+    assert pairing.parked(1) == [count]
+
+
+@pytest.mark.spec("P-5", "G19")
+def test_a_failing_backlog_is_left_for_another_and_every_sender_learns_of_it(pairing, failed_over) -> None:
+    client = failed_over(ping=60, backlogs=2)
+    sender = client.get_queue_sender("orders")
+    first = sender.send_messages(ServiceBusMessage("one")).backlog
+    queue = f"contoso/x-servicebus-transfer/{first}"
+    with pairing.secondary.fault(queue, RejectWith("amqp:internal-error")):
+        assert sender.send_messages(ServiceBusMessage("two")).backlog == 1 - first
+        others = {
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).backlog for _ in range(6)
+        }
+    assert others == {1 - first}
+
+
+@pytest.mark.spec("P-2", "F-42")
+def test_a_queue_that_does_not_exist_is_raised_and_never_fails_over(pairing) -> None:
+    client = pairing.client(interval=0)
+    with pytest.raises((ServiceBusAuthenticationError, MessagingEntityNotFoundError)):
+        client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
+    assert client.state_of("no-such-queue") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_primary_is_raised_within_a_short_budget_and_never_fails_over(pairing) -> None:
+    client = pairing.client(interval=0)
+    sender = client.get_queue_sender("orders")
+    with (
+        pairing.primary.fault("orders", RejectWith("com.microsoft:server-busy")),
+        pytest.raises(ServiceBusServerBusyError),
+    ):
+        sender.send_messages(ServiceBusMessage("x"), timeout=5)
+    assert client.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-20")
+def test_a_reserved_property_is_refused_and_nothing_is_sent(pairing) -> None:
+    sender = pairing.client().get_queue_sender("orders")
+    with pytest.raises(ReservedPropertyError):
+        sender.send_messages(
+            [ServiceBusMessage("good"), ServiceBusMessage("bad", application_properties={"x-ms-path": "x"})]
+        )
+    assert pairing.primary.counts("orders").active == 0
+
+
+@pytest.mark.spec("P-2", "P-6")
+def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairing) -> None:
+    client = pairing.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    threads, acked, lock = 8, [], threading.Lock()
+    half_way = threading.Barrier(threads + 1)
+
+    def work(number: int) -> None:
+        for n in range(20):
+            if n == 10:
+                half_way.wait(20)
+            receipt = sender.send_messages(ServiceBusMessage(f"{number}-{n}"))
+            with lock:
+                acked.append(receipt.rests)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    half_way.wait(20)
+    pairing.primary.take_down("refuse")
+    for worker in workers:
+        worker.join(30)
+    pairing.primary.bring_up()
+    stored = pairing.primary.counts("orders").active + sum(pairing.parked())
+    assert len(acked) == 160
+    assert acked.count(Rest.BACKLOG) >= 1
+    assert stored >= 160
+
+
+@pytest.mark.spec("P-2")
+def test_the_receiver_is_the_primarys_own(pairing) -> None:
+    client = pairing.client()
+    client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+    with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
+        (message,) = receiver.receive_messages(1)
+        receiver.complete_message(message)
+    assert pairing.primary.counts("orders").total == 0
+
+
+@pytest.mark.spec("F-19")
+def test_a_forked_child_opens_links_of_its_own(pairing) -> None:
+    client = pairing.client()
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("parent"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if sender.send_messages(ServiceBusMessage("child")).rests is Rest.PRIMARY else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    sender.send_messages(ServiceBusMessage("parent again"))
+    assert pairing.bodies(pairing.primary, "orders") == [b"parent", b"child", b"parent again"]
+
+
+@pytest.mark.spec("P-1")
+def test_closing_ends_a_send_that_hangs(pairing) -> None:
+    client = pairing.client(interval=60, timeout=60)
+    sender = client.get_queue_sender("orders")
+    pairing.primary.take_down("silent")
+    raised: list[Exception] = []
+
+    def work() -> None:
+        try:
+            sender.send_messages(ServiceBusMessage("x"))
+        except Exception as error:
+            raised.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    while not any(thread.name == "sbpair-open" for thread in threading.enumerate()):
+        worker.join(0.05)
+    client.close()
+    worker.join(10)
+    pairing.primary.bring_up()
+    assert not worker.is_alive()
+    assert raised
+
+
+@pytest.mark.spec("P-6")
+def test_a_callback_that_raises_does_not_disturb_the_send(pairing) -> None:
+    client = pairing.client(interval=0, ping=60)
+    stop = client.on_event(lambda event: 1 / 0)
+    client.fail_over("orders")
+    assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).rests is Rest.BACKLOG
+    stop()

@@ -1,0 +1,132 @@
+"""A send returns by its deadline, under every way the SDK was measured to hang or fail in (08 F1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+
+from sbpair import EntityState, Rest
+from sbpair.broker.faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+
+OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
+
+
+@contextmanager
+def an_outage(pairing, kind: str) -> Iterator[None]:
+    pairing.primary.take_down(kind)
+    try:
+        yield
+    finally:
+        pairing.primary.bring_up()
+
+
+TROUBLE: dict[str, Callable[..., object]] = {
+    "refused port": lambda pairing: an_outage(pairing, "refuse"),
+    "reset": lambda pairing: an_outage(pairing, "reset"),
+    "silent peer": lambda pairing: an_outage(pairing, "silent"),
+    "withheld ack": lambda pairing: pairing.primary.fault("orders", Withhold()),
+    "released": lambda pairing: pairing.primary.fault("orders", AnswerReleased()),
+    "modified": lambda pairing: pairing.primary.fault("orders", AnswerModified()),
+    "2-field error": lambda pairing: pairing.primary.fault("orders", TwoFieldError()),
+    "internal error": lambda pairing: pairing.primary.fault("orders", RejectWith("amqp:internal-error")),
+}
+
+
+@pytest.mark.spec("G18", "P-3", "F-23", "F-24", "F-25")
+@pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
+    pairing, trouble: str, is_open: bool
+) -> None:
+    client = pairing.client(interval=60)
+    sender = client.get_queue_sender("orders")
+    if is_open:
+        sender.send_messages(ServiceBusMessage("before"))
+    with TROUBLE[trouble](pairing):
+        start = time.monotonic()
+        with pytest.raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("lost"), timeout=1.5)
+        assert time.monotonic() - start < 1.5 + OVERRUN
+    assert client.state_of("orders") is EntityState.SUSPECT
+
+
+@pytest.mark.spec("G18", "P-3", "F-25")
+@pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
+    pairing, trouble: str, is_open: bool
+) -> None:
+    client = pairing.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    if is_open:
+        sender.send_messages(ServiceBusMessage("before"))
+    with TROUBLE[trouble](pairing):
+        start = time.monotonic()
+        receipt = sender.send_messages(ServiceBusMessage("parked"), timeout=6)
+        assert time.monotonic() - start < 6 + OVERRUN
+        assert receipt.rests is Rest.BACKLOG
+        assert sum(pairing.parked()) == 1
+
+
+@pytest.mark.spec("G18", "F-25")
+def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
+    sender = pairing.client(interval=60).get_queue_sender("orders")
+    with an_outage(pairing, "silent"):
+        for _ in range(10):
+            with pytest.raises(ServiceBusError):
+                sender.send_messages(ServiceBusMessage("lost"), timeout=0.05)
+
+
+@pytest.mark.spec("G7")
+@pytest.mark.parametrize(
+    ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
+)
+def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
+    pairing, fault: Fault, is_ambiguous: bool
+) -> None:
+    sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
+    with pairing.primary.fault("orders", fault):
+        receipt = sender.send_messages(ServiceBusMessage("which"), timeout=4)
+    assert receipt.rests is Rest.BACKLOG
+    assert receipt.ambiguous is is_ambiguous
+
+
+@pytest.mark.spec("G19", "F-35")
+def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(pairing) -> None:
+    from sbpair import BacklogUnavailableError
+
+    sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
+    pairing.primary.take_down("silent")
+    pairing.secondary.take_down("silent")
+    start = time.monotonic()
+    with pytest.raises(BacklogUnavailableError) as raised:
+        sender.send_messages(ServiceBusMessage("nowhere"), timeout=2)
+    assert time.monotonic() - start < 2 + OVERRUN
+    assert len(raised.value.causes) >= 2
+    assert raised.value.__cause__ is raised.value.causes[0]
+    pairing.primary.bring_up()
+    pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("F-33")
+def test_a_primary_that_was_restarted_between_two_sends_is_not_suspected(pairing) -> None:
+    client = pairing.client(interval=0)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("one"))
+    pairing.primary.take_down("refuse")
+    pairing.primary.bring_up()
+    receipt = sender.send_messages(ServiceBusMessage("two"))
+    assert receipt.rests is Rest.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-2")
+def test_the_error_of_a_first_failure_is_the_sdks_own(pairing) -> None:
+    sender = pairing.client(interval=60).get_queue_sender("orders")
+    with an_outage(pairing, "refuse"), pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(ServiceBusMessage("lost"))
