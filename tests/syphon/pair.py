@@ -82,7 +82,7 @@ async def take_over(connection: NamespaceConnection, path: str, count: int) -> l
 
 @dataclass
 class Pair:
-    """A primary with ``orders`` and ``invoices``, a secondary with the backlogs, and what syphons reported."""
+    """A primary with ``orders`` and ``invoices``, a secondary with the backlogs, and what was reported."""
 
     primary: NamespaceControl
     secondary: NamespaceControl
