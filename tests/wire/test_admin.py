@@ -133,7 +133,9 @@ def test_the_counts_follow_the_messages(client: ServiceBusAdministrationClient, 
         messages.get_queue_sender("orders") as sender,
     ):
         sender.send_messages([ServiceBusMessage(b"x" * 100) for _ in range(3)])
-        sender.schedule_messages(ServiceBusMessage(b"later"), datetime.now(UTC) + timedelta(hours=1))
+        sender.send_messages(
+            ServiceBusMessage(b"later", scheduled_enqueue_time_utc=before + timedelta(hours=1))
+        )
         with messages.get_queue_receiver("orders") as receiver:
             receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=5)[0])
     counts = client.get_queue_runtime_properties("orders")
