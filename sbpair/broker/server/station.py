@@ -154,9 +154,10 @@ class Station:
 
     def _abort_all(self) -> None:
         for transport in [*(wire.transport for wire in self.wires.values()), *self._others]:
-            sock = transport.get_extra_info("socket")
-            if sock is not None and not transport.is_closing():
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
+                sock = transport.get_extra_info("socket")
+                if sock is not None:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             transport.abort()
         self._others.clear()
         for sock in self._unheard:
