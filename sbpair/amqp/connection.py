@@ -122,8 +122,10 @@ class Connection(Endpoint):
 
     # The owner's verbs
 
-    def receive_data(self, data: bytes, now: float) -> None:
+    def receive_data(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Take bytes of the peer. Never raises for what is in them."""
+        if not isinstance(data, bytes):
+            data = bytes(data)
         self._now = self._last_received = now
         if self._is_over:
             return

@@ -58,9 +58,14 @@ Reader = Callable[[bytes, int, int, Budget, int], tuple[object, int]]
 
 
 def decode(
-    data: bytes, offset: int = 0, end: int | None = None, budget: Budget | None = None
+    data: bytes | bytearray | memoryview,
+    offset: int = 0,
+    end: int | None = None,
+    budget: Budget | None = None,
 ) -> tuple[object, int]:
     """The value at `offset`, and the offset behind it. Raises DecodeError."""
+    if not isinstance(data, bytes):
+        data = bytes(data)
     if end is None:
         end = len(data)
     if budget is None:

@@ -178,7 +178,7 @@ class Message:
         )
 
     @staticmethod
-    def decode(payload: bytes) -> "Message":
+    def decode(payload: bytes | bytearray | memoryview) -> "Message":
         """Decode all of an encoded message. Raises DecodeError."""
         sections = split(payload)
         return Message(

@@ -72,8 +72,10 @@ _FORMS = {
 }
 
 
-def split(payload: bytes) -> Sections:
+def split(payload: bytes | bytearray | memoryview) -> Sections:
     """Find the sections of an encoded message. Raises DecodeError; an empty message is legal."""
+    if not isinstance(payload, bytes):
+        payload = bytes(payload)
     parts = [b""] * 7
     position, end, last = 0, len(payload), 0
     body_at, body_end = -1, 0  # sections of one body stand in a row: one slice, however many they are

@@ -31,7 +31,6 @@ from sbpair.amqp.performatives import (
     Target,
     Transfer,
 )
-from sbpair.amqp.types import Described, ULong, encode
 
 OPENING = (
     SASL_HEADER
