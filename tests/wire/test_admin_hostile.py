@@ -1,0 +1,75 @@
+"""HTTP that no client would send: each is refused, and the next client finds the broker well."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair.broker import Broker
+
+PUT = b"PUT /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n"
+LARGE = b" " * (2 * 1024 * 1024)
+BOMB = gzip.compress(b"<a>" + b" " * 20_000_000)
+CHUNKS = b"".join(b"10000\r\n%b\r\n" % LARGE[:65536] for _ in range(32))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0}) as broker:
+        yield broker
+
+
+def status_after(broker: Broker, request: bytes) -> int:
+    trust = ssl.create_default_context(cafile=str(broker.ca_file))
+    address = ("127.0.0.1", broker.namespace("contoso").port)
+    with (
+        socket.create_connection(address, 5) as plain,
+        trust.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(request)
+        answer = secure.recv(65536)
+    assert b"Traceback" not in answer
+    return int(answer.split(b" ")[1])
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (PUT + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (PUT + b"Content-Length: -1\r\n\r\n", 400),
+        (PUT + b"Content-Length: %d\r\n\r\n" % len(LARGE) + LARGE, 413),
+        (PUT + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS, 413),
+        (PUT + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB, 413),
+        (PUT + b"X-Bad: a\x01b\r\n\r\n", 400),
+        (b"\x00\x01 garbage\r\n\r\n", 400),
+        (b"GET /\xff?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n\r\n", 401),
+        (PUT + b"Authorization: SharedAccessSignature sr=a&sig=b&se=1&skn=c\r\n\r\n", 401),
+    ],
+    ids=[
+        "both-lengths",
+        "negative",
+        "large",
+        "chunks",
+        "bomb",
+        "control",
+        "garbage",
+        "path",
+        "no-token",
+        "bad-token",
+    ],
+)
+def test_a_hostile_request_is_refused_and_the_next_client_is_served(
+    broker: Broker, request_bytes: bytes, status: int
+) -> None:
+    assert status_after(broker, request_bytes) == status
+    with ServiceBusAdministrationClient.from_connection_string(
+        broker.namespace("contoso").connection_string, connection_verify=str(broker.ca_file), retry_total=0
+    ) as client:
+        assert client.get_namespace_properties().name == "contoso"
+        assert list(client.list_queues()) == []
