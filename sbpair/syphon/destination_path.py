@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from sbpair.pairing.names import TRANSFER_SEGMENT
 
@@ -40,6 +41,7 @@ _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
 )
 
 
+@lru_cache(maxsize=4096)  # many messages, few paths
 def path_refusal(path: str) -> str | None:
     """Why ``path`` must not be sent to, or None when it may be (F-74)."""
     return next((why for breaks, why in _RULES if breaks(path)), None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sbpair.amqp.message import Sections, split
 from sbpair.amqp.types import DecodeError, Symbol, Timestamp, UInt, decode, encode
@@ -20,7 +21,7 @@ from sbpair.pairing import aliases as names
 
 from .alias import LAST_INSTANT_MS, AliasError, read_duration, read_instant, read_key, read_text
 from .destination_path import path_refusal
-from .raw import NULL, Entry, join_entries, join_fields, split_entries, split_fields
+from .raw import NULL, Parted, join_entries, join_fields, part_entries, split_fields
 
 HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
 DURABLE, PRIORITY = 0, 1  # positions in the header's list (3.2.1)
@@ -30,7 +31,8 @@ LONGEST_HEADER_TTL = 0xFFFF_FFFF  # ms; the header's ttl is a uint, a longer one
 PARTITION_KEY_ANNOTATION = names.ANNOTATION_PARTITION_KEY.encode()
 SCHEDULED_ANNOTATION = names.ANNOTATION_SCHEDULED.encode()
 LOCKED_UNTIL_ANNOTATION = b"x-opt-locked-until"
-RESERVED = {name.encode(): name for name in names.RESERVED}
+PATH = names.PATH.encode()
+RESERVED = frozenset(name.encode() for name in names.RESERVED)
 
 # What a broker writes on what it delivers: true of the stay in the backlog only (08 6.17).
 SERVER_ANNOTATIONS = frozenset(
@@ -39,6 +41,7 @@ SERVER_ANNOTATIONS = frozenset(
         b"x-opt-enqueue-sequence-number",
         b"x-opt-enqueued-time",
         b"x-opt-lock-token",
+        LOCKED_UNTIL_ANNOTATION,
         b"x-opt-message-state",
         b"x-opt-partition-id",
         b"x-opt-sequence-number",
@@ -83,13 +86,16 @@ class _Parked:
     deadline: int | None
 
 
-_READERS: Mapping[str, Callable[[str, object], object]] = {
-    names.SESSION_ID: read_key,
-    names.TIME_TO_LIVE: read_duration,
-    names.SCHEDULED: read_instant,
-    names.PARTITION_KEY: read_key,
-    names.DEADLINE: read_instant,
-}
+_READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple(
+    (name.encode(), name, read)
+    for name, read in (  # in the order of _Parked
+        (names.SESSION_ID, read_key),
+        (names.TIME_TO_LIVE, read_duration),
+        (names.SCHEDULED, read_instant),
+        (names.PARTITION_KEY, read_key),
+        (names.DEADLINE, read_instant),
+    )
+)
 
 
 def anywhere(path: str) -> bool:
@@ -104,37 +110,24 @@ def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhe
     """
     try:
         sections = split(payload)
-        found, kept = _part(sections.application_properties)
-        path = found.get(names.PATH)
-        if names.PATH not in found:
+        carried = part_entries(sections.application_properties, RESERVED)
+        if PATH not in carried.found:
             return Poison(MISSING_PATH, f"the message carries no {names.PATH}: its destination is unknown")
-        refusal = _refusal(read_text(names.PATH, path), is_allowed)
+        path = read_text(names.PATH, decode(carried.found[PATH])[0])
+        refusal = _refusal(path, is_allowed)
         if refusal is not None:
             return refusal
-        parked = _read_aliases(found)
+        parked = _read_aliases(path, carried.found)
         if parked.deadline is not None and parked.deadline <= now:
             return Poison(
                 EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed"
             )
         annotations, lock = _annotations(sections.message_annotations, parked)
-        return Forward(parked.path, _rebuild(sections, annotations, parked, kept, now), lock)
+        return Forward(parked.path, _rebuild(sections, annotations, parked, carried, now), lock)
     except AliasError as error:
         return Poison(INVALID_ALIAS, str(error))
     except (DecodeError, IndexError) as error:
         return Poison(UNREADABLE, f"the message is not well-formed AMQP: {error}")
-
-
-def _part(section: bytes) -> tuple[dict[str, object], list[Entry]]:
-    """The aliases with their values, and all other entries as they are."""
-    found: dict[str, object] = {}
-    kept: list[Entry] = []
-    for entry in split_entries(section):
-        name = RESERVED.get(entry[0] or b"")
-        if name is None:
-            kept.append(entry)
-        else:
-            found[name] = decode(entry[2])[0]
-    return found, kept
 
 
 def _refusal(path: str, is_allowed: Callable[[str], bool]) -> Poison | None:
@@ -153,25 +146,27 @@ def printable(path: str) -> str:
     return repr(path if len(path) <= 300 else path[:300] + "...")
 
 
-def _read_aliases(found: Mapping[str, object]) -> _Parked:
-    values = {name: read(name, found[name]) if name in found else None for name, read in _READERS.items()}
-    return _Parked(str(found[names.PATH]), *values.values())  # type: ignore[arg-type]
+def _read_aliases(path: str, found: Mapping[bytes, bytes]) -> _Parked:
+    values = [read(name, decode(found[key])[0]) if key in found else None for key, name, read in _READERS]
+    return _Parked(path, *values)  # type: ignore[arg-type]
 
 
-def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, kept: list[Entry], now: int) -> bytes:
+def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> bytes:
     time_to_live = parked.time_to_live if parked.deadline is None else parked.deadline - now
+    like = sections.application_properties
     return b"".join(
         (
             _header(sections.header, time_to_live),
             annotations,
             _properties(sections.properties, parked, time_to_live, now),
-            join_entries(APPLICATION_PROPERTIES, kept, sections.application_properties),
+            join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, like),
             sections.body,
             sections.footer,
         )
     )
 
 
+@lru_cache(maxsize=256)  # few differ: the same flags, the same time to live
 def _header(section: bytes, time_to_live: int | None) -> bytes:
     """What the sender said of the transfer; the counts of the stay in the backlog are left out."""
     fields = split_fields(section)[: PRIORITY + 1] if section else []
@@ -188,17 +183,13 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
     if parked.scheduled is not None:
         restored[SCHEDULED_ANNOTATION] = encode(Timestamp(parked.scheduled))
-    entries: list[Entry] = []
-    locked_until: object = None
-    for entry in split_entries(section):
-        name = entry[0]
-        if name == LOCKED_UNTIL_ANNOTATION:
-            locked_until = decode(entry[2])[0]
-        elif name not in SERVER_ANNOTATIONS and name not in restored:
-            entries.append(entry)
-    entries += [(name, encode(Symbol(name.decode())), value) for name, value in restored.items()]
+    parted = part_entries(section, SERVER_ANNOTATIONS | restored.keys() if restored else SERVER_ANNOTATIONS)
+    raw = parted.found.get(LOCKED_UNTIL_ANNOTATION)
+    locked_until = None if raw is None else decode(raw)[0]
+    added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())
+    values = parted.kept_values + 2 * len(restored)
     lock = int(locked_until) if isinstance(locked_until, int) else None
-    return join_entries(MESSAGE_ANNOTATIONS, entries, section), lock
+    return join_entries(MESSAGE_ANNOTATIONS, parted.kept + added, values, section), lock
 
 
 def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int) -> bytes:

@@ -7,18 +7,28 @@ is not edited keeps its bytes, and with them its AMQP type and the width it was 
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import dataclass
+
 from sbpair.amqp.types import DecodeError, skip
 
 NULL = b"\x40"
 LIST0, LIST8, LIST32, MAP8, MAP32 = 0x45, 0xC0, 0xD0, 0xC1, 0xD1
-TEXT_WIDTHS = {0xA1: 1, 0xA3: 1, 0xB1: 4, 0xB3: 4}  # string and symbol: the bytes of their length
+NARROW_TEXT, WIDE_TEXT = frozenset((0xA1, 0xA3)), frozenset((0xB1, 0xB3))  # string and symbol
 
 # How long a value is, by the upper half of its constructor (1.6): fixed, or told by 1 or 4 bytes.
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _COUNTED = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
 _SIZE = [_FIXED.get(code >> 4, -_COUNTED.get(code >> 4, 0) or -9) for code in range(256)]
 
-Entry = tuple[bytes | None, bytes, bytes]  # the key's text (None: not a text), the raw key, the raw value
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A map taken apart: the raw values of the keys asked for, and all other entries as they stood."""
+
+    found: dict[bytes, bytes]
+    kept: bytes
+    kept_values: int  # keys and values counted one by one, as a map counts them
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
@@ -39,7 +49,16 @@ def value_end(data: bytes, at: int, end: int) -> int:
 
 def split_fields(section: bytes) -> list[bytes]:
     """The raw fields of a section that is a list. Raises DecodeError, IndexError."""
-    return _values(section, LIST0, LIST8, LIST32)
+    at, count = _open(section, LIST0, LIST8, LIST32)
+    end = len(section)
+    fields = []
+    for _ in range(count):
+        stop = value_end(section, at, end)
+        fields.append(section[at:stop])
+        at = stop
+    if at != end:
+        raise DecodeError(f"{end - at} bytes behind the last field of a section")
+    return fields
 
 
 def join_fields(descriptor: int, fields: list[bytes], like: bytes) -> bytes:
@@ -49,32 +68,51 @@ def join_fields(descriptor: int, fields: list[bytes], like: bytes) -> bytes:
     """
     while fields and fields[-1] == NULL:
         fields.pop()
-    return _section(descriptor, LIST8, fields, like) if fields else b""
+    return _section(descriptor, LIST8, b"".join(fields), len(fields), like) if fields else b""
 
 
-def split_entries(section: bytes) -> list[Entry]:
-    """The entries of a section that is a map; none of b"". Raises DecodeError, IndexError."""
+def part_entries(section: bytes, wanted: Set[bytes]) -> Parted:
+    """Take the entries whose key is a text of ``wanted`` out of a section that is a map; b"" has none.
+
+    Raises DecodeError, IndexError.
+    """
     if not section:
-        return []
-    values = _values(section, -1, MAP8, MAP32)
-    if len(values) % 2:
-        raise DecodeError("a map with a key that has no value")
-    keys = values[::2]
-    return [(_text(key), key, value) for key, value in zip(keys, values[1::2], strict=True)]
+        return Parted({}, b"", 0)
+    at, count = _open(section, -1, MAP8, MAP32)
+    end, run = len(section), at
+    found: dict[bytes, bytes] = {}
+    runs: list[bytes] = []
+    for _ in range(count // 2):
+        start = at
+        if section[at] in NARROW_TEXT:
+            stop = at + 2 + section[at + 1]
+            key: bytes | None = section[at + 2 : stop]
+        else:
+            stop = value_end(section, at, end)
+            key = section[at + 5 : stop] if section[at] in WIDE_TEXT else None
+        at = value_end(section, stop, end)
+        if key in wanted:
+            runs.append(section[run:start])
+            run = at
+            found[key] = section[stop:at]  # type: ignore[index]
+    if at != end or count % 2:
+        raise DecodeError("a map that does not end with its last entry")
+    runs.append(section[run:])
+    return Parted(found, b"".join(runs), count - 2 * len(found))
 
 
-def join_entries(descriptor: int, entries: list[Entry], like: bytes) -> bytes:
-    """The section of the code ``descriptor``, written in the manner of ``like``; b"" without entries."""
-    values = [part for _, key, value in entries for part in (key, value)]
-    return _section(descriptor, MAP8, values, like) if values else b""
+def join_entries(descriptor: int, kept: bytes, values: int, like: bytes) -> bytes:
+    """The map of ``values`` keys and values, in the manner of ``like``; b"" without entries."""
+    return _section(descriptor, MAP8, kept, values, like) if values else b""
 
 
-def _values(section: bytes, empty: int, narrow: int, wide: int) -> list[bytes]:
+def _open(section: bytes, empty: int, narrow: int, wide: int) -> tuple[int, int]:
+    """Where the values of a section begin, and how many there are."""
     end = len(section)
     at = value_end(section, 1, end)  # behind the descriptor, which follows a 0x00
     constructor = section[at]
     if constructor == empty:
-        return []
+        return at + 1, 0
     if constructor == narrow:
         count, at = section[at + 2], at + 3
     elif constructor == wide:
@@ -83,27 +121,15 @@ def _values(section: bytes, empty: int, narrow: int, wide: int) -> list[bytes]:
         raise DecodeError(f"a section with the constructor 0x{constructor:02x}")
     if count > end - at:
         raise DecodeError(f"a section of {end} bytes with {count} values")
-    values = []
-    for _ in range(count):
-        stop = value_end(section, at, end)
-        values.append(section[at:stop])
-        at = stop
-    if at != end:
-        raise DecodeError(f"{end - at} bytes behind the last value of a section")
-    return values
+    return at, count
 
 
-def _text(key: bytes) -> bytes | None:
-    width = TEXT_WIDTHS.get(key[0])
-    return None if width is None else key[1 + width :]
-
-
-def _section(descriptor: int, narrow: int, values: list[bytes], like: bytes) -> bytes:
-    body = b"".join(values)
-    if not _is_wide_by_habit(like, narrow) and len(body) < 255 and len(values) < 256:
-        return bytes((0x00, 0x53, descriptor, narrow, len(body) + 1, len(values))) + body
+def _section(descriptor: int, narrow: int, body: bytes, values: int, like: bytes) -> bytes:
+    size = len(body)
+    if size < 255 and values < 256 and not _is_wide_by_habit(like, narrow):
+        return bytes((0x00, 0x53, descriptor, narrow, size + 1, values)) + body
     head = bytes((0x00, 0x53, descriptor, narrow | 0x10))
-    return head + (len(body) + 4).to_bytes(4, "big") + len(values).to_bytes(4, "big") + body
+    return head + (size + 4).to_bytes(4, "big") + values.to_bytes(4, "big") + body
 
 
 def _is_wide_by_habit(like: bytes, narrow: int) -> bool:

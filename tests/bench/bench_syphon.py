@@ -18,7 +18,8 @@ import time
 from multiprocessing.connection import Connection
 
 BODY = b"x" * 1024
-NAIVE_SHARE = 20  # the naive loop gets a 20th of the messages, or it would take all day
+NAIVE_SHARE = 10  # the naive loop gets a 10th of the messages, or it would take all day
+OURS = (b"x-ms-", b"x-sbpair-")
 
 
 def broker_process(pipe: Connection, backlogs: int) -> None:
@@ -86,38 +87,34 @@ def relay_by_syphon(primary: str, secondary: str, backlogs: int, messages: int) 
 
 
 def relay_by_naive_loop(primary: str, secondary: str, backlogs: int, messages: int) -> float:
-    """Seconds the SDK's plain loop takes: receive some, send one, complete one."""
-    from azure.servicebus import ServiceBusClient, ServiceBusMessage
+    """Seconds the SDK's plain loop takes (receive, send, complete one by one), without opening it."""
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 
-    moved = 0
-    began = time.perf_counter()
+    took = 0.0
     with (
         ServiceBusClient.from_connection_string(secondary) as source,
         ServiceBusClient.from_connection_string(primary) as target,
         target.get_queue_sender("orders") as sender,
     ):
+        sender.create_message_batch()  # opens the link
         for index in range(backlogs):
-            with source.get_queue_receiver(f"contoso/x-servicebus-transfer/{index}") as receiver:
+            name = f"contoso/x-servicebus-transfer/{index}"
+            with source.get_queue_receiver(name, receive_mode=ServiceBusReceiveMode.PEEK_LOCK) as receiver:
+                receiver.peek_messages()  # opens the link
                 mine = len(range(index, messages, backlogs))
+                began = time.perf_counter()
                 while mine:
                     for message in receiver.receive_messages(min(50, mine), max_wait_time=5):
                         properties = message.application_properties or {}
-                        kept = {
-                            k: v
-                            for k, v in properties.items()
-                            if not bytes(k).startswith((b"x-ms-", b"x-sbpair-"))
-                        }
+                        kept = {key: value for key, value in properties.items() if not key.startswith(OURS)}
                         body = b"".join(message.body)
-                        sender.send_messages(
-                            ServiceBusMessage(
-                                body, message_id=message.message_id, application_properties=kept
-                            )
+                        copy = ServiceBusMessage(
+                            body, message_id=message.message_id, application_properties=kept
                         )
+                        sender.send_messages(copy)
                         receiver.complete_message(message)
                         mine -= 1
-                        moved += 1
-    took = time.perf_counter() - began
-    assert moved == messages
+                took += time.perf_counter() - began
     return took
 
 
