@@ -76,11 +76,11 @@ def _places(score: Score) -> RenderableType:
     for heading in ("accepted by", "messages", "waiting there now"):
         table.add_column(heading)
     deepest = max(score.deepest.values(), default=0)
-    table.add_row("contoso / orders", f"{score.where[PRIMARY]:>6}", "")
+    table.add_row("contoso / orders", f"{score.where.get(PRIMARY, 0):>6}", "")
     for number in sorted(score.depth, key=_numerically):
         depth = score.depth[number]
         waiting = f"{_bar(depth, deepest, 'yellow')} {depth:>5}"
-        table.add_row(f"contoso-dr / backlog {number}", f"{score.where[number]:>6}", waiting)
+        table.add_row(f"contoso-dr / backlog {number}", f"{score.where.get(number, 0):>6}", waiting)
     return table
 
 

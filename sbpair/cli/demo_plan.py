@@ -19,7 +19,7 @@ from enum import Enum
 SHORTEST_OUTAGE, LONGEST_OUTAGE = 0.5, 600.0  # seconds
 PING_INTERVAL = timedelta(seconds=1)  # the least there is (P-32)
 MOST_IN_A_LIST = 20
-SINGLES = 0.5  # the share of calls that send one message
+SINGLES = 0.8  # the share of calls that send one message
 
 
 class Act(Enum):

@@ -33,6 +33,7 @@ class Score:
     where: Counter[str] = field(default_factory=Counter)  # "primary" or the backlog's number -> messages
     depth: dict[str, int] = field(default_factory=dict)  # backlog's number -> messages in it
     deepest: dict[str, int] = field(default_factory=dict)
+    emptied_at: float | None = None  # when the last of them was seen to leave
     brought_home: int = 0
     received: int = 0
     moments: tuple[Moment, ...] = ()
@@ -81,5 +82,5 @@ class Scoreboard:
             return Score(
                 now.planned, self.elapsed(), now.state, now.primary_is_up, now.acknowledged, now.retried,
                 now.retried_messages, Counter(now.where), dict(now.depth), dict(now.deepest),
-                now.brought_home, now.received, now.moments,
+                now.emptied_at, now.brought_home, now.received, now.moments,
             )  # fmt: skip

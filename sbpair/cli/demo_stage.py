@@ -102,7 +102,7 @@ class Stage:
 
         def watch() -> None:
             while not is_done.wait(LOOK_EVERY):
-                self._board.update(_depths(self.depths()))
+                self._board.update(_depths(self.depths(), self._board.elapsed()))
 
         with self.threads("eye", 1, watch, is_done.set):
             yield
@@ -141,8 +141,10 @@ def _home(count: int) -> Callable[[Score], None]:
     return lambda score: setattr(score, "brought_home", count)
 
 
-def _depths(depths: dict[str, int]) -> Callable[[Score], None]:
+def _depths(depths: dict[str, int], at: float) -> Callable[[Score], None]:
     def change(score: Score) -> None:
+        if any(score.depth.values()) and not any(depths.values()):
+            score.emptied_at = at
         most = Counter(score.deepest)
         score.depth = depths
         score.deepest = {name: max(depth, most[name]) for name, depth in depths.items()}

@@ -49,7 +49,7 @@ SPANS = {
     "outage": ("down", "up"),
     "until_failover": ("down", "failed over"),
     "until_home": ("up", "recovered"),
-    "until_drained": ("recovered", "drained"),
+    "until_drained": ("up", "drained"),
 }
 
 
@@ -109,10 +109,13 @@ class Story:
 
     def _homecoming(self, stage: Stage) -> None:
         everything = self._plan.messages
+        self._look(stage, "the backlogs to drain", lambda: not any(stage.depths().values()))
+        self._mark("drained", "the syphon has brought the parked messages home")
+        seen = self._board.read().emptied_at
+        if seen is not None and seen > self._marks["up"]:  # while we were waiting for the ping
+            self._marks["drained"] = seen
         self._await(stage, "every message to be accepted", lambda score: score.acknowledged == everything)
         self._mark("sent", "every message has been accepted by a broker")
-        self._look(stage, "the backlogs to drain", lambda: not any(stage.depths().values()))
-        self._mark("drained", "the backlogs are empty")
         self._await(stage, "every message to arrive", lambda _: not self._ledger.outstanding)
         # A second copy would come after the others: the queue must be empty, not just everybody there.
         self._look(stage, f"{QUEUE} to be empty", lambda: not stage.primary.counts(QUEUE).total)
