@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def command(messages: int, outage: float, seed: int | None, as_json: bool) -> in
     this machine. Exit code 1 if a message that was accepted is missing.
     """
     plan = make_plan(messages, outage, random.randrange(2**32) if seed is None else seed)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, certificates removed
     for name in ("sbpair", "azure"):  # the timeline says it; a log would tear the picture
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False

@@ -24,6 +24,7 @@ from sbpair.cli.redaction import redact
 from sbpair.syphon import SyphonFaulted, SyphonState
 from sbpair.syphon.events import (
     BacklogDetached,
+    BacklogMissing,
     DestinationHeld,
     DestinationResumed,
     MessageSetAside,
@@ -51,6 +52,7 @@ class SyphonRun:
         self._giving_up: asyncio.TimerHandle | None = None
         self._last_trouble = ""
         self._said = ""
+        self._missing: set[str] = set()
 
     async def until_done(self) -> int:
         """Run, and return the exit code. Raises CommandError when refused or out of reach for too long."""
@@ -93,10 +95,17 @@ class SyphonRun:
             await asyncio.wait([drained, stopped], return_when=asyncio.FIRST_COMPLETED)
             if drained.done():
                 await drained
+                self._check_names()
         finally:
             for task in (drained, stopped):
                 task.cancel()
             await asyncio.gather(drained, stopped, return_exceptions=True)
+
+    def _check_names(self) -> None:
+        """F13: found empty and not found at all must not look the same."""
+        if len(self._missing) == len(self._syphon.backlogs):
+            text = f"no backlog queue exists on the secondary, not even {self._syphon.backlogs[0]}"
+            raise CommandError(f"{text}; check --primary-namespace-name", ExitCode.CONFIGURATION)
 
     # Signals.
 
@@ -123,6 +132,9 @@ class SyphonRun:
                 self._troubled(f"{reason}; again in {wait:.1f} s", reason)
             case DestinationHeld(path=path, reason=reason, retry_in=wait):
                 self._troubled(f"{path} is held: {reason}; again in {wait:.1f} s", reason)
+            case BacklogMissing(backlog=backlog):
+                self._missing.add(backlog)
+                say(f"{backlog} does not exist on the secondary; looked for again")
             case BacklogDetached(backlog=backlog, reason=reason):
                 say(f"{backlog}: {reason}")
             case MessageSetAside(backlog=backlog, path=path, reason=reason):

@@ -152,6 +152,24 @@ def test_drain_gives_up_when_nobody_answers(sbpair, pair_environment):
     assert "drain again later" in done.stderr
 
 
+def test_a_drain_that_finds_no_backlog_queue_at_all_is_a_configuration_error(sbpair, broker, keys):
+    done = sbpair("syphon", "--drain", "--backlogs", "2", "--primary-namespace-name", "kontoso", **keys)
+
+    assert done.returncode == 3
+    assert "not even kontoso/x-servicebus-transfer/0" in done.stderr
+    assert "--primary-namespace-name" in done.stderr
+
+
+def test_a_drain_names_the_backlog_queues_that_do_not_exist_and_empties_the_others(sbpair, broker, keys):
+    park(broker, 3)
+
+    done = sbpair("syphon", "--drain", "--backlogs", "4", "--primary-namespace-name", "contoso", **keys)
+
+    assert done.returncode == 0
+    assert "contoso/x-servicebus-transfer/3 does not exist" in done.stderr
+    assert broker.namespace("contoso").counts("orders").active == 3
+
+
 def test_a_ca_file_that_is_not_there_is_a_configuration_error(sbpair, pair_environment, tmp_path):
     tls = {name: text.replace(";UseDevelopmentEmulator=true", "") for name, text in pair_environment.items()}
     tls["SBPAIR_SECONDARY"] = tls["SBPAIR_SECONDARY"].replace("127.0.0.1", "127.0.0.2")
