@@ -222,8 +222,8 @@ def test_a_mark_on_a_skipped_test_proves_nothing():
     assert marks_of(source) == (set(), [])
 
 
-def test_a_mark_on_a_helper_or_with_a_strange_name_is_reported():
-    source = '@pytest.mark.spec("P-1")\ndef helper(): ...\n@pytest.mark.spec("2.6.7")\ndef test_it(): ...\n'
+def test_a_mark_on_what_is_no_test_or_with_a_strange_name_is_reported():
+    source = '@pytest.mark.spec("P-1")\ndef fixture(): ...\n@pytest.mark.spec("2.6.7")\ndef test_it(): ...\n'
     assert len(marks_of(source)[1]) == 2
 
 
