@@ -102,7 +102,7 @@ class SyphonRun:
             await asyncio.gather(drained, stopped, return_exceptions=True)
 
     def _check_names(self) -> None:
-        """F13: found empty and not found at all must not look the same."""
+        """Found empty and not found at all must not look the same: a wrong name strands messages."""
         if len(self._missing) == len(self._syphon.backlogs):
             text = f"no backlog queue exists on the secondary, not even {self._syphon.backlogs[0]}"
             raise CommandError(f"{text}; check --primary-namespace-name", ExitCode.CONFIGURATION)
