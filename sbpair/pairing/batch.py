@@ -34,10 +34,14 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.originals.append(envelope.snapshot(prepared))
 
 
-class BatchMaker(Protocol):
-    """Whatever makes empty batches of the size one link allows: an SDK sender."""
+ENVELOPE_ROOM = 1024
+"""Bytes kept free in a batch: the SDK does not count what it writes on a batch's envelope itself."""
 
-    def create_message_batch(self) -> ServiceBusMessageBatch: ...
+
+class BatchMaker(Protocol):
+    """Whatever makes empty batches, by default of the size its link allows: an SDK sender."""
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch: ...
 
 
 class Cargo:
@@ -79,7 +83,8 @@ class Cargo:
                 piece, size = rest[0], 1
                 yield piece
             else:
-                batch = maker.create_message_batch()
+                limit = maker.create_message_batch().max_size_in_bytes
+                batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
                 size = _fill(batch, rest)
                 yield batch if size else rest[0]  # too large for a batch: alone it may still do
             self._parked += max(size, 1)
@@ -90,6 +95,9 @@ def freeze(given: object) -> Cargo:
 
     Raises TypeError for what is no message, ReservedPropertyError.
     """
+    if isinstance(given, ServiceBusMessage):
+        message = envelope.prepare(given)
+        return Cargo(message, (message,))
     if isinstance(given, ServiceBusMessageBatch):
         return Cargo(given, _contents(given))
     if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):

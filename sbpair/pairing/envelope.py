@@ -42,7 +42,7 @@ _RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
 
 def raw(message: Message) -> AmqpAnnotatedMessage:
     """The AMQP message inside."""
-    return message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+    return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
 def prepare(message: object) -> Message:
@@ -51,14 +51,9 @@ def prepare(message: object) -> Message:
     A mapping becomes a message; one without an id is copied, so that the caller's stays unchanged.
     Raises TypeError for anything else, ReservedPropertyError, and ValueError from the SDK's own checks.
     """
-    if isinstance(message, Mapping):
-        message = ServiceBusMessage(**message)
     if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
-        raise TypeError(
-            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
-            f"not {type(message).__name__}"
-        )
-    inner = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+        message = _from_mapping(message)
+    inner = raw(message)
     carried = inner.application_properties
     if carried and not _RESERVED_KEYS.isdisjoint(carried):
         taken = next(key for key in carried if key in _RESERVED_KEYS)
@@ -111,6 +106,15 @@ def park(message: Message, path: str) -> AmqpAnnotatedMessage:
         delivery_annotations=_copied(original.delivery_annotations),
         footer=_copied(original.footer),
     )
+
+
+def _from_mapping(given: object) -> ServiceBusMessage:
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
+            f"not {type(given).__name__}"
+        )
+    return ServiceBusMessage(**given)
 
 
 def _with_message_id(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:

@@ -79,6 +79,8 @@ class EntityHealth:
         self._timer: float | None = None  # one per state: the interval's end, or the next ping
 
     def send_succeeded(self, now: float) -> list[Transition]:
+        if self.state is EntityState.HEALTHY:
+            return []  # as the table says; every send comes by here
         return self._feed(Input.SUCCESS, now)
 
     def send_failed(self, now: float) -> list[Transition]:

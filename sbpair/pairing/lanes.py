@@ -40,7 +40,6 @@ class Lane:
 
     def open(self) -> None:
         self.sender.__enter__()
-        self.wire.detach_keep_alive()
 
     def overrun(self) -> None:
         self.has_overrun = True

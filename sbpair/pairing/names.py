@@ -7,6 +7,8 @@ Pure: the standard library only.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 TRANSFER_SEGMENT = "x-servicebus-transfer"
 
 
@@ -36,6 +38,7 @@ def is_backlog_queue(path: str) -> bool:
     return len(parts) == 3 and parts[1] == TRANSFER_SEGMENT and parts[2].isdigit()
 
 
+@lru_cache(maxsize=4096)
 def path_key(path: str) -> str:
     """What one entity is known by: Service Bus compares paths without regard to case."""
     return path.strip("/").casefold()

@@ -175,6 +175,8 @@ def _by_class(error: BaseException) -> tuple[Failure, str] | None:
 
 
 def _by_status(status: int) -> tuple[Failure, str]:
+    if status == 404:
+        return _CONF, "the entity does not exist"
     if 400 <= status < 500 and status not in (408, 429):
         return _CONF, f"the credential was refused with status {status}"
     return _U, f"the service answered with status {status}"

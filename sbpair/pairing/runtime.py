@@ -150,9 +150,9 @@ class Runtime:
             self._clients.clear()
         for each in lanes:
             each.close()
-        for client in clients:
-            client.close()
         self._workers.join(CLOSING)
+        for client in clients:
+            client.close()  # last: it closes every sender again that it finds open
 
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""

@@ -39,24 +39,14 @@ class Wire:
     def __init__(self, sender: ServiceBusSender) -> None:
         self._sender = sender
         self._handlers: list[object] = []
+        self._transports: list[object] = []
         self._keep_alive: list[threading.Thread] = []
         create = _read(sender, "_create_handler", self._LOSS)
         if callable(create):
             sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
 
-    def detach_keep_alive(self) -> None:
-        """Let the SDK close without waiting for its keep-alive thread, which sleeps a second at a time.
-
-        The thread ends by itself once the link is closed; :meth:`join` waits for it.
-        """
-        for handler in self._handlers:
-            thread = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
-            if isinstance(thread, threading.Thread):
-                handler._keep_alive_thread = None  # type: ignore[attr-defined]
-                self._keep_alive.append(thread)
-
     def join(self, seconds: float) -> None:
-        """Wait for the keep-alive threads of links that are closed, so long at most each."""
+        """Wait for the SDK's keep-alive threads of links that are closed, so long at most each."""
         while self._keep_alive:
             self._keep_alive.pop().join(seconds)
 
@@ -74,33 +64,56 @@ class Wire:
         for wire in self._sockets():
             wire.close()
         self._handlers.clear()
+        self._transports.clear()
 
     def is_open(self) -> bool:
         """Whether the SDK keeps the link for another send."""
         return bool(_read(self._sender, "_running", "links are reopened after every error"))
 
     def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
-        # When opening fails, the SDK forgets the connection without closing its socket.
         def create_and_remember(auth: object) -> None:
             create(auth)
-            self._handlers.append(_read(self._sender, "_handler", self._LOSS))
+            handler = _read(self._sender, "_handler", self._LOSS)
+            opening = getattr(handler, "open", None)
+            if handler is None or opening is None:
+                return
+            self._handlers.append(handler)
+            handler.open = self._remembering_what_opens(handler, opening)  # type: ignore[attr-defined]
 
         return create_and_remember
 
+    def _remembering_what_opens(self, handler: object, opening: Callable[..., object]) -> Callable[..., None]:
+        # The SDK forgets a connection without closing its socket when opening or closing it fails, and it
+        # waits a second for its keep-alive thread, which ends by itself.
+        def open_and_remember(connection: object = None) -> None:
+            try:
+                opening(connection=connection)
+            finally:
+                del handler.open  # type: ignore[attr-defined]  # each send calls it again
+                self._transports.append(_transport_of(handler, self._LOSS))
+                thread = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
+                if isinstance(thread, threading.Thread):
+                    handler._keep_alive_thread = None  # type: ignore[attr-defined]
+                    self._keep_alive.append(thread)
+
+        return open_and_remember
+
     def _sockets(self) -> list[socket.socket]:
-        found = [_socket_of(handler, self._LOSS) for handler in self._handlers]
+        transports = [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
+        found = [_socket_of(transport, self._LOSS) for transport in transports]
         return [wire for wire in found if wire is not None]
 
 
-def _socket_of(handler: object, loss: str) -> socket.socket | None:
-    link: object = handler
-    for name in ("_connection", "_transport", "sock"):
-        if link is None:
-            return None
-        link = _read(link, name, loss)
-    if isinstance(link, socket.socket):
-        return link
-    inner = getattr(link, "sock", None)  # websocket-client keeps the socket one deeper
+def _transport_of(handler: object, loss: str) -> object:
+    connection = None if handler is None else _read(handler, "_connection", loss)
+    return None if connection is None else _read(connection, "_transport", loss)
+
+
+def _socket_of(transport: object, loss: str) -> socket.socket | None:
+    wire = None if transport is None else _read(transport, "sock", loss)
+    if wire is None or isinstance(wire, socket.socket):
+        return wire
+    inner = getattr(wire, "sock", None)  # websocket-client keeps the socket one deeper
     return inner if isinstance(inner, socket.socket) else None
 
 

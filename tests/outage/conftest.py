@@ -118,10 +118,11 @@ def settled(before: set[threading.Thread]) -> list[threading.Thread]:
 
 @pytest.fixture
 def failed_over(pairing: Pairing) -> Callable[..., PairedServiceBusClient]:
-    """A client whose entity "orders" has failed over, its backlogs made."""
+    """A client whose entity "orders" has failed over, and whose primary is away."""
 
     def make(**options: float) -> PairedServiceBusClient:
         client = pairing.client(**options)  # type: ignore[arg-type]
+        pairing.primary.take_down("refuse")
         client.fail_over("orders")
         assert client.state_of("orders") is EntityState.FAILED_OVER
         return client

@@ -46,14 +46,13 @@ def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone
 
 @pytest.mark.spec("P-14", "F-47")
 def test_a_backlog_of_another_description_is_used_and_told_in_the_log(
-    pairing, caplog: pytest.LogCaptureFixture
+    pairing, failed_over, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairing.secondary.create_queue(NAMES[0], max_delivery_count=10)
     with caplog.at_level(logging.WARNING, logger="sbpair"):
-        client = pairing.client(backlogs=1, ping=60)
+        client = failed_over(backlogs=1, ping=60)
         pairing.wait_for(BacklogsCreated)
     assert any("max_delivery_count is 10" in record.getMessage() for record in caplog.records)
-    client.fail_over("orders")
     assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).backlog == 0
 
 
@@ -73,15 +72,15 @@ def test_a_backlog_deleted_meanwhile_is_made_again_at_first_need(pairing) -> Non
     pairing.wait_for(BacklogsCreated)
     for name in NAMES:
         pairing.secondary.delete_queue(name)
+    pairing.primary.take_down("refuse")
     client.fail_over("orders")
     receipt = client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
     assert pairing.secondary.queue_names() == [NAMES[receipt.backlog]]
 
 
 @pytest.mark.spec("P-12")
-def test_with_backlogs_assumed_nothing_is_made(pairing) -> None:
-    client = pairing.client(backlogs=1, ping=60, assume_backlogs_exist=True)
-    client.fail_over("orders")
+def test_with_backlogs_assumed_nothing_is_made(pairing, failed_over) -> None:
+    client = failed_over(backlogs=1, ping=60, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
     with pytest.raises(BacklogUnavailableError):
         sender.send_messages(ServiceBusMessage("x"))

@@ -7,7 +7,7 @@ import threading
 import uuid
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
@@ -113,6 +113,8 @@ def test_one_sender_parks_in_one_backlog_and_several_entities_share_it(pairing, 
 
 @pytest.mark.spec("P-22")
 def test_batches_of_every_kind_are_parked_whole_and_in_order(pairing, failed_over) -> None:
+    foreign = ServiceBusMessageBatch()
+    foreign.add_message(ServiceBusMessage("the SDK's own"))
     client = failed_over(ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     sender.send_messages([ServiceBusMessage(f"list {n}") for n in range(3)])
@@ -123,13 +125,7 @@ def test_batches_of_every_kind_are_parked_whole_and_in_order(pairing, failed_ove
     receipt = sender.send_messages(batch)
     assert len(receipt.message_ids) == 3
     assert all(uuid.UUID(each) for each in receipt.message_ids)
-    with (
-        ServiceBusClient.from_connection_string(pairing.primary.connection_string) as plain,
-        plain.get_queue_sender("orders") as bare,
-    ):
-        foreign = bare.create_message_batch()
-        foreign.add_message(ServiceBusMessage("the SDK's own"))
-        sender.send_messages(foreign)
+    sender.send_messages(foreign)
     expected = [f"{kind} {n}".encode() for kind in ("list", "generator", "batch") for n in range(3)]
     assert pairing.bodies(pairing.secondary, "contoso/x-servicebus-transfer/0") == [
         *expected,
@@ -138,9 +134,8 @@ def test_batches_of_every_kind_are_parked_whole_and_in_order(pairing, failed_ove
 
 
 @pytest.mark.spec("P-22")
-def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing, failed_over) -> None:
-    client = failed_over(ping=60, backlogs=1)
-    client.mark_path_healthy("orders")
+def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing) -> None:
+    client = pairing.client(ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     batch, count = sender.create_message_batch(), 0
     try:
@@ -149,7 +144,7 @@ def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing, fa
             count += 1
     except ValueError:
         pass
-    client.fail_over("orders")
+    pairing.primary.take_down("refuse")
     assert sender.send_messages(batch).rests is Rest.BACKLOG
     assert pairing.parked(1) == [count]
 

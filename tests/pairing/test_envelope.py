@@ -262,10 +262,10 @@ def test_a_reserved_name_is_refused_when_it_is_added_to_a_batch() -> None:
 
 
 class SmallBatches:
-    """A link that takes batches of 1 KiB."""
+    """A link that takes batches of 2 KiB."""
 
-    def create_message_batch(self) -> ServiceBusMessageBatch:
-        return ServiceBusMessageBatch(1024)
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        return ServiceBusMessageBatch(max_size_in_bytes or 2048)
 
 
 def ids_of(piece: AmqpAnnotatedMessage | ServiceBusMessageBatch) -> list[str]:

@@ -57,7 +57,7 @@ def test_the_socket_is_found_below_an_opening_sender_and_shutting_it_ends_the_ca
     opening.join(5)
     assert not opening.is_alive()
     assert isinstance(raised[0], ServiceBusConnectionError)
-    for name in ("_connection", "_transport", "sock"):
+    for name in ("_connection", "_transport", "sock", "_keep_alive_thread"):
         assert name not in sdk._missed
     wire.release()  # else an unclosed socket is reported
     peer.close()
