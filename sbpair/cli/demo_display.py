@@ -5,6 +5,8 @@ Both read the scoreboard and change nothing.
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -34,6 +36,8 @@ def live(read: Callable[[], Score]) -> Iterator[None]:
     """Redraw the score until the block ends."""
     from rich.live import Live
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters
     with Live(get_renderable=lambda: picture(read()), refresh_per_second=REFRESH):
         yield
 

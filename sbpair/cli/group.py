@@ -61,7 +61,15 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with one of ExitCode's numbers; 130 after Ctrl-C."""
+    _open_closed_streams()
     sys.exit(_run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Started with a stream closed (`>&-`), there is none: say it to nobody, do not fail."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  for the whole run
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -95,3 +95,12 @@ def test_a_reader_that_went_away_ends_it_quietly():
         )
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def test_streams_that_are_closed_do_not_keep_it_from_working():
+    program = '"$0" -m sbpair.cli demo --messages 3 --outage 0.5 --json >&- <&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", program, sys.executable], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
