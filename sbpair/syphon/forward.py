@@ -21,7 +21,7 @@ from sbpair.pairing import aliases as names
 
 from .alias import LAST_INSTANT_MS, AliasError, read_duration, read_instant, read_key, read_text
 from .destination_path import path_refusal
-from .raw import NULL, Parted, join_entries, join_fields, part_entries, split_fields
+from .raw import NULL, Parted, is_needlessly_wide, join_entries, join_fields, part_entries, split_fields
 
 HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
 DURABLE, PRIORITY = 0, 1  # positions in the header's list (3.2.1)
@@ -153,13 +153,13 @@ def _read_aliases(path: str, found: Mapping[bytes, bytes]) -> _Parked:
 
 def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> bytes:
     time_to_live = parked.time_to_live if parked.deadline is None else parked.deadline - now
-    like = sections.application_properties
+    wide = is_needlessly_wide(sections.application_properties) or is_needlessly_wide(sections.properties)
     return b"".join(
         (
             _header(sections.header, time_to_live),
             annotations,
-            _properties(sections.properties, parked, time_to_live, now),
-            join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, like),
+            _properties(sections.properties, parked, time_to_live, now, wide),
+            join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
             sections.body,
             sections.footer,
         )
@@ -173,7 +173,7 @@ def _header(section: bytes, time_to_live: int | None) -> bytes:
     if time_to_live is not None:
         fields += [NULL] * (PRIORITY + 1 - len(fields))
         fields.append(encode(UInt(min(time_to_live, LONGEST_HEADER_TTL))))
-    return join_fields(HEADER, fields, section)
+    return join_fields(HEADER, fields, wide=False)
 
 
 def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
@@ -189,10 +189,10 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
     added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())
     values = parted.kept_values + 2 * len(restored)
     lock = int(locked_until) if isinstance(locked_until, int) else None
-    return join_entries(MESSAGE_ANNOTATIONS, parted.kept + added, values, section), lock
+    return join_entries(MESSAGE_ANNOTATIONS, parted.kept + added, values, wide=False), lock
 
 
-def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int) -> bytes:
+def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int, wide: bool) -> bytes:
     if parked.session_id is None and time_to_live is None:
         return section
     fields = split_fields(section) if section else []
@@ -201,7 +201,7 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
         fields[GROUP_ID] = encode(parked.session_id)
     if time_to_live is not None:
         _restore_lifetime(fields, time_to_live, now)
-    return join_fields(PROPERTIES, fields, section)
+    return join_fields(PROPERTIES, fields, wide)
 
 
 def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:

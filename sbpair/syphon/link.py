@@ -206,6 +206,7 @@ class Receiver(ClientLink):
         self.on_message = on_message
         self._on_disposition = on_disposition
         self._on_drained = on_drained
+        self._credit_ends: asyncio.Future[None] | None = None
         self._settling: dict[int, asyncio.Future[DeliveryState | None]] = {}
 
     @property
@@ -217,6 +218,13 @@ class Receiver(ClientLink):
         if not self.detached.done():
             self.link.flow(credit, drain=drain)
             self._owner.flush_soon()
+
+    async def drained(self) -> None:
+        """Wait until no credit is out: the peer has answered a drain, or the link is gone."""
+        if self.credit and not self.detached.done():
+            self._credit_ends = asyncio.get_running_loop().create_future()
+            either: tuple[asyncio.Future[Any], ...] = (self._credit_ends, self.detached)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     def settle(self, first: int, last: int, state: DeliveryState) -> None:
         """Ask for an outcome of deliveries ``first`` to ``last``; the peer's settled answer confirms it."""
@@ -242,6 +250,8 @@ class Receiver(ClientLink):
             self.on_message(event)
         elif self._on_drained is not None:
             self._on_drained()
+        if self._credit_ends is not None and not self.credit and not self._credit_ends.done():
+            self._credit_ends.set_result(None)
 
     def on_writable(self) -> None:
         """What a receiver says is small: it never waited."""

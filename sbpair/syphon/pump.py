@@ -114,10 +114,11 @@ class Pump:
         receiver = self._receiver
         if receiver is None or receiver.detached.done():
             return
-        receiver.flow(0, drain=True)
+        receiver.flow(receiver.credit, drain=True)  # what is already on its way comes, and is given back
         self._give_back(list(self._held))
         try:
             async with asyncio.timeout(timeout):
+                await receiver.drained()
                 await self.is_idle.wait()
         except TimeoutError:
             self._give_back(list(self._parcels.values()))
@@ -189,6 +190,9 @@ class Pump:
     def held(self, parcel: Parcel) -> None:
         if self._parcels.get(parcel.delivery_id) is not parcel:
             parcel.is_taken_back = True
+            return
+        if self.is_stopping:
+            self._give_back([parcel])
             return
         now = self._loop.time()
         self._held[parcel] = now + min(max(SHORTEST_HOLD, (parcel.lock_ends - now) / 2), LONGEST_HOLD)

@@ -61,14 +61,14 @@ def split_fields(section: bytes) -> list[bytes]:
     return fields
 
 
-def join_fields(descriptor: int, fields: list[bytes], like: bytes) -> bytes:
+def join_fields(descriptor: int, fields: list[bytes], wide: bool) -> bytes:
     """The section of the code ``descriptor``, trailing nulls left out; b"" when all are null.
 
-    ``like`` is the section it comes from: a writer that writes small sections wide is followed in that.
+    It is written small where it can be, unless ``wide`` says that its writer never does.
     """
     while fields and fields[-1] == NULL:
         fields.pop()
-    return _section(descriptor, LIST8, b"".join(fields), len(fields), like) if fields else b""
+    return _section(descriptor, LIST8, b"".join(fields), len(fields), wide) if fields else b""
 
 
 def part_entries(section: bytes, wanted: Set[bytes]) -> Parted:
@@ -101,9 +101,9 @@ def part_entries(section: bytes, wanted: Set[bytes]) -> Parted:
     return Parted(found, b"".join(runs), count - 2 * len(found))
 
 
-def join_entries(descriptor: int, kept: bytes, values: int, like: bytes) -> bytes:
-    """The map of ``values`` keys and values, in the manner of ``like``; b"" without entries."""
-    return _section(descriptor, MAP8, kept, values, like) if values else b""
+def join_entries(descriptor: int, kept: bytes, values: int, wide: bool) -> bytes:
+    """The map of ``values`` keys and values, counted one by one; b"" without entries."""
+    return _section(descriptor, MAP8, kept, values, wide) if values else b""
 
 
 def _open(section: bytes, empty: int, narrow: int, wide: int) -> tuple[int, int]:
@@ -124,15 +124,14 @@ def _open(section: bytes, empty: int, narrow: int, wide: int) -> tuple[int, int]
     return at, count
 
 
-def _section(descriptor: int, narrow: int, body: bytes, values: int, like: bytes) -> bytes:
+def _section(descriptor: int, narrow: int, body: bytes, values: int, wide: bool) -> bytes:
     size = len(body)
-    if size < 255 and values < 256 and not _is_wide_by_habit(like, narrow):
+    if size < 255 and values < 256 and not wide:
         return bytes((0x00, 0x53, descriptor, narrow, size + 1, values)) + body
     head = bytes((0x00, 0x53, descriptor, narrow | 0x10))
     return head + (size + 4).to_bytes(4, "big") + values.to_bytes(4, "big") + body
 
 
-def _is_wide_by_habit(like: bytes, narrow: int) -> bool:
-    if not 8 < len(like) < 255:
-        return False
-    return like[value_end(like, 1, len(like))] == narrow | 0x10
+def is_needlessly_wide(section: bytes) -> bool:
+    """Whether a section that fits the small form was written in the large: its writer knows no other."""
+    return 8 < len(section) < 255 and section[value_end(section, 1, len(section))] in (LIST32, MAP32)

@@ -1,7 +1,7 @@
 """Does a message that took the detour look to foreign eyes as one that did not?
 
-Sender and receivers are not us: rhea writes and reads, proton reads. The broker and the syphon share one codec,
-whose faults could cancel out; here they cannot, for the first and the last word is a stranger's.
+Sender and receivers are not us: rhea writes and reads, proton reads. The broker and the syphon share one
+codec, whose faults could cancel out; here the first and the last word is a stranger's.
 """
 
 from __future__ import annotations
