@@ -35,10 +35,11 @@ from sbpair.amqp.performatives import Condition, Source, Target
 from sbpair.amqp.preamble import Role
 from sbpair.amqp.session import Session
 
-from .cbs import Cbs
+from .cbs import NODE, put_token
 from .connection_string import Namespace
 from .errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Receiver, Sender
+from .request import RequestNode
 
 logger = logging.getLogger("sbpair.syphon")
 
@@ -113,7 +114,7 @@ class NamespaceConnection(asyncio.Protocol):
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[Condition | None] = self._loop.create_future()
         self._links: dict[Link, ClientLink] = {}
-        self._cbs: Cbs | None = None
+        self._cbs: RequestNode | None = None
         self._tokens: dict[str, int] = {}
         self._authorizing: dict[str, asyncio.Task[None]] = {}
         self._refresher: asyncio.Task[None] | None = None
@@ -274,9 +275,9 @@ class NamespaceConnection(asyncio.Protocol):
     async def _put_token(self, path: str) -> None:
         await self.wait_open()
         if self._cbs is None:
-            self._cbs = Cbs(self)
+            self._cbs = RequestNode(self, NODE)
         token, expires = self.namespace.token(path, int(time.time()))
-        await self._cbs.put_token(self.namespace.audience(path), token, expires)
+        await put_token(self._cbs, self.namespace.audience(path), token, expires)
         self._tokens[path] = expires
         if self._refresher is None and self.namespace.key is not None:
             self._refresher = self._loop.create_task(self._refresh())

@@ -66,6 +66,7 @@ class Pump:
     def __init__(self, backlog: str, settings: PumpSettings) -> None:
         self.backlog = backlog
         self.is_empty = asyncio.Event()
+        self.is_missing = False
         self.is_idle = asyncio.Event()
         self.is_idle.set()
         self._settings = settings
@@ -96,6 +97,7 @@ class Pump:
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
         self._receiver = receiver
+        self.is_missing = False
         self._top_up()
         try:
             await asyncio.wait([receiver.detached])
@@ -106,6 +108,7 @@ class Pump:
     def drain(self) -> None:
         """From now on ask for what there is and no more; ``is_empty`` is set when the answer was: nothing."""
         self._is_draining = True
+        self.is_empty.clear()
         self._top_up()
 
     async def stop(self, timeout: float) -> None:

@@ -20,8 +20,10 @@ from .destination import Destination, DestinationReporter
 from .errors import ConnectionLost, SyphonError, said
 from .options import SyphonOptions
 from .pump import Pump, PumpReporter, PumpSettings
+from .remainder import has_more
 
 FIRST_RETRY = 0.5  # seconds
+LOCKED_PAUSE = 1.0  # seconds between looks at a backlog where only locked messages are left
 SOUND = 30.0  # seconds a link must have lasted for its loss not to count as one more failure
 
 
@@ -75,10 +77,23 @@ class Relay:
         return "the pumps have ended"
 
     async def drain(self) -> None:
-        """Wait until every backlog was found empty."""
-        for pump in self._pumps:
+        """Wait until every backlog was found empty: nothing free, nothing in our hands, nothing locked."""
+        await asyncio.gather(*(self._drain(pump) for pump in self._pumps))
+
+    async def _drain(self, pump: Pump) -> None:
+        pump.drain()
+        await pump.is_empty.wait()
+        while not pump.is_missing and await self._has_more(pump.backlog):
+            await asyncio.sleep(LOCKED_PAUSE)  # somebody's lock ends, or somebody completes it
             pump.drain()
-        await asyncio.gather(*(pump.is_empty.wait() for pump in self._pumps))
+            await pump.is_empty.wait()
+
+    async def _has_more(self, backlog: str) -> bool:
+        try:
+            return await has_more(self._secondary, backlog)
+        except SyphonError as error:
+            self._reporter.backlog_detached(backlog, str(error), is_refusal=False)
+            return True
 
     async def stop(self) -> None:
         """Finish what is being forwarded, give the rest back, and close both sides."""
@@ -123,7 +138,7 @@ class Relay:
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:
                     if not was_missing:
                         self._reporter.backlog_missing(pump.backlog)
-                    was_missing = True
+                    was_missing = pump.is_missing = True
                     pump.is_empty.set()
                     await asyncio.sleep(self._options.missing_backlog_interval.total_seconds())
                     continue

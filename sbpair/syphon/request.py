@@ -1,0 +1,94 @@
+"""Ask a node of the service a question, and hear the answer: ``$cbs`` and ``{entity}/$management`` (06 2, 3).
+
+A request goes out on one link; its answer comes on another, with our message id as its correlation id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.performatives import Accepted, Source, Target
+
+from .errors import ConnectionLost
+from .link import Receiver, Sender
+
+if TYPE_CHECKING:
+    from .connection import NamespaceConnection
+
+CREDIT = 100
+ANSWER_TIMEOUT = 60.0  # seconds
+
+
+class RequestNode:
+    """The two links to one node, attached at the first request."""
+
+    def __init__(self, connection: NamespaceConnection, node: str) -> None:
+        self._connection = connection
+        self._node = node
+        self._name = f"sbpair-request-{uuid4()}"
+        self._numbers = count(1)
+        self._answers: dict[object, asyncio.Future[Message]] = {}
+        self._receiver: Receiver | None = None
+        self._opening = asyncio.ensure_future(self._open())
+
+    async def ask(self, properties: dict[object, object], body: object) -> Message:
+        """Send one request and wait for its answer. Raises LinkRefused, ConnectionLost."""
+        sender = await asyncio.shield(self._opening)
+        number = f"{self._name}-{next(self._numbers)}"
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        request = Message(
+            properties=Properties(message_id=number, reply_to=self._name),
+            application_properties=properties,
+            body=ValueBody(body),
+        )
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                if not isinstance(await sender.send(request.encode()), Accepted):
+                    raise ConnectionLost(f"{self._node} did not take a request")
+                return await self._either(answer, sender)
+        except TimeoutError:
+            raise ConnectionLost(f"no answer of {self._node} within {ANSWER_TIMEOUT:g} s") from None
+        finally:
+            self._answers.pop(number, None)
+
+    async def close(self) -> None:
+        """Detach both links."""
+        sender = await self._opening
+        if self._receiver is not None:
+            await asyncio.gather(sender.close(), self._receiver.close())
+
+    async def _either(self, answer: asyncio.Future[Message], sender: Sender) -> Message:
+        either: tuple[asyncio.Future[Any], ...] = (answer, sender.detached)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ConnectionLost(f"the link to {self._node} went before its answer", sender.detached.result())
+        return answer.result()
+
+    async def _open(self) -> Sender:
+        connection, name = self._connection, self._name
+        session = connection.session
+        link = session.attach_receiver(f"{name}-in", source=Source(self._node), target=Target(name))
+        self._receiver = Receiver(connection, link, self._node, self._on_answer)
+        out = session.attach_sender(f"{name}-out", target=Target(self._node), source=Source(name))
+        sender = Sender(connection, out, self._node)
+        connection.register(self._receiver)
+        connection.register(sender)
+        self._receiver.flow(CREDIT)
+        await self._receiver.wait_attached()
+        await sender.wait_attached()
+        return sender
+
+    def _on_answer(self, event: MessageReceived) -> None:
+        if not event.settled:
+            event.link.dispose(event.delivery_id, event.delivery_id, Accepted())
+        event.link.flow(CREDIT)
+        message = Message.decode(event.payload)
+        answer = self._answers.get(message.properties.correlation_id if message.properties else None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
