@@ -34,6 +34,7 @@ from .errors import (
 from .events import ConnectionClosed, ConnectionOpened, Event
 from .frames import (
     AMQP_FRAME,
+    AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_HEAD,
     MIN_MAX_FRAME_SIZE,
@@ -44,7 +45,6 @@ from .performatives import AmqpMap, Begin, Close, Condition, Open
 from .preamble import Phase, Preamble, Role
 from .session import Session
 from .shortcut import DISPOSITION, TRANSFER, Reader
-
 
 __all__ = ["Connection", "Limits", "Role"]
 
@@ -69,7 +69,7 @@ class Connection(Endpoint):
         first_delivery_id: int = 0,
         limits: Limits | None = None,
     ) -> None:
-        """A client's header, SASL init and open are queued at once; a server waits.
+        """A client's SASL init goes out at once, and all it has queued after the outcome; a server waits.
 
         `idle_time_out` is what we announce: a peer silent for twice as long is closed (2.4.5).
         A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them.
@@ -95,13 +95,14 @@ class Connection(Endpoint):
             properties=properties,
         )
         self._first_delivery_id = first_delivery_id
+        self._greeting: list[bytes] = []  # goes out before any frame
         self._preamble = Preamble(
             role,
             mechanisms,
             initial_response,
             hostname,
             self.limits.pre_open_frame_size,
-            self.write,
+            self._greeting.append,
             self.report,
         )
         self._pending = bytearray()
@@ -118,6 +119,7 @@ class Connection(Endpoint):
         self._close_deadline: float | None = None
         if role is Role.CLIENT:
             self._preamble.start()
+            self._out.append(AMQP_HEADER)
             self._send_open()
 
     # The owner's verbs
@@ -153,7 +155,15 @@ class Connection(Endpoint):
             sessions, self._with_acks = self._with_acks, []
             for session in sessions:
                 session.flush_acks()
-        if not self._out:
+        if self._greeting:
+            self._last_sent = self._now
+            data = b"".join(self._greeting)
+            self._greeting.clear()
+            return data + self._frames_to_send()
+        return self._frames_to_send()
+
+    def _frames_to_send(self) -> bytes:
+        if not self._out or not self._preamble.lets_frames_out:
             return b""
         data = b"".join(self._out)
         self._out.clear()

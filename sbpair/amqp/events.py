@@ -60,7 +60,7 @@ class SessionEnded:
 @dataclass(frozen=True, slots=True)
 class LinkAttached:
     """The peer attached (2.6.3). Of its own accord: answer with `link.attach` or `link.refuse`.
-    As the answer to ours: a source or target of None means a refusal, and LinkDetached follows."""
+    As the answer to ours: `link.is_refused` when its terminus is missing, and LinkDetached follows."""
 
     link: Link
     attach: Attach

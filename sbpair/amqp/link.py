@@ -70,6 +70,12 @@ class Link(Endpoint):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {self.local.name}/{self.remote.name}>"
 
+    @property
+    def is_refused(self) -> bool:
+        """The peer answered our attach without its terminus; LinkDetached follows (2.6.3)."""
+        attach = self.remote_attach
+        return attach is not None and (attach.target if self.role is SENDER else attach.source) is None
+
     def attach(
         self,
         *,

@@ -57,10 +57,17 @@ class Preamble:
         self._client = SaslClient(mechanisms[0], initial_response, hostname)
 
     def start(self) -> None:
-        """Client: say everything at once, without waiting for the answers."""
+        """Client: say who we are, without waiting for the offer."""
         self._write(SASL_HEADER)
         self._send(self._client.opening())
-        self._write(AMQP_HEADER)
+
+    @property
+    def lets_frames_out(self) -> bool:
+        """May our AMQP header and what follows it go out?
+
+        A client waits for the outcome: there are servers (rhea) that cannot read ahead of it.
+        """
+        return self.phase >= (Phase.AMQP_HEADER if self._role is Role.CLIENT else Phase.DONE)
 
     def step(self, data: bytes, position: int) -> int | None:
         """Read one header or frame at `position`; where the next is, or None while bytes are missing.

@@ -5,6 +5,7 @@
                           <-     header, mechanisms
                                  (the owner decides)
                           <-     outcome
+      header, open, ...   ->
 
 Only mechanisms of one step: ANONYMOUS, PLAIN, EXTERNAL. A challenge therefore is a fault.
 """

@@ -33,11 +33,15 @@ def closed(connection: Connection):
     return event.condition
 
 
-def test_a_client_says_everything_up_to_its_open_at_once():
-    expected = SASL_HEADER + sasl(SaslInit("ANONYMOUS", b"", "host")) + AMQP_HEADER
-    data = a_client(hostname="host", initial_response=b"").data_to_send()
-    assert data.startswith(expected)
-    assert data[len(expected) :] == frame(0, encode_composite(Open("client", "host", 1_048_576, 255)))
+def test_a_client_says_who_it_is_at_once_and_the_rest_when_it_is_let_in():
+    client = a_client(hostname="host", initial_response=b"")
+    client.begin()
+    assert client.data_to_send() == SASL_HEADER + sasl(SaslInit("ANONYMOUS", b"", "host"))
+    client.receive_data(SASL_HEADER + sasl(SaslMechanisms(("ANONYMOUS",))), 0.0)
+    assert client.data_to_send() == b""
+    client.receive_data(sasl(SaslOutcome(0)), 0.0)
+    opening = frame(0, encode_composite(Open("client", "host", 1_048_576, 255)))
+    assert client.data_to_send().startswith(AMQP_HEADER + opening)
 
 
 def test_a_server_is_silent_until_it_is_spoken_to():
@@ -50,12 +54,14 @@ def test_a_server_is_silent_until_it_is_spoken_to():
 def test_the_owner_decides_who_comes_in_and_what_was_pipelined_waits_for_it():
     server = a_server(mechanisms=("PLAIN", "ANONYMOUS"))
     client = a_client(mechanisms=("PLAIN",), initial_response=b"\0user\0secret", hostname="contoso")
-    server.receive_data(client.data_to_send(), 0.0)
+    opening = AMQP_HEADER + frame(0, encode_composite(Open("eager")))
+    server.receive_data(client.data_to_send() + opening, 0.0)
     assert server.events() == [SaslInitReceived("PLAIN", b"\0user\0secret", "contoso")]
     server.authenticate(True)
     assert [type(event) for event in server.events()] == [ConnectionOpened]
     client.receive_data(server.data_to_send(), 0.0)
     assert client.is_open
+    assert server.remote_open.container_id == "eager"
 
 
 def test_a_refused_client_hears_the_outcome_and_nothing_else():

@@ -178,9 +178,10 @@ def test_our_client_sends_and_a_proton_server_receives_in_many_frames(with_proto
     assert (dispositions[0].first, dispositions[-1].last) == (first, second)
     assert not sender.unsettled
     sender.detach()
-    joined.ours.close()
     joined.exchange()
     assert joined.saw(LinkDetached)[0].closed
+    joined.ours.close()
+    joined.exchange()
     assert joined.saw(ConnectionClosed) == [ConnectionClosed(None)]
 
 

@@ -74,6 +74,8 @@ def test_a_refused_link_sees_a_null_target_and_then_the_reason(pair):
     for event in pair.server_saw(LinkAttached):
         event.link.refuse(Condition("amqp:not-found", "no such queue"))
     pair.exchange()
+    assert sender.is_refused
+    assert receiver.is_refused
     assert sender.remote_attach.target is None
     assert receiver.remote_attach.source is None
     assert [e.condition.symbol for e in pair.client_saw(LinkDetached)] == ["amqp:not-found"] * 2

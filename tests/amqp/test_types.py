@@ -122,7 +122,7 @@ values = st.recursive(
 @settings(max_examples=300, deadline=None)
 def test_decoding_undoes_encoding_in_value_and_type(value):
     data = encode(value)
-    decoded, stop = decode(data)
+    decoded, stop = decode(data, budget=Budget(100_000))  # zero-width arrays are worth more than their bytes
     assert stop == len(data)
     assert same(decoded, value)
     assert skip(data, 0, len(data)) == stop
