@@ -19,7 +19,7 @@ from sbpair.syphon.events import (
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
 
 
-@pytest.mark.spec("P-42", "P-15", "T-CLS")
+@pytest.mark.spec("P-42", "P-15")
 async def test_every_parked_message_comes_to_its_own_queue_and_the_backlogs_are_empty(pair: Pair) -> None:
     paths = ["orders", "invoices"]
     for index in range(BACKLOGS):

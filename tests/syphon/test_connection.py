@@ -1,0 +1,170 @@
+"""Does the raw client reach a namespace, and does it say plainly why it does not?"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from sbpair.amqp.performatives import Accepted, Modified, Rejected
+from sbpair.broker import Broker
+from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonState, TokenRefused
+from sbpair.syphon.connection import connect
+from sbpair.syphon.connection_string import Namespace, parse
+from tests.syphon.pair import PATIENCE, Pair, message_id, parked, put, take, take_over, until
+
+
+def tls(pair: Pair, side: str = "primary") -> Namespace:
+    """The namespace as one that is reached over TLS, at the broker's port."""
+    control = getattr(pair, side)
+    plain = control.connection_string.replace(";UseDevelopmentEmulator=true", "")
+    return parse(plain).dialled_at(f"localhost:{control.port}")
+
+
+async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
+    broker: Broker, pair: Pair
+) -> None:
+    connection = await connect(tls(pair), ca_file=str(broker.ca_file))
+    try:
+        sender = await connection.open_sender("orders")
+        assert isinstance(await sender.send(parked(1)), Accepted)
+        assert [message_id(m) for m in await take_over(connection, "orders", 1)] == ["m1"]
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("F-31")
+async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair: Pair) -> None:
+    with pytest.raises(SyphonFaulted, match="certificate"):
+        await connect(tls(pair))
+
+
+async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> None:
+    with pytest.raises(SyphonFaulted, match=r"nowhere\.pem"):
+        await connect(tls(pair), ca_file="nowhere.pem")
+
+
+@pytest.mark.spec("F-23")
+async def test_a_port_where_nobody_listens_is_a_lost_connection(pair: Pair) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ConnectionLost, match="cannot be reached"):
+            await connect(nobody)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.spec("F-25")
+async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time(pair: Pair, silent: int) -> None:
+    namespace = parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{silent}")
+    with pytest.raises(ConnectionLost, match="no answer"):
+        await connect(namespace, timeout=0.2)
+
+
+async def test_a_queue_that_does_not_exist_is_refused_by_name(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    try:
+        with pytest.raises((LinkRefused, TokenRefused), match="nowhere") as raised:
+            await connection.open_sender("nowhere")
+        assert raised.value.condition is not None
+        assert raised.value.condition.symbol == "amqp:not-found"
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("F-41")
+async def test_a_wrong_key_is_refused_and_is_not_in_the_error(pair: Pair) -> None:
+    wrong = replace(parse(pair.primary.connection_string), key="d3Jvbmcga2V5")
+    connection = await connect(wrong)
+    try:
+        with pytest.raises((LinkRefused, TokenRefused)) as raised:
+            await connection.open_sender("orders")
+        assert raised.value.condition is not None
+        assert raised.value.condition.symbol == "amqp:unauthorized-access"
+        assert "d3Jvbmcga2V5" not in str(raised.value)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("F-41")
+async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_for_ever(pair: Pair) -> None:
+    syphon = pair.syphon()
+    syphon._secondary = replace(syphon._secondary, key="d3Jvbmcga2V5")
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(SyphonFaulted, match="unauthorized"):
+            await syphon.drain()
+    assert "d3Jvbmcga2V5" not in repr(pair.events)
+
+
+@pytest.mark.spec("F-41")
+async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) -> None:
+    syphon = pair.syphon()
+    right, syphon._secondary = syphon._secondary, replace(syphon._secondary, key="d3Jvbmcga2V5")
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await until(lambda: syphon.status.state is SyphonState.FAULTED)
+    assert "unauthorized" in (syphon.status.reason or "")
+    syphon._secondary = right
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+
+async def test_a_message_of_many_frames_and_more_messages_than_credit_go_through(pair: Pair) -> None:
+    big = parked(0, body=b"x" * 200_000)
+    await put(pair.primary, "orders", [big, *(parked(n) for n in range(1, 3000))])
+
+    found = await take(pair.primary, "orders", 3000)
+    assert [message_id(m) for m in found] == [f"m{n}" for n in range(3000)]
+
+
+async def test_an_abandoned_message_comes_again(pair: Pair) -> None:
+    await put(pair.primary, "orders", [parked(1)])
+    connection = await connect(parse(pair.primary.connection_string))
+    came: asyncio.Queue[int] = asyncio.Queue()
+    try:
+        receiver = await connection.open_receiver("orders", lambda event: came.put_nowait(event.delivery_id))
+        receiver.flow(1)
+        answer = await receiver.settled(await came.get(), Modified(delivery_failed=True))
+        assert isinstance(answer, Modified)
+        receiver.flow(1)
+        answer = await receiver.settled(await came.get(), Rejected())
+        assert isinstance(answer, Rejected)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("P-41")
+async def test_an_idle_syphon_has_granted_credit_once_for_each_backlog(pair: Pair) -> None:
+    syphon = pair.syphon()
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await until(lambda: pair.secondary.operations.polls == 2)
+    await pair.park([parked(n) for n in range(5)])
+    await until(lambda: syphon.counters.completed == 5)
+    assert pair.secondary.operations.polls == 2
+    assert syphon.counters.receives == 2
+    shutdown.set()
+    await running
+
+
+@pytest.mark.spec("F-78", "G21")
+async def test_a_message_too_large_for_its_destination_is_set_aside(pair: Pair) -> None:
+    pair.secondary.delete_queue(pair.backlog(0))
+    pair.secondary.create_queue(pair.backlog(0), max_message_size_in_kilobytes=1024)
+    await pair.park([parked(1, body=b"x" * 300_000), parked(2)])
+
+    counters = await pair.syphon().drain()
+
+    assert (counters.forwarded, counters.dead_lettered) == (1, 1)
+    [event] = [e for e in pair.events if type(e).__name__ == "MessageSetAside"]
+    assert event.reason == "MessageSizeExceeded"
