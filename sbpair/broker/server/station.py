@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .http import HttpServer
 
 FIRST_BYTE_WITHIN = 20.0  # seconds
+ACCEPT_AGAIN_AFTER = 0.05  # seconds, when descriptors have run out
 BACKLOG = 256
 _OPENS_AMQP, _OPENS_TLS = b"A", b"\x16"
 _NO_LINGER = struct.pack("ii", 1, 0)  # close sends RST
@@ -57,7 +58,7 @@ class Station:
         self._tls = tls
         self._outage: Outage | None = None
         self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._greetings: set[asyncio.Task[None]] = set()
         self._unheard: list[socket.socket] = []  # accepted while silent
         self._others: set[asyncio.Transport] = set()  # HTTP, or not known yet
@@ -80,13 +81,12 @@ class Station:
         """Close the port and every connection."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._greetings, *([self._accepting] if self._accepting is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._abort_all()
+        self._stop_accepting()
         if self._listener is not None:
             self._listener.close()
+        greetings = list(self._greetings)
+        self._abort_all()
+        await asyncio.gather(*greetings, return_exceptions=True)
         if self._http is not None:
             await self._http.close()
         while self.wires:
@@ -111,7 +111,13 @@ class Station:
     def _listen(self) -> None:
         assert self._listener is not None  # noqa: S101 - bound before
         self._listener.listen(BACKLOG)
-        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._listener))
+        asyncio.get_running_loop().add_reader(self._listener, self._knock, self._listener)
+
+    def _stop_accepting(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
 
     # -- outages
 
@@ -128,6 +134,8 @@ class Station:
         self._abort_all()
         if outage is Outage.REFUSE:
             self._stop_accepting()
+            assert self._listener is not None  # noqa: S101 - it was open
+            self._listener.close()
             self._bind()  # bound but not listening: connections are refused, and the port stays ours
 
     def bring_up(self) -> None:
@@ -145,13 +153,6 @@ class Station:
             for sock in unheard:
                 self._welcome(sock)
 
-    def _stop_accepting(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener.close()
-
     def _abort_all(self) -> None:
         for transport in [*(wire.transport for wire in self.wires.values()), *self._others]:
             if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
@@ -168,14 +169,18 @@ class Station:
 
     # -- accepting
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+    def _knock(self, listener: socket.socket) -> None:
+        """Somebody is at the door. No future holds an accepted socket: a cancelled one would lose it."""
         while True:
             try:
-                sock, _ = await loop.sock_accept(listener)
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
             except OSError:  # out of descriptors, or gone before it was accepted
-                await asyncio.sleep(0.05)
-                continue
+                self._stop_accepting()
+                self._again = asyncio.get_running_loop().call_later(ACCEPT_AGAIN_AFTER, self._listen)
+                return
+            sock.setblocking(False)
             if self._outage is Outage.RESET:
                 _reset(sock)
             elif self._outage is Outage.SILENT:
@@ -200,7 +205,9 @@ class Station:
                 await self._greet_tls(sock)
             elif first.isalpha() and first.isupper():
                 http = await self._http_server()
-                self._remember(await self._adopt(http.protocol, sock))
+                transport = await self._adopt(http.protocol, sock)
+                http.watch(transport)
+                self._remember(transport)
             else:
                 return
             is_ours = False  # the transport's now
@@ -215,7 +222,7 @@ class Station:
 
         http = await self._http_server()
         context = await asyncio.to_thread(self._tls)
-        self._remember(await self._adopt(lambda: Sniffer(self, http.protocol), sock, context))
+        self._remember(await self._adopt(lambda: Sniffer(self, http), sock, context))
 
     async def _adopt(
         self, protocol: Callable[[], asyncio.Protocol], sock: socket.socket, tls: ssl.SSLContext | None = None

@@ -1,0 +1,178 @@
+"""Which entities there are, by which paths, and what is due next."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair.broker.entities import QueueDescription
+from sbpair.broker.entities.description import LARGEST_SPAN
+from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, NotSupported
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+@pytest.mark.spec("P-10")
+def test_a_path_may_hold_slashes_and_its_case_does_not_matter(namespace):
+    queue = namespace.create_queue(BACKLOG, QueueDescription(), NOON)
+
+    assert namespace.queue("Contoso/X-ServiceBus-Transfer/0") is queue
+    assert queue.path == BACKLOG
+
+
+def test_a_dead_letter_queue_is_found_through_its_queue(namespace):
+    queue = namespace.create_queue(BACKLOG, QueueDescription(), NOON)
+
+    assert namespace.queue(f"{BACKLOG}/$DEADLETTERQUEUE") is queue.dead_letter_queue
+    with pytest.raises(EntityNotFound):
+        namespace.queue("other/$DeadLetterQueue")
+
+
+def test_a_second_queue_of_the_same_path_is_refused(namespace):
+    namespace.create_queue("orders", QueueDescription(), NOON)
+
+    with pytest.raises(EntityAlreadyExists, match="ORDERS"):
+        namespace.create_queue("ORDERS", QueueDescription(), NOON)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a//b", "a/", "..", "a/../b", "a\0b", "$cbs", "q/$management", "ü", "a" * 261]
+)
+def test_a_path_that_no_queue_may_have_is_refused(namespace, path):
+    with pytest.raises(InvalidDescription):
+        namespace.create_queue(path, QueueDescription(), NOON)
+
+
+def test_the_longest_path_is_allowed(namespace):
+    assert namespace.create_queue("a" * 260, QueueDescription(), NOON).path == "a" * 260
+
+
+@pytest.mark.parametrize(
+    ("feature", "value"),
+    [
+        ("requires_session", True),
+        ("requires_duplicate_detection", True),
+        ("enable_partitioning", True),
+        ("forward_to", "other"),
+        ("forward_dead_lettered_messages_to", "other"),
+    ],
+)
+def test_a_feature_that_is_not_there_is_refused_by_name(namespace, feature, value):
+    with pytest.raises(NotSupported, match=feature) as refused:
+        namespace.create_queue("orders", QueueDescription(**{feature: value}), NOON)
+    assert (refused.value.status, refused.value.condition) == (400, "amqp:not-implemented")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lock_duration", 4_999),
+        ("lock_duration", 300_001),
+        ("lock_duration", True),
+        ("max_size_in_megabytes", 1),
+        ("default_message_time_to_live", 0),
+        ("max_delivery_count", 0),
+        ("max_delivery_count", 2**31),
+        ("auto_delete_on_idle", 299_999),
+        ("status", "active"),
+        ("max_message_size_in_kilobytes", 0),
+        ("user_metadata", "x" * 1025),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused_by_name(namespace, field, value):
+    with pytest.raises(InvalidDescription, match=field):
+        namespace.create_queue("orders", QueueDescription(**{field: value}), NOON)
+
+
+@pytest.mark.spec("P-11", "T-8")
+def test_the_largest_span_is_the_same_as_none(namespace):
+    description = QueueDescription(
+        max_size_in_megabytes=5120,
+        max_delivery_count=2**31 - 1,
+        default_message_time_to_live=LARGEST_SPAN,
+        auto_delete_on_idle=LARGEST_SPAN,
+        dead_lettering_on_message_expiration=True,
+    )
+    queue = namespace.create_queue(BACKLOG, description, NOON)
+
+    assert queue.description.default_message_time_to_live is None
+    assert queue.description.auto_delete_on_idle is None
+
+
+def test_the_next_timer_is_the_earliest_of_all_queues(namespace, message):
+    first = namespace.create_queue("first", QueueDescription(), NOON)
+    second = namespace.create_queue("second", QueueDescription(lock_duration=5_000), NOON)
+    assert namespace.next_timer() is None
+    for queue in (first, second):
+        queue.enqueue(message(), NOON)
+        queue.receive(NOON)
+
+    assert namespace.next_timer() == NOON + 5_000
+    namespace.handle_timer(NOON + 5_000)
+    assert namespace.next_timer() == NOON + MINUTE
+    assert second in namespace.take_ready()
+
+
+def test_a_deleted_queue_is_gone_with_its_timers(namespace, message):
+    queue = namespace.create_queue("orders", QueueDescription(), NOON)
+    queue.enqueue(message(), NOON)
+    queue.receive(NOON)
+    assert namespace.next_timer() is not None
+    namespace.delete_queue("Orders", NOON)
+
+    assert namespace.next_timer() is None
+    assert not namespace.holds(queue)
+    with pytest.raises(EntityNotFound):
+        namespace.queue("orders")
+
+
+class TestIdleDeletion:
+    FIVE = 5 * MINUTE
+
+    @pytest.mark.spec("T-20")
+    def test_a_queue_idle_for_its_span_is_deleted(self, namespace):
+        namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=self.FIVE), NOON)
+
+        assert namespace.next_timer() == NOON + self.FIVE
+        namespace.handle_timer(NOON + self.FIVE - 1)
+        assert [queue.path for queue in namespace.queues()] == ["orders"]
+        namespace.handle_timer(NOON + self.FIVE)
+        assert namespace.queues() == []
+
+    @pytest.mark.spec("T-21")
+    @pytest.mark.parametrize("use", ["enqueue", "receive", "peek"])
+    def test_use_puts_it_off(self, namespace, message, use):
+        queue = namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=self.FIVE), NOON)
+        at = NOON + MINUTE
+        match use:
+            case "enqueue":
+                queue.enqueue(message(), at)
+            case "receive":
+                queue.receive(at)
+            case "peek":
+                queue.peek(1, 1, at)
+        namespace.handle_timer(NOON + self.FIVE)
+
+        assert namespace.next_timer() == at + self.FIVE
+        namespace.handle_timer(at + self.FIVE)
+        assert namespace.queues() == []
+
+    @pytest.mark.spec("T-21")
+    def test_a_receiver_that_waits_keeps_it_alive(self, namespace):
+        queue = namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=self.FIVE), NOON)
+        queue.listen(NOON)
+        namespace.handle_timer(NOON + 10 * self.FIVE)
+        assert namespace.queues() == [queue]
+
+        queue.stop_listening(NOON + 10 * self.FIVE)
+        namespace.handle_timer(NOON + 11 * self.FIVE)
+        assert namespace.queues() == []
+
+    @pytest.mark.spec("T-21")
+    def test_a_scheduled_message_keeps_it_alive(self, namespace, message):
+        queue = namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=self.FIVE), NOON)
+        queue.enqueue(message(scheduled_for=NOON + 100 * MINUTE), NOON)
+        namespace.handle_timer(NOON + 99 * MINUTE)
+
+        assert namespace.queues() == [queue]

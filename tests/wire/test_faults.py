@@ -1,0 +1,274 @@
+"""A broker that fails on purpose: what the unmodified client is told, and that all is well after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient as AsyncClient
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair.broker import (
+    AnswerModified,
+    AnswerReleased,
+    Broker,
+    BrokerError,
+    RejectWith,
+    TwoFieldError,
+    Withhold,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("forgiving_of_sockets"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+class TestEntityFaults:
+    def test_a_rejection_reaches_the_client_as_its_error(self, client, contoso, queue):
+        with client.get_queue_sender(queue) as sender:
+            with contoso.fault(queue, RejectWith("com.microsoft:server-busy", "Wait.")) as fault:
+                with pytest.raises(ServiceBusServerBusyError, match="Wait"):
+                    sender.send_messages(ServiceBusMessage("x"))
+                assert fault.hits == 1
+            sender.send_messages(ServiceBusMessage("y"))
+
+        assert contoso.counts(queue).active == 1
+
+    def test_a_withheld_answer_leaves_the_message_stored_and_the_sender_in_doubt(
+        self, client, contoso, queue
+    ):
+        with client.get_queue_sender(queue) as sender, contoso.fault(queue, Withhold()) as fault:
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("x"), timeout=1)
+            assert fault.hits == 1
+
+        assert contoso.counts(queue).active == 1
+
+    @pytest.mark.parametrize("fault", [AnswerReleased(), AnswerModified(), TwoFieldError()])
+    async def test_the_answers_that_hang_the_sdk_do_hang_it_and_store_nothing(self, contoso, queue, fault):
+        client = AsyncClient.from_connection_string(contoso.connection_string, retry_total=0)
+        async with client, client.get_queue_sender(queue) as sender:
+            with contoso.fault(queue, fault), pytest.raises((TimeoutError, ServiceBusError)):
+                await asyncio.wait_for(sender.send_messages(ServiceBusMessage("x"), timeout=1), 3)
+
+        assert fault.hits >= 1
+        assert contoso.counts(queue).active == 0
+
+    def test_a_fault_on_an_entity_that_is_not_there_is_refused(self, contoso):
+        with pytest.raises(BrokerError, match="nowhere"), contoso.fault("nowhere", Withhold()):
+            pass
+
+
+@pytest.fixture
+def fragile(contoso):
+    """The namespace, up again afterwards."""
+    yield contoso
+    contoso.bring_up()
+
+
+class TestOutages:
+    def test_a_refusing_namespace_refuses_and_cuts_and_comes_back_on_its_port(self, client, fragile, queue):
+        with client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage("before"))
+            port = fragile.port
+            fragile.take_down("refuse")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 5)
+            with pytest.raises(ServiceBusConnectionError):
+                sender.send_messages(ServiceBusMessage("during"))
+            assert fragile.connection_count == 0
+            fragile.bring_up()
+            assert fragile.port == port
+            sender.send_messages(ServiceBusMessage("after"))
+
+        assert fragile.counts(queue).active == 2
+
+    def test_a_resetting_namespace_accepts_and_resets(self, client, fragile, queue):
+        with client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage("before"))
+            fragile.take_down("reset")
+            raw = socket.create_connection(("127.0.0.1", fragile.port), 5)
+            with raw, pytest.raises(ConnectionResetError):
+                raw.recv(1)
+            with pytest.raises(ServiceBusConnectionError):
+                sender.send_messages(ServiceBusMessage("during"))
+            fragile.bring_up()
+            sender.send_messages(ServiceBusMessage("after"))
+
+        assert fragile.counts(queue).active == 2
+
+    def test_a_silent_namespace_accepts_and_says_nothing_until_it_is_back(self, fragile, queue):
+        client = ServiceBusClient.from_connection_string(fragile.connection_string, retry_total=0)
+        with client, client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage("before"))
+            fragile.take_down("silent")
+            with socket.create_connection(("127.0.0.1", fragile.port), 5) as raw:
+                raw.sendall(b"AMQP\x03\x01\x00\x00")
+                raw.settimeout(0.3)
+                with pytest.raises(TimeoutError):
+                    raw.recv(1)
+                with pytest.raises(OperationTimeoutError):
+                    sender.send_messages(ServiceBusMessage("during"), timeout=1)
+                assert fragile.counts(queue).active == 1
+                fragile.bring_up()
+                raw.settimeout(5)
+                assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
+
+    def test_the_other_namespace_does_not_notice(self, broker, fragile):
+        other = broker.namespace("contoso-dr")
+        if "steady" not in other.queue_names():
+            other.create_queue("steady")
+        fragile.take_down("refuse")
+        client = ServiceBusClient.from_connection_string(other.connection_string, retry_total=0)
+        with client, client.get_queue_sender("steady") as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+        assert other.counts("steady").active >= 1
+
+    def test_an_outage_of_no_known_kind_is_refused(self, contoso):
+        with pytest.raises(ValueError, match="flood"):
+            contoso.take_down("flood")
+
+
+GARBAGE = [
+    b"\x00" * 64,
+    b"GET / HTTP/9.9\r\n\r\n\r\n",
+    b"\x16\x03\x01\x00\x05hello",
+    b"AMQP\x00\x00\x09\x01",
+    b"AMQP\x02\x01\x00\x00",
+    b"AMQP\x03\x01\x00\x00" + b"\xff" * 64,
+    b"AMQP\x03\x01\x00\x00\x00\x00\x00\x10\x02\x00\x00\x00\x00\x53\x10\xc0\x03\x01\xa1\x00",
+    b"A",
+    b"hello\r\n",
+]
+
+
+class TestBadNeighbours:
+    @pytest.mark.parametrize("garbage", GARBAGE)
+    def test_garbage_costs_its_own_connection_only(self, contoso, queue, client, garbage):
+        with socket.create_connection(("127.0.0.1", contoso.port), 5) as raw:
+            raw.settimeout(10)
+            with suppress(ConnectionError, OSError):  # it may be cut while we still speak
+                raw.sendall(garbage)
+                raw.shutdown(socket.SHUT_WR)
+                while raw.recv(65536):
+                    pass
+
+        assert contoso.counts(queue).active == 0  # it serves on
+
+    def test_a_flood_of_empty_connections_does_not_stop_it(self, contoso, queue, client):
+        raws = [socket.create_connection(("127.0.0.1", contoso.port), 5) for _ in range(200)]
+        try:
+            with client.get_queue_sender(queue) as sender:
+                sender.send_messages(ServiceBusMessage("x"))
+        finally:
+            for raw in raws:
+                raw.close()
+        assert contoso.counts(queue).active == 1
+
+
+def _is_open(descriptor):
+    return os.path.lexists(f"/proc/self/fd/{descriptor}")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted through /proc")
+class TestLife:
+    def test_a_port_that_is_taken_is_named_with_its_namespace(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(BrokerError, match=f"'contoso-dr'.*{port}"):
+                Broker({"contoso": 0, "contoso-dr": port}).start()
+
+    def test_it_answers_when_start_returns_and_is_gone_when_stop_does(self):
+        broker = Broker({"contoso": 0})
+        broker.start()
+        port = broker.namespace("contoso").port
+        with socket.create_connection(("127.0.0.1", port), 5) as raw:
+            raw.sendall(b"AMQP\x03\x01\x00\x00")
+            assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
+        broker.stop()
+        broker.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
+
+    def test_it_leaves_no_thread_and_no_descriptor_behind(self):
+        def held():
+            return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)}
+
+        threads, before = threading.active_count(), held()
+        with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+            contoso = broker.namespace("contoso")
+            for first in (b"AMQP\x03\x01\x00\x00", b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03"):
+                raw = socket.create_connection(("127.0.0.1", contoso.port), 5)
+                raw.sendall(first)
+                raw.settimeout(0.2)
+                with raw, suppress(OSError):
+                    raw.recv(1)
+            contoso.take_down("silent")
+            raw = socket.create_connection(("127.0.0.1", contoso.port), 5)
+            raw.close()
+
+        assert threading.active_count() == threads
+        assert held() <= before
+
+    def test_it_starts_again_with_what_it_held(self):
+        broker = Broker({"contoso": 0})
+        broker.namespace("contoso").create_queue("orders")
+        for _ in range(2):
+            with broker:
+                assert broker.namespace("contoso").queue_names() == ["orders"]
+
+    async def test_it_serves_an_async_with_too(self):
+        async with Broker({"contoso": 0}) as broker:
+            assert broker.namespace("contoso").port > 0
+
+    def test_starting_twice_is_refused(self):
+        with Broker({"contoso": 0}) as broker, pytest.raises(BrokerError, match="running"):
+            broker.start()
+
+    def test_a_clock_that_runs_by_itself_cannot_be_turned(self):
+        with Broker({"contoso": 0}) as broker, pytest.raises(BrokerError, match="ManualClock"):
+            broker.advance(1)
+
+    def test_a_namespace_that_is_not_there_is_named(self):
+        with pytest.raises(BrokerError, match="fabrikam"):
+            Broker({"contoso": 0}).namespace("fabrikam")
+
+    def test_the_wall_clock_ends_locks_by_itself(self):
+        with Broker({"contoso": 0}) as broker:
+            contoso = broker.namespace("contoso")
+            contoso.create_queue("orders", lock_duration=5_000)
+            client = ServiceBusClient.from_connection_string(contoso.connection_string)
+            with client, client.get_queue_sender("orders") as sender:
+                sender.send_messages(ServiceBusMessage("x"))
+                with client.get_queue_receiver("orders", max_wait_time=20) as first:
+                    assert len(first.receive_messages(1)) == 1
+                    began = time.monotonic()
+                    with client.get_queue_receiver("orders") as second:
+                        (again,) = second.receive_messages(1, max_wait_time=20)
+                        assert again.delivery_count == 1
+                        assert time.monotonic() - began < 15
+                        second.complete_message(again)
+
+    def test_open_access_takes_the_emulators_connection_string(self):
+        with Broker({"contoso": 0}, open_access=True) as broker:
+            contoso = broker.namespace("contoso")
+            contoso.create_queue("orders")
+            assert "SharedAccessKey=SAS_KEY_VALUE;" in contoso.connection_string
+            client = ServiceBusClient.from_connection_string(contoso.connection_string)
+            with client, client.get_queue_sender("orders") as sender:
+                sender.send_messages(ServiceBusMessage("x"))
+            assert contoso.counts("orders").active == 1
