@@ -1,6 +1,6 @@
 """Claims-based security: put a token for a path on the connection's ``$cbs`` node, and hear whether it holds.
 
-The answer's ``status-code`` says 200 or 202, or why not (06 2, CBS).
+The answer's ``status-code`` says 200 or 202, or why not.
 """
 
 from __future__ import annotations

@@ -9,9 +9,6 @@ opened them. It decides nothing about messages.
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
-import time
 from collections.abc import Callable
 from typing import TypeVar, cast
 from uuid import uuid4
@@ -35,13 +32,10 @@ from sbpair.amqp.performatives import Condition, Source, Target
 from sbpair.amqp.preamble import Role
 from sbpair.amqp.session import Session
 
-from .cbs import NODE, put_token
 from .connection_string import Namespace
-from .errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted
+from .errors import ConnectionLost, LinkRefused
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Receiver, Sender
-from .request import RequestNode
-
-logger = logging.getLogger("sbpair.syphon")
+from .tokens import Tokens
 
 AnyLink = TypeVar("AnyLink", Sender, Receiver)
 AnyEngineLink = TypeVar("AnyEngineLink", SenderLink, ReceiverLink)
@@ -49,55 +43,10 @@ AnyEngineLink = TypeVar("AnyEngineLink", SenderLink, ReceiverLink)
 UNSETTLED, SECOND = 0, 1  # 2.8.2, 2.8.3: we settle once the peer has said what became of it
 IDLE_TIME_OUT = 60.0  # seconds of silence after which we count the peer as gone
 WRITE_BUFFER = 4 * 1024 * 1024  # bytes the socket may owe before senders wait
-REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
-
-
-async def connect(
-    namespace: Namespace,
-    *,
-    ca_file: str | None = None,
-    timeout: float = 60.0,
-    container_id: str | None = None,
-) -> NamespaceConnection:
-    """Open a connection, within ``timeout`` seconds.
-
-    Raises ConnectionLost, or SyphonFaulted when the peer's certificate, or ``ca_file``, is not to be trusted.
-    """
-    loop = asyncio.get_running_loop()
-    context = _tls_context(ca_file) if namespace.uses_tls else None
-    connection = None
-    try:
-        async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(
-                lambda: NamespaceConnection(namespace, container_id=container_id),
-                namespace.host,
-                namespace.port,
-                ssl=context,
-                server_hostname=namespace.host if context else None,
-            )
-            await connection.wait_open()
-    except ssl.SSLCertVerificationError as error:
-        text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
-        raise SyphonFaulted(text) from error
-    except (OSError, TimeoutError) as error:
-        if connection is not None:
-            connection.abort()
-        why = str(error) or f"no answer within {timeout:g} s"
-        raise ConnectionLost(f"{namespace.netloc} cannot be reached: {why}") from error
-    return connection
-
-
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise SyphonFaulted(f"the certificates in {ca_file} cannot be read: {error}") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 class NamespaceConnection(asyncio.Protocol):
-    """A connection to one namespace; :func:`connect` makes it."""
+    """A connection to one namespace; :func:`~sbpair.syphon.dial.connect` makes it."""
 
     def __init__(self, namespace: Namespace, *, container_id: str | None = None) -> None:
         self.namespace = namespace
@@ -114,10 +63,7 @@ class NamespaceConnection(asyncio.Protocol):
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[Condition | None] = self._loop.create_future()
         self._links: dict[Link, ClientLink] = {}
-        self._cbs: RequestNode | None = None
-        self._tokens: dict[str, int] = {}
-        self._authorizing: dict[str, asyncio.Task[None]] = {}
-        self._refresher: asyncio.Task[None] | None = None
+        self._tokens = Tokens(self)
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self.is_writable = True
@@ -217,15 +163,7 @@ class NamespaceConnection(asyncio.Protocol):
 
     async def authorize(self, path: str) -> None:
         """Put a token for ``path``, once, and keep it fresh. Raises TokenRefused, ConnectionLost."""
-        task = self._authorizing.get(path)
-        if task is None:
-            task = self._authorizing[path] = self._loop.create_task(self._put_token(path))
-        try:
-            await asyncio.shield(task)
-        except BaseException:
-            if task.done() and self._authorizing.get(path) is task:
-                del self._authorizing[path]
-            raise
+        await self._tokens.authorize(path)
 
     async def close(self, timeout: float = 5.0) -> None:
         """Close, wait for the peer's close for up to ``timeout`` seconds, and let the socket go."""
@@ -256,7 +194,7 @@ class NamespaceConnection(asyncio.Protocol):
         try:
             await link.wait_attached()
         except LinkRefused:
-            self._authorizing.pop(link.path, None)  # perhaps the token was: put another with the next link
+            self._tokens.forget(link.path)  # perhaps it was the token: put another with the next link
             raise
         except asyncio.CancelledError:
             link.link.detach()  # nobody is left to own it
@@ -271,31 +209,6 @@ class NamespaceConnection(asyncio.Protocol):
         except AmqpError as error:
             kind = ConnectionLost if self.closed.done() else LinkRefused
             raise kind(f"no link to {path}: {error}") from error
-
-    async def _put_token(self, path: str) -> None:
-        await self.wait_open()
-        if self._cbs is None:
-            self._cbs = RequestNode(self, NODE)
-        token, expires = self.namespace.token(path, int(time.time()))
-        await put_token(self._cbs, self.namespace.audience(path), token, expires)
-        self._tokens[path] = expires
-        if self._refresher is None and self.namespace.key is not None:
-            self._refresher = self._loop.create_task(self._refresh())
-
-    async def _refresh(self) -> None:
-        """Renew each token before it expires; when one is refused the peer detaches its links by itself."""
-        while not self.closed.done():
-            path, expires = min(self._tokens.items(), key=lambda item: item[1])
-            await asyncio.sleep(max(1.0, expires - time.time() - REFRESH_MARGIN))
-            try:
-                await self._put_token(path)
-            except SyphonError as error:
-                logger.warning("the token for %s was not renewed: %s", path, error)
-                self._tokens.pop(path, None)
-                self._authorizing.pop(path, None)  # whoever opens a link for it tries again
-                if not self._tokens:
-                    self._refresher = None
-                    return
 
     def register(self, link: ClientLink) -> None:
         """Let the events of ``link`` go to it."""
@@ -351,8 +264,7 @@ class NamespaceConnection(asyncio.Protocol):
             self._opened.exception()  # whoever waits has it; nobody may
         if self._timer is not None:
             self._timer.cancel()
-        if self._refresher is not None:
-            self._refresher.cancel()
+        self._tokens.stop()
         self._lose(list(self._links.values()), condition)
 
     def _flush(self) -> None:

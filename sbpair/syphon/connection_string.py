@@ -1,4 +1,4 @@
-"""Where is a namespace, and how do we prove who we are? Read as the SDK reads it (06 1).
+"""Where is a namespace, and how do we prove who we are? Read as the SDK reads it.
 
 ``UseDevelopmentEmulator=true``, exactly so, means plain TCP at the host and port of the endpoint (5672 when
 there is none); otherwise it is TLS at port 5671, whatever port the endpoint names. A secret is never part of

@@ -19,9 +19,10 @@ from typing import Self, TypeVar
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 
 from . import events
-from .connection import NamespaceConnection, connect
+from .connection import NamespaceConnection
 from .connection_string import Namespace, parse
 from .counters import SyphonCounters, SyphonState, SyphonStatus
+from .dial import connect
 from .errors import ConnectionLost, SyphonFaulted
 from .forward import Poison
 from .options import SyphonOptions

@@ -202,7 +202,7 @@ class Destination:
                 self._send_queued()
 
     def _refuse(self, error: SyphonError) -> None:
-        """The link itself was refused: for good, or for now (04)."""
+        """The link itself was refused: for good, or for now."""
         if verdict_on_condition(error.condition) is Verdict.HOLD:
             self._wait(str(error))
             return

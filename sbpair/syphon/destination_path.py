@@ -1,7 +1,7 @@
 """May the syphon send to the path a parked message names?
 
 Whoever may send to a backlog queue could otherwise make the syphon, which may send to everything on the
-primary, deliver anywhere: so a path is looked at before it is used (08 6.16, F-74). Nothing here does I/O.
+primary, deliver anywhere: so a path is looked at before it is used (F-74). Nothing here does I/O.
 """
 
 from __future__ import annotations

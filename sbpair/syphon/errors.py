@@ -37,7 +37,7 @@ class SyphonFaulted(SyphonError):
 
 
 def said(condition: Condition | None) -> str:
-    """A condition for people, on one line and of bounded length (08 6.14)."""
+    """A condition for people, on one line and of bounded length."""
     if condition is None:
         return "no condition given"
     text = f"{condition.symbol}: {condition.description}" if condition.description else str(condition.symbol)

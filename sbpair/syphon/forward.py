@@ -6,7 +6,7 @@
               counts reset     key and schedule back      back        the rest bit for bit
 
 Only what the park took away, or the backlog's broker added, is changed; what is not touched keeps its bytes,
-and with them every AMQP type (G22). Pure: the caller says what time it is.
+and with them every AMQP type (G-22). Pure: the caller says what time it is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCKED_UNTIL_ANNOTATION = b"x-opt-locked-until"
 PATH = names.PATH.encode()
 RESERVED = frozenset(name.encode() for name in names.RESERVED)
 
-# What a broker writes on what it delivers: true of the stay in the backlog only (08 6.17).
+# What a broker writes on what it delivers: true of the stay in the backlog only.
 SERVER_ANNOTATIONS = frozenset(
     {
         b"x-opt-deadletter-source",
@@ -142,7 +142,7 @@ def _refusal(path: str, is_allowed: Callable[[str], bool]) -> Poison | None:
 
 
 def printable(path: str) -> str:
-    """``path`` fit for a log line or a dead-letter description: quoted, escaped, cut (08 6.14)."""
+    """``path`` fit for a log line or a dead-letter description: quoted, escaped, cut."""
     return repr(path if len(path) <= 300 else path[:300] + "...")
 
 

@@ -13,9 +13,9 @@ class SyphonOptions:
     backlog_queue_count: int = 10
     """How many backlog queues there are, as the senders were told (P-10); at least 1."""
     primary_namespace_name: str | None = None
-    """The prefix of the backlog queues, where the primary's host does not give it (04)."""
+    """The prefix of the backlog queues, where the primary's host does not give it."""
     allowed_destinations: tuple[str, ...] | None = None
-    """The paths to deliver to, whatever their case; left out: all but the reserved ones (08 6.16)."""
+    """The paths to deliver to, whatever their case; left out: all but the reserved ones."""
     window: int = 500
     """The most messages of one backlog that are being forwarded at once; 1 to 5000."""
     missing_backlog_interval: timedelta = timedelta(seconds=30)

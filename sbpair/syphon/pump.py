@@ -1,4 +1,4 @@
-"""One backlog queue: receive, forward, and only then remove (P-42, G20).
+"""One backlog queue: receive, forward, and only then remove (P-42, G-20).
 
     delivered --> restored --> posted --> accepted --> complete asked --> complete confirmed
         |             |           |
@@ -7,7 +7,7 @@
         '-- given back, when we are stopping
 
 A delivery in our hands is a parcel (active or held) or is being settled. Whatever comes of it, the window
-makes room for the next: poison, and destinations out of reach, never block the rest (G21).
+makes room for the next: poison, and destinations out of reach, never block the rest (G-21).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELD_FACTOR = 4  # as many windows may be held back for destinations out of reac
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0  # seconds a held message keeps its lock: half of what is left of it
 DEFAULT_LOCK = 60.0  # seconds, where the broker does not say (P-11)
 TICK = 1.0  # seconds between looks at what has been in our hands too long
-LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description (08 6.15)
+LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
@@ -153,7 +153,7 @@ class Pump:
         self._settings.destination_of(restored.path).post(parcel)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
-        """The broker's answer to what we asked of a run of deliveries (06 2)."""
+        """The broker's answer to what we asked of a run of deliveries."""
         for offset in range((event.last - event.first) % SERIAL + 1):
             if self._settling.pop((event.first + offset) % SERIAL, None) is not None:
                 self._count(event.state)
@@ -219,7 +219,7 @@ class Pump:
         self._settings.reporter.message_set_aside(self.backlog, parcel.path if parcel else None, poison)
 
     def _give_back(self, parcels: Iterable[Parcel]) -> None:
-        """Settle nothing: the backlog has the messages again, at once (04, Syphon)."""
+        """Settle nothing: the backlog has the messages again, at once."""
         receiver = self._receiver
         assert receiver is not None  # noqa: S101
         back = []

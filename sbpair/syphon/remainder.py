@@ -1,6 +1,6 @@
 """Is anything left in a backlog that a receive does not show, locked perhaps by a syphon that died?
 
-A drain-flow that brings nothing proves that nothing is free; to peek proves that nothing is there (06 3).
+A drain-flow that brings nothing proves that nothing is free; to peek proves that nothing is there.
 Deferred and scheduled messages do not count: no syphon would ever be given them.
 """
 

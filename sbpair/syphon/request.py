@@ -1,4 +1,4 @@
-"""Ask a node of the service a question, and hear the answer: ``$cbs`` and ``{entity}/$management`` (06 2, 3).
+"""Ask a node of the service a question, and hear the answer: ``$cbs`` and ``{entity}/$management``.
 
 A request goes out on one link; its answer comes on another, with our message id as its correlation id.
 """

@@ -5,7 +5,7 @@
     anything else                                  HOLD         settle nothing, come back later
 
 Conditions are AMQP's and Service Bus's; one that is not listed is held: to wait is never wrong, to set aside
-what could have been delivered is. The table is 04's.
+what could have been delivered is.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def broker_process(pipe: Connection, backlogs: int) -> None:
 async def fill(connection_string: str, backlogs: int, messages: int) -> None:
     """Park ``messages`` messages: 1 KiB, a message id, three application properties."""
     from sbpair.amqp.message import DataBody, Message, Properties
-    from sbpair.syphon.connection import connect
     from sbpair.syphon.connection_string import parse
+    from sbpair.syphon.dial import connect
 
     connection = await connect(parse(connection_string))
     for index in range(backlogs):

@@ -57,7 +57,7 @@ async def send_both_ways(broker: Broker) -> int:
     return primary.port
 
 
-@pytest.mark.spec("F-82", "G22", "G5", "P-21")
+@pytest.mark.spec("F-82", "G-22", "G-5", "P-21")
 async def test_rhea_reads_the_same_bytes_and_values_by_either_way(broker: Broker) -> None:
     port = await send_both_ways(broker)
     direct, detour = (json.loads(node("receive", port, path)) for path in ("direct", "detour"))
@@ -76,7 +76,7 @@ async def test_rhea_reads_the_same_bytes_and_values_by_either_way(broker: Broker
     assert not [name for name in detour["names"] if name.startswith("x-")]
 
 
-@pytest.mark.spec("F-82", "G22", "P-21")
+@pytest.mark.spec("F-82", "G-22", "P-21")
 async def test_proton_reads_the_same_types_and_annotations_by_either_way(broker: Broker) -> None:
     port = await send_both_ways(broker)
     connection = BlockingConnection(f"localhost:{port}", timeout=10, allowed_mechs="ANONYMOUS")

@@ -10,8 +10,9 @@ from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.amqp.performatives import Accepted
 from sbpair.broker import NamespaceControl
 from sbpair.syphon import Syphon, SyphonOptions
-from sbpair.syphon.connection import NamespaceConnection, connect
+from sbpair.syphon.connection import NamespaceConnection
 from sbpair.syphon.connection_string import parse
+from sbpair.syphon.dial import connect
 from sbpair.syphon.events import SyphonEvent
 
 BACKLOGS = 2

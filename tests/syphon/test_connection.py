@@ -13,8 +13,8 @@ import pytest
 from sbpair.amqp.performatives import Accepted, Modified, Rejected
 from sbpair.broker import Broker
 from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonState, TokenRefused
-from sbpair.syphon.connection import connect
 from sbpair.syphon.connection_string import Namespace, parse
+from sbpair.syphon.dial import connect
 from tests.syphon.pair import PATIENCE, Pair, message_id, parked, put, take, take_over, until
 
 
@@ -119,6 +119,22 @@ async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) ->
         await running
 
 
+@pytest.mark.spec("F-41")
+async def test_a_token_is_renewed_before_it_expires_and_the_link_lives_on(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.syphon.connection_string.TOKEN_SPAN", 2)
+    monkeypatch.setattr("sbpair.syphon.tokens.REFRESH_MARGIN", 1.0)
+    connection = await connect(parse(pair.primary.connection_string))
+    try:
+        sender = await connection.open_sender("orders")
+        [first] = connection._tokens._expiries.values()
+        await until(lambda: min(connection._tokens._expiries.values()) > first)
+        assert isinstance(await sender.send(parked(1)), Accepted)
+    finally:
+        await connection.close()
+
+
 async def test_a_message_of_many_frames_and_more_messages_than_credit_go_through(pair: Pair) -> None:
     big = parked(0, body=b"x" * 200_000)
     await put(pair.primary, "orders", [big, *(parked(n) for n in range(1, 3000))])
@@ -157,7 +173,7 @@ async def test_an_idle_syphon_has_granted_credit_once_for_each_backlog(pair: Pai
     await running
 
 
-@pytest.mark.spec("F-78", "G21")
+@pytest.mark.spec("F-78", "G-21")
 async def test_a_message_too_large_for_its_destination_is_set_aside(pair: Pair) -> None:
     pair.secondary.delete_queue(pair.backlog(0))
     pair.secondary.create_queue(pair.backlog(0), max_message_size_in_kilobytes=1024)

@@ -91,7 +91,7 @@ def test_the_expiry_that_belongs_to_a_creation_time_comes_back_with_it() -> None
     )
 
 
-@pytest.mark.spec("G16")
+@pytest.mark.spec("G-16")
 def test_a_time_to_live_beyond_the_header_travels_in_the_properties() -> None:
     message = forward(parked(x_ms_timetolive="P60D"))
 
@@ -111,7 +111,7 @@ def test_the_session_comes_back_and_other_properties_keep_their_types() -> None:
     assert message.properties == Properties(message_id=message_id, user_id=user_id, to="t", group_id="s1")
 
 
-@pytest.mark.spec("P-21", "G17")
+@pytest.mark.spec("P-21", "G-17")
 def test_key_and_schedule_come_back_as_annotations_and_the_brokers_own_are_gone() -> None:
     message = forward(
         parked(
@@ -134,7 +134,7 @@ def test_durable_and_priority_stay_and_the_backlogs_delivery_count_does_not() ->
     assert forward(parked(header=header)).header == Header(durable=True, priority=9)
 
 
-@pytest.mark.spec("F-82", "G22")
+@pytest.mark.spec("F-82", "G-22")
 def test_application_properties_of_every_type_keep_their_bytes() -> None:
     typed: dict[str, object] = {
         "long": 2**40,
@@ -155,7 +155,7 @@ def test_application_properties_of_every_type_keep_their_bytes() -> None:
     assert split(restored.payload).application_properties == split(sent).application_properties
 
 
-@pytest.mark.spec("F-81", "G22")
+@pytest.mark.spec("F-81", "G-22")
 @pytest.mark.parametrize(
     "body",
     [DataBody((b"a", b"", b"c")), SequenceBody(([1, "a"], [])), ValueBody(None), ValueBody({"k": UInt(1)})],
@@ -232,14 +232,14 @@ def test_a_path_outside_the_allow_list_is_poison() -> None:
     assert found.reason == "PathNotAllowed"
 
 
-@pytest.mark.spec("G15")
+@pytest.mark.spec("G-15")
 def test_of_a_deadline_only_what_is_left_is_sent() -> None:
     deadline = {"x_sbpair_deadline": Timestamp(NOW + 2500), "x_ms_timetolive": "PT1H"}
 
     assert forward(parked(**deadline)).header == Header(ttl=2500)
 
 
-@pytest.mark.spec("G15")
+@pytest.mark.spec("G-15")
 @pytest.mark.parametrize("late", [0, 1, 10**9])
 def test_a_message_past_its_deadline_is_set_aside_as_expired(late: int) -> None:
     assert poison(parked(x_sbpair_deadline=Timestamp(NOW - late))).reason == "TTLExpiredException"

@@ -1,4 +1,4 @@
-"""Park, then restore: is what comes out what was sent (G22, P-21)?
+"""Park, then restore: is what comes out what was sent (G-22, P-21)?
 
 The sender's end is the SDK's own encoder, ours is the engine's: two codecs, and bytes between them.
 """
@@ -101,7 +101,7 @@ def messages(draw: st.DrawFn) -> ServiceBusMessage:
     )
 
 
-@pytest.mark.spec("P-21", "G22")
+@pytest.mark.spec("P-21", "G-22")
 @given(messages())
 def test_what_the_sdk_lets_a_sender_set_comes_back_as_it_was(message: ServiceBusMessage) -> None:
     sent, parked, restored = there_and_back(message)
@@ -114,7 +114,7 @@ def test_what_the_sdk_lets_a_sender_set_comes_back_as_it_was(message: ServiceBus
     assert waiting.properties.absolute_expiry_time is None
 
 
-@pytest.mark.spec("P-21", "G22")
+@pytest.mark.spec("P-21", "G-22")
 @given(
     durable=st.none() | st.booleans(),
     priority=st.none() | st.integers(0, 9),
@@ -146,7 +146,7 @@ def test_what_an_annotated_message_adds_comes_back_too(
     assert_same(sent, restored)
 
 
-@pytest.mark.spec("F-81", "G22")
+@pytest.mark.spec("F-81", "G-22")
 @pytest.mark.parametrize("body", [{"value_body": {"k": [1, "a", None]}}, {"sequence_body": [[1, "a"], [2]]}])
 def test_the_other_kinds_of_body_come_back_too(body: dict[str, object]) -> None:
     sent, _, restored = there_and_back(AmqpAnnotatedMessage(**body))  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_the_other_kinds_of_body_come_back_too(body: dict[str, object]) -> None:
     assert split(restored).body
 
 
-@pytest.mark.spec("G17", "P-21")
+@pytest.mark.spec("G-17", "P-21")
 def test_a_scheduled_time_comes_back_to_the_millisecond_as_a_timestamp() -> None:
     due = dt.datetime(2026, 11, 21, 10, 0, 0, 123000, tzinfo=dt.UTC)
     _, _, restored = there_and_back(ServiceBusMessage(b"x", scheduled_enqueue_time_utc=due))

@@ -61,7 +61,7 @@ async def test_a_message_that_was_parked_looks_as_if_it_had_not_been(pair: Pair)
     assert direct.body == detour.body
 
 
-@pytest.mark.spec("F-73", "F-74", "F-75", "G21")
+@pytest.mark.spec("F-73", "F-74", "F-75", "G-21")
 async def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(pair: Pair) -> None:
     messages = [parked(n) for n in range(100)]
     messages[7] = parked(7, None)
@@ -107,7 +107,7 @@ async def test_a_path_outside_the_allow_list_is_set_aside(pair: Pair) -> None:
     assert pair.primary.counts("invoices").active == 0
 
 
-@pytest.mark.spec("G20", "F-44", "G21")
+@pytest.mark.spec("G-20", "F-44", "G-21")
 async def test_a_busy_destination_settles_nothing_and_does_not_block_the_others(pair: Pair) -> None:
     from sbpair.broker.faults import RejectWith
 
@@ -128,7 +128,7 @@ async def test_a_busy_destination_settles_nothing_and_does_not_block_the_others(
     assert len({message_id(m) for m in await take(pair.primary, "orders", 20)}) == 20
 
 
-@pytest.mark.spec("G20")
+@pytest.mark.spec("G-20")
 async def test_nothing_leaves_the_backlog_while_the_primary_does_not_answer(pair: Pair) -> None:
     from sbpair.broker.faults import Withhold
 
@@ -216,7 +216,7 @@ async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
     await running
 
 
-@pytest.mark.spec("P-44", "F-65", "G4")
+@pytest.mark.spec("P-44", "F-65", "G-4")
 async def test_three_syphons_at_once_make_no_duplicates(pair: Pair) -> None:
     for index in range(BACKLOGS):
         await pair.park([parked(n) for n in range(index * 1000, index * 1000 + 1000)], index)
@@ -231,7 +231,7 @@ async def test_three_syphons_at_once_make_no_duplicates(pair: Pair) -> None:
     assert sorted(found) == sorted(f"m{n}" for n in range(2000))
 
 
-@pytest.mark.spec("G27")
+@pytest.mark.spec("G-27")
 async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_once(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(3000)])
     syphon = pair.syphon()
@@ -251,7 +251,7 @@ async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_onc
     assert pair.primary.counts("orders").active == counters.completed
 
 
-@pytest.mark.spec("P-43", "G24")
+@pytest.mark.spec("P-43", "G-24")
 async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the_primary(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(50)])
     sends = pair.primary.operations.sends

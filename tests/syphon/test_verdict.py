@@ -9,12 +9,12 @@ from sbpair.syphon.backoff import Backoff
 from sbpair.syphon.verdict import Verdict, verdict_on
 
 
-@pytest.mark.spec("G20")
+@pytest.mark.spec("G-20")
 def test_only_an_accepted_message_is_completed() -> None:
     assert verdict_on(Accepted()) is Verdict.COMPLETE
 
 
-@pytest.mark.spec("F-56", "G20")
+@pytest.mark.spec("F-56", "G-20")
 @pytest.mark.parametrize(
     "state", [None, Released(), Modified(), Modified(True, True), Received(0, 0), Rejected()]
 )

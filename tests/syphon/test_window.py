@@ -22,7 +22,7 @@ def idle(window: Window, until: float) -> None:
             credit = 0  # drained
 
 
-@pytest.mark.spec("P-41", "G23")
+@pytest.mark.spec("P-41", "G-23")
 def test_ten_idle_backlogs_cost_40_receives_an_hour_and_960_a_day() -> None:
     for span, receives in ((3600.0, 40), (DAY, 960), (30 * DAY, 28_800)):
         windows = [Window(500, 2000) for _ in range(10)]
@@ -83,7 +83,7 @@ def test_credit_that_exceeds_a_window_that_shrank_is_taken_back() -> None:
     assert window.grant(FIRST_LIMIT, 0, 0, 0.0) == FIRST_LIMIT // 2
 
 
-@pytest.mark.spec("G21")
+@pytest.mark.spec("G-21")
 def test_what_is_held_back_leaves_room_for_others_up_to_a_bound() -> None:
     window = Window(10, 40)
     assert window.room(active=0, held=10) == 10
