@@ -41,7 +41,7 @@ from .frames import (
     frame,
 )
 from .limits import Limits
-from .performatives import AmqpMap, Begin, Close, Condition, Open
+from .performatives import AmqpMap, Begin, Close, Condition, Open, without_details
 from .preamble import Phase, Preamble, Role
 from .session import Session
 from .shortcut import DISPOSITION, TRANSFER, Reader
@@ -235,6 +235,13 @@ class Connection(Endpoint):
 
     # What the sessions ask for
 
+    def send(self, channel: int, performative: object) -> None:
+        """One frame; an error too long for the peer's frame size loses its details (2.3)."""
+        body = encode_composite(performative)
+        if len(body) + 8 > self.remote_max_frame_size:
+            body = encode_composite(without_details(performative))
+        self._out.append(frame(channel, body))
+
     def write(self, data: bytes) -> None:
         self._out.append(data)
 
@@ -426,7 +433,7 @@ class Connection(Endpoint):
             session.flush_acks()
         if self.local is Half.UNOPENED:
             self._send_open()
-        self._out.append(frame(0, encode_composite(Close(condition))))
+        self.send(0, Close(condition))
         self.local = Half.CLOSED
         return True
 

@@ -37,7 +37,10 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """It is over: closed by either side, end of stream, or a protocol error. Emitted once."""
+    """It is over: closed by either side, end of stream, or a protocol error. Emitted once, and last.
+
+    Sessions and links are not ended one by one: `Connection.sessions` still lists them.
+    """
 
     condition: Condition | None
 
@@ -93,7 +96,10 @@ class CreditDrained:
 
 
 class MessageReceived(NamedTuple):
-    """All transfer frames of one delivery are in (2.6.14)."""
+    """All transfer frames of one delivery are in (2.6.14).
+
+    It may have been on its way when the owner refused or detached the link: look at `link.is_open`.
+    """
 
     link: ReceiverLink
     delivery_id: int

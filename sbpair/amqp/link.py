@@ -223,9 +223,10 @@ class SenderLink(Link):
 
     def settle(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Tell the receiver that deliveries first … last are settled, as `state` (2.6.12)."""
-        for number in ids(first, last):
-            self.unsettled.pop(number & MASK, None)
-            self.session.outgoing.pop(number & MASK, None)
+        unsettled, outgoing = self.unsettled, self.session.outgoing
+        for number in (first,) if first == last else ids(first, last):
+            unsettled.pop(number & MASK, None)
+            outgoing.pop(number & MASK, None)
         if self.local is Half.OPEN:
             self.session.dispose(SENDER, first, last, True, state)
 

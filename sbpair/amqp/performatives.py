@@ -4,7 +4,7 @@ A field without a default is mandatory. Names are the standard's with hyphens as
 error is called `error` on the wire and a `Condition` here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from .composite import BINARY, BOOLEAN, MAP, STRING, SYMBOL, SYMBOLS, UBYTE, UINT, ULONG, USHORT, composite
@@ -202,6 +202,20 @@ class SaslOutcome:
     additional_data: Annotated[bytes | None, BINARY] = None
 
 
+def without_details(performative: object) -> object:
+    """The same, but for an error in it: its description cut to 100 characters and its info dropped."""
+    if isinstance(performative, Detach | End | Close) and performative.error is not None:
+        return replace(performative, error=_brief(performative.error))
+    if isinstance(performative, Disposition) and isinstance(performative.state, Rejected):
+        error = performative.state.error
+        return replace(performative, state=Rejected(error and _brief(error)))
+    return performative
+
+
+def _brief(error: Condition) -> Condition:
+    return Condition(error.symbol, error.description and error.description[:100])
+
+
 Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 SaslFrame = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome
 
@@ -238,4 +252,5 @@ __all__ = [
     "Source",
     "Target",
     "Transfer",
+    "without_details",
 ]

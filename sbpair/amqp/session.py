@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .composite import encode_composite
 from .endpoint import Endpoint, Half
 from .errors import (
     FRAMING_ERROR,
@@ -28,7 +27,6 @@ from .errors import (
     SessionFault,
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
-from .frames import frame
 from .link import Link, ReceiverLink, SenderLink
 from .outcomes import DeliveryState
 from .outgoing import Outgoing
@@ -41,6 +39,7 @@ from .performatives import (
     Condition,
     Coordinator,
     Detach,
+    Disposition,
     End,
     Flow,
     Performative,
@@ -48,7 +47,7 @@ from .performatives import (
     Target,
 )
 from .serial import MASK, distance, ids
-from .shortcut import DispositionTail, encode_disposition
+from .shortcut import DispositionTail
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -161,7 +160,7 @@ class Session(Endpoint):
     def send(self, performative: Performative) -> None:
         self.flush_acks()
         if self.local is Half.OPEN:
-            self.connection.write(frame(self.channel, encode_composite(performative)))
+            self.connection.send(self.channel, performative)
 
     def report(self, event: Event) -> None:
         self.connection.report(event)
@@ -214,8 +213,7 @@ class Session(Endpoint):
             role, first, last, settled, state = self._ack
             self._ack = None
             if self.local is Half.OPEN:
-                body = encode_disposition(role, first, last, settled, state)
-                self.connection.write(frame(self.channel, body))
+                self.connection.send(self.channel, Disposition(role, first, last, settled, state))
 
     # What arrives
 

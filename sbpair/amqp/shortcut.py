@@ -12,7 +12,7 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
-from .composite import decode_composite, encode_composite
+from .composite import decode_composite
 from .decoding import Budget
 from .encoding import write_boolean, write_uint
 from .errors import DecodeError
@@ -179,10 +179,3 @@ def write_transfer(
         + tag
         + tail
     )
-
-
-def encode_disposition(
-    role: bool, first: int, last: int, settled: bool, state: DeliveryState | None
-) -> bytes:
-    """A disposition in full, trailing fields too."""
-    return encode_composite(Disposition(role, first, last, settled, state))

@@ -124,7 +124,8 @@ def test_a_malformed_message_is_a_decode_error(octets, word):
 
 @pytest.mark.parametrize(
     "octets",
-    ["005374 c10101", "005374 c10502a10161", "005374 c10203a1", "005374 c1030240a1", "005374 d1ffffffff00000002", "005375 a000"],
+    ["005374 c10101", "005374 c10502a10161", "005374 c10203a1",
+     "005374 c1030240a1", "005374 d1ffffffff00000002", "005375 a000"],
 )  # fmt: skip
 def test_malformed_entries_are_a_decode_error(octets):
     with pytest.raises(DecodeError):
@@ -139,7 +140,9 @@ def test_a_hundred_thousand_data_sections_split_in_linear_time():
 
 
 def test_the_wrong_section_is_named_as_such():
-    with pytest.raises(DecodeError, match="header"):
+    with pytest.raises(DecodeError, match="descriptor"):
         decode_header(encode_map_section(Section.FOOTER, {}))
+    with pytest.raises(DecodeError, match="not a header"):
+        decode_header(Message(properties=Properties()).encode())
     with pytest.raises(DecodeError, match="creation_time"):
         decode_properties(bytes.fromhex("005373 c00c0a 404040404040404040 5505".replace(" ", "")))
