@@ -72,6 +72,15 @@ class Lanes:
         self._workers = workers
         self._stored: deque[Lane] = deque()
 
+    def stored(self) -> Lane | None:
+        """A lane from the store, if there is one."""
+        try:
+            lane = self._stored.pop()
+        except IndexError:
+            return None
+        lane.was_reused = True
+        return lane
+
     def take(self, until: float, *, is_fresh: bool = False) -> Lane:
         """A lane for one call that must end by ``until``.
 
@@ -79,11 +88,7 @@ class Lanes:
         """
         if is_fresh:
             self._drop_stored()
-        try:
-            lane = self._stored.pop()
-            lane.was_reused = True
-        except IndexError:
-            lane = self._open(until)
+        lane = self.stored() or self._open(until)
         lane.until = until + GRACE
         return lane
 

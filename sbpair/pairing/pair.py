@@ -206,30 +206,44 @@ class Pair:
 
     # -- a send
 
-    def send_flow(self, path: str, count: int, choice: Choice, *, now: float, deadline: float) -> SendFlow:
-        """The way of one message, or one batch of ``count``, to a place where it rests."""
+    def send_flow(
+        self,
+        path: str,
+        count: int,
+        choice: Choice,
+        *,
+        now: float,
+        deadline: float,
+        first: Result | None = None,
+    ) -> SendFlow:
+        """The way of one message, or one batch of ``count``, to a place where it rests.
+
+        ``first`` is what came of an attempt at the primary that was made already, on the straight road
+        of a healthy entity.
+        """
         send = _Send(path, count, choice, deadline, deadline - now)
         health = self._health(path)
-        if health.state is not EntityState.FAILED_OVER:
-            landing = yield from self._try_primary(send, health, now)
+        if first is not None or health.state is not EntityState.FAILED_OVER:
+            landing = yield from self._try_primary(send, health, now, first)
             if isinstance(landing, (Rested, Refused)):
                 return landing
             now = landing
         return (yield from self._try_backlogs(send, now))
 
     def _try_primary(
-        self, send: _Send, health: EntityHealth, now: float
+        self, send: _Send, health: EntityHealth, now: float, first: Result | None
     ) -> Generator[Step, Result, Rested | Refused | float]:
         """The instant of failover when the message must be parked."""
         is_fresh = False
         while True:
-            result = yield Attempt(None, self._primary_until(send, health, now), is_fresh)
-            now, judgement = result.now, result.judgement
+            result = first or (yield Attempt(None, self._primary_until(send, health, now), is_fresh))
+            first, now, judgement = None, result.now, result.judgement
             if judgement is None:
                 self._tell(send.path, health.send_succeeded(now), now)
                 return Rested(None, send.is_ambiguous)
             send.failed(result, judgement)
-            if judgement.is_link_in_doubt and result.was_reused and not is_fresh and now < send.deadline:
+            has_failed_over = health.state is EntityState.FAILED_OVER
+            if _may_be_stale(result, judgement, send, now) and not is_fresh and not has_failed_over:
                 is_fresh = True  # an idle link had died: that says nothing about the entity
                 continue
             is_fresh = False
@@ -246,11 +260,20 @@ class Pair:
                 return now
             return Refused(_last(send), is_parked=False, is_too_large=False)
 
+    def straight(self, path: str, budget: float) -> tuple[EntityHealth, float]:
+        """For the straight road: the health to look at, and how long a first attempt may take.
+
+        While that health says HEALTHY, the first step of a flow is an attempt at the primary, and its
+        success changes nothing; so the flow need not be asked before something else happens.
+        """
+        kept = _reserve(budget) if self._failover_interval < budget else 0.0
+        return self._health(path), budget - kept
+
     def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
         """Part of the budget is kept for the backlog, if the entity can have failed over in time."""
         if health.earliest_failover(now) >= send.deadline:
             return send.deadline
-        return max(now, send.deadline - min(LONGEST_RESERVE, RESERVE_SHARE * send.budget))
+        return max(now, send.deadline - _reserve(send.budget))
 
     def _try_backlogs(self, send: _Send, now: float) -> SendFlow:
         tried: frozenset[int] = frozenset()
@@ -279,7 +302,7 @@ class Pair:
                     self._events.append(BacklogReturned(now, send.path, backlog))
                 self._events.append(MessageParked(now, send.path, backlog, send.count))
                 return Rested(backlog, send.is_ambiguous)
-            if judgement.is_link_in_doubt and result.was_reused and not is_fresh and now < send.deadline:
+            if _may_be_stale(result, judgement, send, now) and not is_fresh:
                 send.is_ambiguous = send.is_ambiguous or judgement.is_ambiguous
                 is_fresh = True
                 continue
@@ -323,6 +346,14 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
     EntityState.HEALTHY: EntityRecovered,
 }
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
+
+
+def _reserve(budget: float) -> float:
+    return min(LONGEST_RESERVE, RESERVE_SHARE * budget)
+
+
+def _may_be_stale(result: Result, judgement: Judgement, send: _Send, now: float) -> bool:
+    return judgement.is_link_in_doubt and result.was_reused and now < send.deadline
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:

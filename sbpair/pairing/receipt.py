@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class Rest(Enum):
@@ -13,8 +13,7 @@ class Rest(Enum):
     BACKLOG = "backlog"
 
 
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
+class SendReceipt(NamedTuple):
     """What ``send_messages`` returns once a broker has accepted every message of the call.
 
     ``backlog`` is the number of the backlog queue (the last one, if several were needed).

@@ -24,11 +24,12 @@ from .address import Side
 from .aliases import PING_CONTENT_TYPE
 from .backlog import Backlogs
 from .batch import Cargo
+from .envelope import Message
 from .events import BacklogsCreated, BacklogsNotCreated
 from .failure import Failure
 from .health import EntityState
 from .hub import Hub
-from .lanes import Lane, Lanes
+from .lanes import GRACE, Lane, Lanes
 from .names import path_key
 from .options import PairedNamespaceOptions
 from .outcome import Phase, judge
@@ -40,6 +41,7 @@ _logger = logging.getLogger("sbpair")
 
 LONGEST_PING = 30.0  # seconds for one ping, opening its link included
 CLOSING = 5.0  # seconds that close() waits for what is under way
+ACCEPTED = Result(0.0)  # of a straight send
 _KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
 
 
@@ -55,6 +57,7 @@ class Runtime:
         rng: random.Random | None = None,
     ) -> None:
         self.hub = Hub()
+        self.is_closed = False
         self.lock = threading.Lock()
         self.options = options
         self.pair = Pair(
@@ -80,23 +83,45 @@ class Runtime:
 
     # -- sending
 
-    def drive(self, path: str, cargo: Cargo, choice: Choice, budget: float) -> Landing:
+    def send_straight(self, path: str, message: Message, seconds: float) -> Result | None:
+        """The first attempt at a healthy entity, over a link from the store; None when there is none.
+
+        Every message of a quiet day goes this way: it is short on purpose.
+        """
+        lanes = self._lanes.get(path_key(path))
+        lane = None if lanes is None else lanes.stored()
+        if lanes is None or lane is None:
+            return None
+        lane.until = time.monotonic() + seconds + GRACE
+        try:
+            lane.sender.send_messages(message, timeout=seconds)
+        except Exception as error:
+            return _failed(lanes, lane, error, Phase.SENDING)
+        except BaseException:
+            lanes.drop(lane)
+            raise
+        lanes.give(lane)
+        return ACCEPTED
+
+    def drive(
+        self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
+    ) -> Landing:
         """Carry out the flow of one send; what became of it."""
-        now = time.monotonic()
-        flow = self.pair.send_flow(path, len(cargo), choice, now=now, deadline=now + budget)
-        with self.lock:
-            step = next(flow)
+        flow = self.pair.send_flow(
+            path, len(cargo), choice, now=started, deadline=started + budget, first=first
+        )
+        result: Result | None = None
         while True:
-            result = self._perform(step, path, cargo)
             try:
                 with self.lock:
-                    step = flow.send(result)
+                    step = flow.send(result) if result is not None else next(flow)
             except StopIteration as landed:
                 landing: Landing = landed.value
                 return landing
             finally:
                 if self.pair.has_news:
                     self.publish()
+            result = self._perform(step, path, cargo)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """While an entity is suspect, open the link its messages may need."""
@@ -129,10 +154,6 @@ class Runtime:
 
     # -- opening and closing
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed.is_set()
-
     def release_path(self, path: str) -> None:
         """No sender uses this entity any more."""
         with self._making:
@@ -142,6 +163,7 @@ class Runtime:
 
     def close(self) -> None:
         """End what is under way, close every link, stop every thread."""
+        self.is_closed = True
         self._closed.set()
         self._watch.close()
         with self._making:
@@ -159,9 +181,8 @@ class Runtime:
         for lanes in self._lanes.values():
             lanes.release()
         self.hub.renew()
-        was_closed = self._closed.is_set()
         self._start()
-        if was_closed:
+        if self.is_closed:
             self._closed.set()
 
     # -- carrying out one step

@@ -15,19 +15,21 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from .batch import PairedMessageBatch, freeze
+from .envelope import message_id_of, prepare
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import Phase, judge
-from .pair import Refused, Rested, Stranded
+from .pair import Refused, Rested, Result, Stranded
 from .receipt import Rest, SendReceipt
 from .rotation import Choice
-from .runtime import Runtime
+from .runtime import ACCEPTED, Runtime
 
 STANDARD_BATCH = 256 * 1024
 """Bytes in a batch where no link can be asked: the Standard tier's limit."""
 
+_HEALTHY = EntityState.HEALTHY
 OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 
 
@@ -43,6 +45,9 @@ class PairedServiceBusSender:
         self._choice = Choice()  # P-7: each sender picks its own
         self._closed = closed
         self._is_closed = False
+        budget = runtime.options.operation_timeout.total_seconds()
+        with runtime.lock:
+            self._health, self._straight = runtime.pair.straight(entity_name, budget)
 
     def send_messages(
         self,
@@ -58,13 +63,28 @@ class PairedServiceBusSender:
         Raises what the SDK's sender raises, BacklogUnavailableError (it rests nowhere),
         ReservedPropertyError, ParkedMessageTooLargeError; ValueError on a closed sender.
         """
-        if self._is_closed or self._runtime.is_closed:
+        runtime = self._runtime
+        if self._is_closed or runtime.is_closed:
             raise ValueError("the sender is closed; get another from an open paired client")
+        first: Result | None = None
+        started = time.monotonic()
+        if isinstance(message, ServiceBusMessage) and self._health.state is _HEALTHY:
+            message = prepare(message)
+            first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
+            if first is ACCEPTED:
+                if self._health.state is _HEALTHY:
+                    return SendReceipt(Rest.PRIMARY, None, (message_id_of(message),))
+                first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
+        return self._send(message, timeout, first, started)
+
+    def _send(
+        self, message: object, timeout: float | None, first: Result | None, started: float
+    ) -> SendReceipt:
         budget = timeout_seconds(timeout, self._runtime.options)
         cargo = freeze(message)
         if not cargo:
             return SendReceipt(Rest.PRIMARY, None, ())
-        landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget)
+        landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
         if isinstance(landing, Rested):
             rests = Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG
             return SendReceipt(rests, landing.backlog, cargo.message_ids(), landing.is_ambiguous)
@@ -96,6 +116,12 @@ class PairedServiceBusSender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _straight_seconds(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._straight
+        runtime = self._runtime
+        return runtime.pair.straight(self.entity_name, timeout_seconds(timeout, runtime.options))[1]
 
     def _batch_limit(self) -> int:
         if self._runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:

@@ -322,3 +322,44 @@ def test_two_pairs_with_one_seed_choose_alike(pair_of: Callable[..., Driver]) ->
         driver.fail_over()
         picks.append([driver.send(lambda step: driver.ok()) for _ in range(10)])  # noqa: B023
     assert picks[0] == picks[1]
+
+
+@pytest.mark.spec("P-2", "P-3")
+def test_an_attempt_made_on_the_straight_road_is_not_made_again(driver: Driver) -> None:
+    flow = driver.pair.send_flow("orders", 1, Choice(), now=0.0, deadline=60.0, first=driver.fail())
+    with pytest.raises(StopIteration) as landed:
+        next(flow)
+    assert isinstance(landed.value.value, Refused)
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+
+
+@pytest.mark.spec("P-4")
+def test_a_straight_attempt_that_failed_while_the_entity_failed_over_is_redirected(driver: Driver) -> None:
+    driver.fail_over()
+    first = driver.fail(was_reused=True, is_link_in_doubt=True)
+    step = next(driver.pair.send_flow("orders", 1, Choice(), now=0.0, deadline=60.0, first=first))
+    assert isinstance(step, Attempt)
+    assert step.backlog is not None
+
+
+@pytest.mark.spec("P-3")
+def test_a_straight_success_of_a_suspect_entity_ends_the_suspicion(driver: Driver) -> None:
+    driver.primary(driver.fail)
+    flow = driver.pair.send_flow("orders", 1, Choice(), now=0.0, deadline=60.0, first=driver.ok())
+    with pytest.raises(StopIteration):
+        next(flow)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-3")
+def test_the_straight_road_keeps_the_same_reserve_as_the_flow(
+    driver: Driver, at_once: Driver, pair_of: Callable[..., Driver]
+) -> None:
+    assert driver.pair.straight("orders", 60.0)[1] == 60.0
+    assert at_once.pair.straight("orders", 60.0)[1] == 55.0
+    for each in (driver, at_once, pair_of(interval=10.0)):
+        for budget in (2.0, 8.0, 60.0):
+            each.primary(each.ok, budget=budget)
+            (step,) = each.steps
+            assert isinstance(step, Attempt)
+            assert step.until == each.pair.straight("orders", budget)[1]
