@@ -187,6 +187,10 @@ class Syphon:
     def destination_resumed(self, path: str) -> None:
         self._emit(events.DestinationResumed(time.time(), path))
 
+    def backlog_attached(self, backlog: str) -> None:
+        if self.status.state is SyphonState.FAULTED:
+            self._become(SyphonState.RUNNING)  # the refusal has been cured
+
     def backlog_missing(self, backlog: str) -> None:
         self._emit(events.BacklogMissing(time.time(), backlog))
 

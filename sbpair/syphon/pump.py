@@ -44,6 +44,7 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 class PumpReporter(Protocol):
     """Who hears what a pump has to say."""
 
+    def backlog_attached(self, backlog: str) -> None: ...
     def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None: ...
     def answer_overdue(self, what: str) -> None: ...
 
@@ -97,6 +98,7 @@ class Pump:
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
         self._receiver = receiver
+        self._settings.reporter.backlog_attached(self.backlog)
         self.is_missing = False
         self._top_up()
         try:

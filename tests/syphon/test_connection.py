@@ -114,6 +114,9 @@ async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) ->
     await until(lambda: syphon.status.state is SyphonState.FAULTED)
     assert "unauthorized" in (syphon.status.reason or "")
     syphon._secondary = right
+    pair.secondary.take_down("reset")  # the next connection has the right key
+    pair.secondary.bring_up()
+    await until(lambda: syphon.status.state is SyphonState.RUNNING)
     shutdown.set()
     async with asyncio.timeout(PATIENCE):
         await running
