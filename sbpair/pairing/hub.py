@@ -15,6 +15,7 @@ from . import events
 from .events import PairingEvent
 
 _logger = logging.getLogger("sbpair")
+_logger.addHandler(logging.NullHandler())  # a library is silent until its application asks
 
 _LEVELS: dict[type[PairingEvent], int] = {
     events.EntitySuspected: logging.WARNING,

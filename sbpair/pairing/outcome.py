@@ -9,6 +9,7 @@ No I/O. Whether the SDK calls an error *retryable* is not asked: it says so of a
 
 from __future__ import annotations
 
+import re
 import ssl
 import struct
 from collections.abc import Iterator
@@ -129,6 +130,7 @@ BY_CONDITION: dict[str, tuple[Failure, str]] = {
     "com.microsoft:precondition-failed": (_CALL, "a precondition failed"),
 }
 
+_PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)  # the service says it in words only
 _MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 _SIZE = frozenset({"amqp:link:message-size-exceeded"})
 _LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
@@ -142,12 +144,14 @@ def judge(error: Exception, phase: Phase = Phase.SENDING) -> Judgement:
     condition = sdk.condition_of(error)
     is_lost = failure is _U and isinstance(error, _LOST)
     timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
+    pause = _PAUSE.search(str(error)) if failure is _B else None
     return Judgement(
         failure,
         why,
         is_missing=failure is _CONF and _is_missing(error, condition),
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and (is_lost or timed_out),
+        retry_after=float(pause[1]) if pause else None,
         is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
     )
 

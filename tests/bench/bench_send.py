@@ -70,9 +70,8 @@ def main(rounds: int = 15, count: int = 400) -> None:
     here.send("stop")
     server.join(10)
     ratios = sorted(wrapped / alone for alone, wrapped in pairs)
-    print(
-        f"bare: {statistics.median(p[0] for p in pairs):.1f} us, paired: {statistics.median(p[1] for p in pairs):.1f} us"
-    )
+    bare_cpu, paired_cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"bare: {bare_cpu:.1f} us, paired: {paired_cpu:.1f} us")
     figure = {
         "name": "send.healthy_path_cpu",
         "unit": "ratio to the bare SDK",

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 import uuid
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
+    OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusError,
     ServiceBusServerBusyError,
 )
 
 from sbpair import (
+    BacklogUnavailableError,
     EntityFailedOver,
     EntityRecovered,
     EntityState,
+    PairedNamespaceOptions,
+    PairedServiceBusClient,
     PingFailed,
     PingSent,
     ReservedPropertyError,
@@ -278,3 +285,69 @@ def test_a_callback_that_raises_does_not_disturb_the_send(pairing) -> None:
     client.fail_over("orders")
     assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).rests is Rest.BACKLOG
     stop()
+
+
+@pytest.mark.spec("P-1")
+def test_the_key_is_never_told(pairing, caplog: pytest.LogCaptureFixture) -> None:
+    key = pairing.primary.connection_string.split("SharedAccessKey=")[1].split(";")[0]
+    with caplog.at_level(logging.DEBUG):
+        client = pairing.client(interval=0, ping=60, timeout=3)
+        pairing.primary.take_down("refuse")
+        pairing.secondary.take_down("refuse")
+        with pytest.raises(BacklogUnavailableError) as raised:
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+    told = [record.getMessage() for record in caplog.records if record.name == "sbpair"]
+    texts = [
+        *told,
+        str(raised.value),
+        repr(raised.value),
+        repr(client),
+        repr(vars(client)),
+        *map(str, pairing.told),
+    ]
+    assert told
+    assert not [text for text in texts if key in text]
+
+
+@pytest.mark.spec("P-2", "G18", "F-31")
+def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuration_error(pairing) -> None:
+    def over_tls(verify: str | None) -> PairedServiceBusClient:
+        texts = [
+            ns.connection_string.replace(";UseDevelopmentEmulator=true", "").replace(
+                f"localhost:{ns.port}", f"{ns.name}.servicebus.windows.net"
+            )
+            for ns in (pairing.primary, pairing.secondary)
+        ]
+        return PairedServiceBusClient.from_connection_strings(
+            *texts,
+            connection_verify=verify,
+            custom_endpoint_address=f"sb://localhost:{pairing.primary.port}",
+            secondary_custom_endpoint_address=f"sb://localhost:{pairing.secondary.port}",
+            options=PairedNamespaceOptions(assume_backlogs_exist=True, failover_interval=timedelta(0)),
+        )
+
+    with over_tls(str(pairing.broker.ca_file)) as client:
+        assert client.primary.label == "contoso"
+        assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+    with over_tls(None) as client:
+        with pytest.raises(ServiceBusError, match="certificate"):
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+        assert client.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("G18", "F-25")
+def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing) -> None:
+    pairing.primary.take_down("silent")
+    text = "Endpoint=sb://{};SharedAccessKeyName=R;SharedAccessKey=K"
+    with PairedServiceBusClient.from_connection_strings(
+        text.format("one.servicebus.windows.net"),
+        text.format("two.servicebus.windows.net"),
+        custom_endpoint_address=f"sb://localhost:{pairing.primary.port}",
+        secondary_custom_endpoint_address=f"sb://localhost:{pairing.secondary.port}",
+        options=PairedNamespaceOptions(assume_backlogs_exist=True),
+    ) as client:
+        start = time.monotonic()
+        with pytest.raises(OperationTimeoutError):
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
+        assert time.monotonic() - start < 2.5
+        pairing.primary.bring_up()  # the abandoned handshake ends with its connection

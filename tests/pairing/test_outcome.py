@@ -186,3 +186,14 @@ def test_an_administration_error_is_judged_by_its_status() -> None:
     for status, failure in ((503, U), (403, CONF), (400, CONF)):
         error.status_code = status
         assert judge(error).failure is failure
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_service_may_say_in_words_how_long_to_wait() -> None:
+    inner = amqp_errors.MessageException(
+        b"com.microsoft:server-busy",
+        description="Throttled, code 50009. Please wait 14 seconds and try again.",
+    )
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
+    assert judge(error).retry_after == 14.0
+    assert judge(raised_for("com.microsoft:server-busy")).retry_after is None
