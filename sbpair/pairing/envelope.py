@@ -118,6 +118,7 @@ def _from_mapping(given: object) -> ServiceBusMessage:
 
 
 def _with_message_id(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    # G-5: every copy of a message can be recognised, whichever attempt left it.
     twin = snapshot(inner)
     properties = twin.properties or AmqpMessageProperties()
     properties.message_id = str(uuid.uuid4())
@@ -146,7 +147,7 @@ def _without_session(
         aliases[names.SESSION_ID] = _text(properties.group_id)
     twin = copy.copy(properties)
     twin.group_id = None
-    twin.absolute_expiry_time = None  # else it would expire in the backlog (G16)
+    twin.absolute_expiry_time = None  # else it would expire in the backlog (G-16)
     return twin
 
 

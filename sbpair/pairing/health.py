@@ -107,7 +107,10 @@ class EntityHealth:
         return now + self._failover_interval
 
     def next_timer(self) -> float | None:
-        """When :meth:`handle_timer` wants to be called; None for never."""
+        """When :meth:`handle_timer` wants to be called; None for never.
+
+        It is set while the entity is SUSPECT (G-12) or FAILED_OVER (G-13), and only then.
+        """
         return self._timer
 
     def handle_timer(self, now: float) -> tuple[list[Transition], bool]:

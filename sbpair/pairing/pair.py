@@ -84,7 +84,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Rested:
-    """Accepted: by the primary when ``backlog`` is None."""
+    """Accepted by a broker (G-3): by the primary when ``backlog`` is None."""
 
     backlog: int | None
     is_ambiguous: bool
@@ -101,7 +101,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """No backlog took the message; every cause, the primary's first."""
+    """No backlog took the message; every cause, the primary's first (G-19)."""
 
     causes: tuple[Exception, ...]
 
@@ -323,6 +323,7 @@ class Pair:
     # -- within
 
     def _health(self, path: str) -> EntityHealth:
+        # G-11: one for each entity; what befalls one does not concern another.
         key = path_key(path)
         health = self._entities.get(key)
         if health is None:

@@ -33,7 +33,10 @@ class _Quarantine:
 
 
 class Rotation:
-    """The backlog queues of one pairing, and which of them are out for now."""
+    """The backlog queues of one pairing, and which of them are out for now.
+
+    It knows those below the count only; what else there is, is left alone (P-13).
+    """
 
     def __init__(self, count: int, rng: Random) -> None:
         self._count = count

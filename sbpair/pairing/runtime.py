@@ -229,7 +229,7 @@ class Runtime:
         return job.error
 
     def _backlog_lanes(self, backlog: int) -> Lanes:
-        key = f"/{backlog}"  # no entity path begins with a slash
+        key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
         return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
     def _made(self, key: str, side: Side, entity: str) -> Lanes:

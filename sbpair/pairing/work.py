@@ -1,6 +1,6 @@
 """What runs beside the caller's thread?
 
-One watching thread for each client (:class:`Watch`): it ends calls that overran and lets the pair's timers
+One watching thread for each client (:class:`Watch`): it ends calls that overran (G-18) and lets the pair's timers
 run. And short-lived workers (:class:`Workers`) for what can hang in a way that nobody can end from
 outside: a name lookup, a token, a TLS handshake. They are counted and capped.
 """

@@ -153,7 +153,7 @@ def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing) ->
     assert pairing.parked(1) == [count]
 
 
-@pytest.mark.spec("P-5", "G19")
+@pytest.mark.spec("P-5", "G-19")
 def test_a_failing_backlog_is_left_for_another_and_every_sender_learns_of_it(pairing, failed_over) -> None:
     client = failed_over(ping=60, backlogs=2)
     sender = client.get_queue_sender("orders")
@@ -309,7 +309,7 @@ def test_the_key_is_never_told(pairing, caplog: pytest.LogCaptureFixture) -> Non
     assert not [text for text in texts if key in text]
 
 
-@pytest.mark.spec("P-2", "G18", "F-31")
+@pytest.mark.spec("P-2", "G-18", "F-31")
 def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuration_error(pairing) -> None:
     def over_tls(verify: str | None) -> PairedServiceBusClient:
         texts = [
@@ -335,7 +335,7 @@ def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuratio
         assert client.state_of("orders") is EntityState.HEALTHY
 
 
-@pytest.mark.spec("G18", "F-25")
+@pytest.mark.spec("G-18", "F-25")
 def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing) -> None:
     pairing.primary.take_down("silent")
     text = "Endpoint=sb://{};SharedAccessKeyName=R;SharedAccessKey=K"

@@ -37,7 +37,7 @@ TROUBLE: dict[str, Callable[..., object]] = {
 }
 
 
-@pytest.mark.spec("G18", "P-3", "F-23", "F-24", "F-25")
+@pytest.mark.spec("G-18", "P-3", "F-23", "F-24", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
@@ -55,7 +55,7 @@ def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     assert client.state_of("orders") is EntityState.SUSPECT
 
 
-@pytest.mark.spec("G18", "P-3", "F-25")
+@pytest.mark.spec("G-18", "P-3", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
@@ -73,7 +73,7 @@ def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
         assert sum(pairing.parked()) == 1
 
 
-@pytest.mark.spec("G18", "F-25")
+@pytest.mark.spec("G-18", "F-25")
 def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
     sender = pairing.client(interval=60).get_queue_sender("orders")
     with an_outage(pairing, "silent"):
@@ -82,7 +82,7 @@ def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
                 sender.send_messages(ServiceBusMessage("lost"), timeout=0.05)
 
 
-@pytest.mark.spec("G7")
+@pytest.mark.spec("G-7")
 @pytest.mark.parametrize(
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
 )
@@ -96,7 +96,7 @@ def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
     assert receipt.ambiguous is is_ambiguous
 
 
-@pytest.mark.spec("G19", "F-35")
+@pytest.mark.spec("G-19", "F-35")
 def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(pairing) -> None:
     from sbpair import BacklogUnavailableError
 

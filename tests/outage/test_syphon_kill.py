@@ -46,7 +46,7 @@ def copies(pair: Pair) -> int:
     return pair.primary.counts("orders").active + pair.waiting()
 
 
-@pytest.mark.spec("F-16", "G-1", "G-3", "F-07", "F-09", "F-10")
+@pytest.mark.spec("F-16", "G-1", "G-3", "F-7", "F-9", "F-10")
 async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in_flight(pair: Pair) -> None:
     sent = {f"m{n}" for n in range(MESSAGES)}
     for index in range(BACKLOGS):

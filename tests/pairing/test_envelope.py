@@ -88,7 +88,7 @@ def test_what_would_make_the_broker_act_is_cleared_and_kept_under_its_alias() ->
     assert list(parked.message_annotations) == ["x-opt-mine"]
 
 
-@pytest.mark.spec("G16")
+@pytest.mark.spec("G-16")
 def test_the_parked_copy_cannot_expire() -> None:
     parked = wire(park(ServiceBusMessage("x", time_to_live=timedelta(seconds=1)), "orders"))
     assert parked.properties is not None
@@ -96,7 +96,7 @@ def test_the_parked_copy_cannot_expire() -> None:
     assert parked.header is None or parked.header.ttl is None
 
 
-@pytest.mark.spec("G22")
+@pytest.mark.spec("G-22")
 def test_everything_else_reaches_the_backlog_with_the_types_it_would_have_on_the_primary() -> None:
     straight, parked = wire(full_message()), wire(park(full_message(), "orders"))
     own = {key: value for key, value in parked.application_properties.items() if key not in aliases.RESERVED}
@@ -125,14 +125,14 @@ BODIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.spec("G22")
+@pytest.mark.spec("G-22")
 @pytest.mark.parametrize("body", BODIES, ids=str)
 def test_all_three_kinds_of_body_are_parked_bit_for_bit(body: dict[str, Any]) -> None:
     message = AmqpAnnotatedMessage(**body, properties={"message_id": "m"})
     assert wire(park(message, "orders")).body == wire(message).body
 
 
-@pytest.mark.spec("G22")
+@pytest.mark.spec("G-22")
 @pytest.mark.parametrize("message_id", ["text", uuid.UUID(int=5), b"\x01\xff", 2**40])
 def test_a_message_id_keeps_its_type(message_id: Any) -> None:
     message = AmqpAnnotatedMessage(
@@ -163,7 +163,7 @@ def test_the_callers_message_is_not_changed_by_parking() -> None:
     assert message.session_id == "s-1"
 
 
-@pytest.mark.spec("G5")
+@pytest.mark.spec("G-5")
 def test_a_message_id_is_fixed_before_the_first_attempt_without_touching_the_callers_message() -> None:
     bare = AmqpAnnotatedMessage(data_body=b"x")
     prepared = prepare(bare)
@@ -191,7 +191,7 @@ def test_what_is_no_message_is_refused_by_type(wrong: object) -> None:
         freeze(wrong)
 
 
-@pytest.mark.spec("P-20", "G16")
+@pytest.mark.spec("P-20", "G-16")
 @pytest.mark.parametrize(
     ("milliseconds", "alias"), [(1, "PT0.001S"), (25 * 86_400_000, "P25D"), (60 * 86_400_000, "P60D")]
 )

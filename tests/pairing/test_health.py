@@ -21,7 +21,7 @@ def failed_over(**settings: float) -> EntityHealth:
     return health
 
 
-@pytest.mark.spec("P-3", "G12")
+@pytest.mark.spec("P-3", "G-12")
 def test_an_entity_fails_over_when_the_interval_ends_without_a_success() -> None:
     health = entity(interval=60)
     health.send_failed(10)
@@ -32,7 +32,7 @@ def test_an_entity_fails_over_when_the_interval_ends_without_a_success() -> None
     assert health.state is FAILED_OVER
 
 
-@pytest.mark.spec("P-3", "G12")
+@pytest.mark.spec("P-3", "G-12")
 def test_a_success_within_the_interval_ends_the_suspicion() -> None:
     health = entity()
     health.send_failed(0)

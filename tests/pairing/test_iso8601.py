@@ -19,7 +19,7 @@ from sbpair.pairing.iso8601 import (
 DAY = 86_400_000
 
 
-@pytest.mark.spec("P-20", "G16")
+@pytest.mark.spec("P-20", "G-16")
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [
@@ -38,7 +38,7 @@ def test_a_span_is_written_as_iso_8601_and_read_back(milliseconds: int, text: st
     assert parse_duration(text) == milliseconds
 
 
-@pytest.mark.spec("G16")
+@pytest.mark.spec("G-16")
 @given(st.integers(0, 2**53))
 def test_every_span_survives(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds)) == milliseconds

@@ -77,7 +77,7 @@ def test_options_cannot_be_changed() -> None:
         PairedNamespaceOptions().backlog_queue_count = 3  # type: ignore[misc]
 
 
-@pytest.mark.spec("G18")
+@pytest.mark.spec("G-18")
 def test_a_call_may_name_its_own_timeout() -> None:
     assert timeout_seconds(None, PairedNamespaceOptions()) == 60.0
     assert timeout_seconds(2, PairedNamespaceOptions()) == 2.0

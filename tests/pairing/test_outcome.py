@@ -160,7 +160,7 @@ def test_an_unreadable_answer_while_opening_is_never_the_messages_fault() -> Non
     assert judge(garbage, Phase.SENDING).failure is CALLER
 
 
-@pytest.mark.spec("G7")
+@pytest.mark.spec("G-7")
 def test_a_send_is_ambiguous_when_the_answer_was_lost_and_not_when_it_was_refused() -> None:
     assert judge(sdk_errors.OperationTimeoutError()).is_ambiguous
     assert judge(broken_connection(ConnectionResetError())).is_ambiguous

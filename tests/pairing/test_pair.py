@@ -70,7 +70,7 @@ def test_with_an_interval_of_zero_this_very_message_is_redirected(at_once: Drive
     assert at_once.pair.state_of("orders") is EntityState.FAILED_OVER
 
 
-@pytest.mark.spec("P-3", "G18")
+@pytest.mark.spec("P-3", "G-18")
 def test_a_reserve_is_kept_for_the_backlog_when_the_entity_may_fail_over_in_time(at_once: Driver) -> None:
     at_once.primary(at_once.ok)
     assert at_once.steps == [Attempt(None, 55.0)]
@@ -84,7 +84,7 @@ def test_no_reserve_is_taken_from_a_send_that_cannot_be_redirected(driver: Drive
     assert driver.steps == [Attempt(None, 60.0)]
 
 
-@pytest.mark.spec("P-4", "G18")
+@pytest.mark.spec("P-4", "G-18")
 def test_a_send_under_way_while_the_entity_fails_over_is_redirected(driver: Driver) -> None:
     driver.primary(driver.fail)
     driver.now = 30.0
@@ -105,7 +105,7 @@ def test_when_one_sender_has_failed_over_all_senders_divert_at_once(at_once: Dri
     assert not any(is_primary(step) for step in at_once.steps)
 
 
-@pytest.mark.spec("G11")
+@pytest.mark.spec("G-11")
 def test_another_entity_of_the_same_namespace_is_not_concerned(at_once: Driver) -> None:
     at_once.primary(at_once.fail, path="orders")
     assert at_once.primary(at_once.ok, path="invoices") == Rested(None, is_ambiguous=False)
@@ -144,7 +144,7 @@ def test_an_entity_has_one_ping_under_way_at_most(at_once: Driver) -> None:
     assert at_once.advance(300) == ["orders"]
 
 
-@pytest.mark.spec("P-5", "G19")
+@pytest.mark.spec("P-5", "G-19")
 def test_a_backlog_that_fails_leaves_the_rotation_of_every_sender(driver: Driver) -> None:
     driver.fail_over()
     flow = driver.flow()
@@ -157,7 +157,7 @@ def test_a_backlog_that_fails_leaves_the_rotation_of_every_sender(driver: Driver
     assert isinstance(driver.pair.events()[-1], BacklogWithdrawn)
 
 
-@pytest.mark.spec("G19")
+@pytest.mark.spec("G-19")
 def test_all_but_one_backlog_may_be_down(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(backlogs=3)
     driver.fail_over()
@@ -167,7 +167,7 @@ def test_all_but_one_backlog_may_be_down(pair_of: Callable[..., Driver]) -> None
     assert len(driver.steps) == 3
 
 
-@pytest.mark.spec("G19", "F-35")
+@pytest.mark.spec("G-19", "F-35")
 def test_when_every_backlog_fails_all_causes_are_carried_the_primarys_first(
     pair_of: Callable[..., Driver],
 ) -> None:
@@ -280,7 +280,7 @@ def test_a_sender_parks_all_its_messages_in_one_backlog(driver: Driver) -> None:
     assert len(rests) == 1
 
 
-@pytest.mark.spec("G18")
+@pytest.mark.spec("G-18")
 def test_no_step_of_a_send_lasts_longer_than_its_deadline(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, backlogs=4)
 

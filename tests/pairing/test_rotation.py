@@ -28,7 +28,7 @@ def test_senders_that_do_not_know_each_other_spread_over_all_backlogs() -> None:
     assert min(picked.values()) > 60
 
 
-@pytest.mark.spec("P-5", "G19")
+@pytest.mark.spec("P-5", "G-19")
 def test_a_failed_backlog_is_out_for_every_sender() -> None:
     backlogs = rotation(3)
     backlogs.failed(1, now=0.0)
