@@ -9,7 +9,6 @@ What happens to a message is decided in pair.py and carried out in runtime.py.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -142,7 +141,6 @@ class PairedServiceBusClient:
         label = check_pair(primary, secondary, options.primary_namespace_name)
         self._primary, self._secondary = primary, secondary
         self._senders: Counter[str] = Counter()
-        self._counting = threading.Lock()
         self._runtime = Runtime(primary, secondary, label, options)
 
     @property
@@ -167,7 +165,7 @@ class PairedServiceBusClient:
         if not queue_name.strip("/ "):
             raise ValueError("queue_name must not be empty")
         self._check_open()
-        with self._counting:
+        with self._runtime.lock:
             self._senders[path_key(queue_name)] += 1
         return PairedServiceBusSender(self._runtime, queue_name, self._sender_closed)
 
@@ -235,7 +233,7 @@ class PairedServiceBusClient:
             raise ValueError("the paired client is closed")
 
     def _sender_closed(self, path: str) -> None:
-        with self._counting:
+        with self._runtime.lock:
             self._senders[path_key(path)] -= 1
             is_last = self._senders[path_key(path)] <= 0
         if is_last:

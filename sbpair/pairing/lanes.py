@@ -56,6 +56,10 @@ class Lane:
             self.wire.release()
             self.wire.join(KEEP_ALIVE_SLEEP)
 
+    def release(self) -> None:
+        """After a fork: let go of the parent's connection without a word to the service."""
+        self.wire.release()
+
     def discard(self) -> None:
         """End it at once; the peer is not asked."""
         self.wire.shut()
@@ -94,6 +98,9 @@ class Lanes:
 
     def give(self, lane: Lane) -> None:
         """The call is over and the lane is good for another."""
+        if lane.has_overrun:  # it ended well, but just as its socket was shut
+            self.drop(lane)
+            return
         lane.until = math.inf
         self._stored.append(lane)
         if self._is_closed:
@@ -121,11 +128,6 @@ class Lanes:
         for lane in self._emptied():
             self._watch.remove(lane)
             self._later(lane.close)
-
-    def release(self) -> None:
-        """After a fork: let go of the parent's connections without a word to the service."""
-        for lane in self._emptied():
-            lane.wire.release()
 
     def _open(self, until: float) -> Lane:
         lane = Lane(self._make())

@@ -204,6 +204,10 @@ class Pair:
         elif self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
 
+    def pings_lost(self) -> None:
+        """Whoever was pinging is gone: the pings that are due go out again."""
+        self._pinging.clear()
+
     # -- a send
 
     def send_flow(

@@ -178,8 +178,8 @@ class Runtime:
 
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""
-        for lanes in self._lanes.values():
-            lanes.release()
+        self._watch.release()
+        self.pair.pings_lost()
         self.hub.renew()
         self._start()
         if self.is_closed:

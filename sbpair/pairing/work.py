@@ -1,8 +1,8 @@
 """What runs beside the caller's thread?
 
-One watching thread for each client (:class:`Watch`): it ends calls that overran (G-18) and lets the pair's timers
-run. And short-lived workers (:class:`Workers`) for what can hang in a way that nobody can end from
-outside: a name lookup, a token, a TLS handshake. They are counted and capped.
+One watching thread for each client (:class:`Watch`): it ends calls that overran (G-18) and lets the
+pair's timers run. And short-lived workers (:class:`Workers`) for what can hang in a way that nobody can
+end from outside: a name lookup, a token, a TLS handshake. They are counted and capped.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ class Watched(Protocol):
 
     def overrun(self) -> None: ...
 
+    def release(self) -> None: ...
+
 
 class Watch:
     """The one lasting thread of a client. It starts when there is something to watch.
@@ -134,6 +136,11 @@ class Watch:
                 self._thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
                 self._thread.start()
         self._woken.set()
+
+    def release(self) -> None:
+        """After a fork, in the child: let go of the parent's connections, stored or under way."""
+        for call in list(self._watched):
+            call.release()
 
     def close(self) -> None:
         """End every call under way, stop the thread and wait for it."""

@@ -363,3 +363,11 @@ def test_the_straight_road_keeps_the_same_reserve_as_the_flow(
             (step,) = each.steps
             assert isinstance(step, Attempt)
             assert step.until == each.pair.straight("orders", budget)[1]
+
+
+@pytest.mark.spec("P-32", "F-19")
+def test_a_ping_whose_sender_is_gone_does_not_end_the_pings(at_once: Driver) -> None:
+    at_once.primary(at_once.fail)
+    assert at_once.advance(1) == ["orders"]
+    at_once.pair.pings_lost()
+    assert at_once.advance(60) == ["orders"]

@@ -1,0 +1,102 @@
+"""Over which connection does a call go, and what becomes of it afterwards?"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from sbpair.pairing.lanes import Lane, Lanes
+from sbpair.pairing.work import Watch, Workers
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A connection string for a peer that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        yield (
+            f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=R;SharedAccessKey=K;"
+            "UseDevelopmentEmulator=true"
+        )
+
+
+@pytest.fixture
+def lanes(silent: str) -> Iterator[Lanes]:
+    watch, workers = Watch(lambda now: None), Workers(most=4)
+    client = ServiceBusClient.from_connection_string(silent, retry_total=0)
+    yield Lanes(lambda: client.get_queue_sender("orders"), watch, workers)
+    watch.close()
+    workers.join(5.0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sbpair")]
+
+
+def stored_lane(lanes: Lanes) -> Lane:
+    lane = Lane(lanes._make())
+    lanes.give(lane)
+    return lane
+
+
+def test_a_lane_that_did_its_work_is_used_again(lanes: Lanes) -> None:
+    lane = stored_lane(lanes)
+    taken = lanes.take(time.monotonic() + 5)
+    assert taken is lane
+    assert taken.was_reused
+    lanes.give(taken)
+    assert taken.until == math.inf
+
+
+def test_a_lane_whose_socket_was_shut_in_its_last_instant_is_not_stored(lanes: Lanes) -> None:
+    lane = Lane(lanes._make())
+    lane.overrun()
+    lanes.give(lane)
+    assert lanes.stored() is None
+
+
+def test_what_comes_back_to_closed_lanes_is_closed(lanes: Lanes) -> None:
+    lanes.close()
+    stored_lane(lanes)
+    assert lanes.stored() is None
+
+
+@pytest.mark.spec("G-18", "F-25")
+def test_opening_a_lane_to_a_silent_peer_ends_in_time(lanes: Lanes) -> None:
+    start = time.monotonic()
+    with pytest.raises(OperationTimeoutError):
+        lanes.take(start + 0.2)
+    assert time.monotonic() - start < 1.0
+
+
+def test_too_many_hanging_workers_are_refused_instead_of_piling_up() -> None:
+    workers, hold = Workers(most=2), threading.Event()
+    for _ in range(2):
+        workers.start("sbpair-held", hold.wait)
+    with pytest.raises(OperationTimeoutError, match="still hang"):
+        workers.start("sbpair-third", hold.wait)
+    hold.set()
+    workers.join(5.0)
+    workers.start("sbpair-after", hold.wait).join(5.0)
+
+
+def test_a_tick_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    ticks: list[float] = []
+    again = threading.Event()
+
+    def tick(now: float) -> float | None:
+        ticks.append(now)
+        if len(ticks) > 1:
+            again.set()
+            return None
+        raise RuntimeError("one bad turn")
+
+    watch = Watch(tick)
+    watch.wake()
+    assert again.wait(5.0)
+    watch.close()
+    assert "timers" in caplog.text
