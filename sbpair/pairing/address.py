@@ -195,7 +195,7 @@ def connection_fields(role: str, text: str) -> dict[str, str]:
 def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
     """The label that names the backlog queues.
 
-    Raises ValueError when the two sides are one namespace, or could not be told apart (F14).
+    Raises ValueError when the two sides are one namespace, or could not be told apart.
     """
     if primary.location() == secondary.location():
         raise ValueError(

@@ -80,7 +80,7 @@ BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
 }
 
 BY_CONDITION: dict[str, tuple[Failure, str]] = {
-    # every one that 06's peer table or the SDK's own list knows; what is not here counts as unavailable
+    # every one that the SDK knows, and more; what is not here counts as unavailable
     "amqp:internal-error": (_U, "the service failed inside"),
     "amqp:not-found": (_CONF, "the entity does not exist"),
     "amqp:unauthorized-access": (_CONF, "the credential lacks a right"),

@@ -1,4 +1,4 @@
-"""A send returns by its deadline, under every way the SDK was measured to hang or fail in (08 F1)."""
+"""A send returns by its deadline, under every way the SDK was measured to hang or fail in."""
 
 from __future__ import annotations
 
