@@ -8,8 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.events import DispositionReceived, Event, MessageReceived
+from sbpair.amqp.link import ReceiverLink, SenderLink
+from sbpair.amqp.message import Message
+from sbpair.amqp.performatives import Accepted, Source, Target
+from sbpair.broker.auth import OpenAccess, Right, SharedAccess, SharedAccessPolicy, Verifier
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
 from sbpair.broker.entities.stored_message import LockToken
+from sbpair.broker.faces.client_connection import ClientConnection
+from sbpair.broker.faces.moment import Moment
+from sbpair.broker.faces.namespace_face import NamespaceFace
 
 NOON = 1_800_000_000_000  # ms
 
@@ -39,3 +48,148 @@ def message() -> Callable[..., StoredMessage]:
         return StoredMessage(bare=fields.pop("bare", b"body"), **fields)
 
     return make
+
+
+class Client:
+    """A client of the engine's own, joined to a face by two function calls."""
+
+    def __init__(self, lab: Lab, mechanism: str = "ANONYMOUS", response: bytes = b"") -> None:
+        self.lab = lab
+        self.server = ClientConnection(lab.face, lab.moment)
+        self.engine = Connection(
+            role=Role.CLIENT,
+            container_id="test",
+            mechanisms=(mechanism,),
+            initial_response=response,
+            now=lab.moment.connection,
+        )
+        self.events: list[Event] = []
+        lab.clients.append(self)
+        self.session = self.engine.begin()
+        lab.run()
+
+    def sender(self, path: str, **how: object) -> SenderLink:
+        """A sender link on ``path``, attached."""
+        name = how.pop("name", f"to-{path}-{next(_NAMES)}")
+        link = self.session.attach_sender(name, target=Target(path), source=Source(name), **how)
+        self.lab.run()
+        return link
+
+    def receiver(self, path: str, *, credit: int = 0, deletes: bool = False, **how: object) -> ReceiverLink:
+        """A receiver link on ``path``, attached, with credit."""
+        name = how.pop("name", f"from-{path}-{next(_NAMES)}")
+        link = self.session.attach_receiver(
+            name,
+            source=how.pop("source", Source(path)),
+            target=Target(name),
+            rcv_settle_mode=0 if deletes else 1,
+            snd_settle_mode=1 if deletes else 0,
+            **how,
+        )
+        self.lab.run()
+        if credit:
+            link.flow(credit)
+            self.lab.run()
+        return link
+
+    def send(self, link: SenderLink, payload: bytes, *, message_format: int = 0) -> object:
+        """Send and return the state the broker answered, or None."""
+        delivery_id = link.transfer(
+            payload, tag=next(_NAMES).to_bytes(4, "big"), message_format=message_format
+        )
+        self.lab.run()
+        for event in self.take(DispositionReceived):
+            if event.first <= delivery_id <= event.last:
+                assert event.settled
+                return event.state
+        return None
+
+    def settle(self, delivery: MessageReceived, state: object) -> object:
+        """Settle as the SDK does, and return the state the broker answered."""
+        delivery.link.dispose(delivery.delivery_id, delivery.delivery_id, state, settled=False)
+        self.lab.run()
+        (answer,) = self.take(DispositionReceived)
+        assert answer.settled
+        return answer.state
+
+    def take(self, kind: type) -> list:
+        """The events of this kind, which are then forgotten."""
+        taken = [event for event in self.events if isinstance(event, kind)]
+        self.events = [event for event in self.events if not isinstance(event, kind)]
+        return taken
+
+    def ask(self, node: str, message: Message) -> Message:
+        """One request to a node, and its response."""
+        if node not in self._nodes:
+            self._nodes[node] = (self.receiver(node), self.sender(node))
+        sender = self._nodes[node][1]
+        assert isinstance(self.send(sender, message.encode()), Accepted)
+        (response,) = self.take(MessageReceived)
+        return Message.decode(response.payload)
+
+    @property
+    def _nodes(self) -> dict[str, tuple[ReceiverLink, SenderLink]]:
+        return self.__dict__.setdefault("nodes", {})
+
+
+_NAMES = itertools.count(1)
+
+
+class Lab:
+    """A namespace's face, its clients, and the three clocks."""
+
+    def __init__(self, namespace: Namespace, verifier: Verifier) -> None:
+        self.namespace = namespace
+        self.face = NamespaceFace(namespace, verifier)
+        self.clients: list[Client] = []
+        self.moment = Moment(1000.0, NOON // 1000, NOON)
+
+    def queue(self, path: str = "orders", **fields: object) -> Queue:
+        """Make a queue."""
+        return self.namespace.create_queue(path, QueueDescription(**fields), self.moment.entity)
+
+    def client(self, **how: object) -> Client:
+        """Let a client connect."""
+        return Client(self, **how)
+
+    def run(self) -> None:
+        """Carry bytes until nobody has any more to say."""
+        busy = True
+        while busy:
+            busy = False
+            for client in self.clients:
+                if data := client.engine.data_to_send():
+                    client.server.receive_data(data, self.moment)
+                    busy = True
+            self.face.deliver(self.moment)
+            self.face.take_stirred()
+            for client in self.clients:
+                if data := client.server.data_to_send():
+                    client.engine.receive_data(data, self.moment.connection)
+                    client.events += client.engine.events()
+                    busy = True
+
+    def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0) -> None:
+        """Turn the clocks and let happen what is due."""
+        now = self.moment
+        self.moment = Moment(now.connection + connection, now.wall + wall, now.entity + entity)
+        self.namespace.handle_timer(self.moment.entity)
+        for client in self.clients:
+            client.server.handle_timer(self.moment)
+        self.run()
+
+
+@pytest.fixture
+def lab(namespace: Namespace) -> Lab:
+    """Anybody may do anything."""
+    return Lab(namespace, OpenAccess())
+
+
+POLICY = SharedAccessPolicy("Root", "a2V5", "b3RoZXI=")
+LISTENER = SharedAccessPolicy("Listener", "bGlzdGVu", "bGlzdGVuMg==", frozenset({Right.LISTEN}))
+
+
+@pytest.fixture
+def guarded(namespace: Namespace) -> Lab:
+    """Tokens are checked: policies Root (key a2V5) and Listener (key bGlzdGVu, may only listen)."""
+    return Lab(namespace, SharedAccess((POLICY, LISTENER)))

@@ -66,6 +66,7 @@ class ClientConnection:
         )
         self._nodes: dict[Link, Node] = {}
         self._claim_by: float | None = moment.connection + TIME_TO_CLAIM
+        self._wall_behind = moment.connection - moment.wall
         self._on: dict[type, Callable[..., None]] = {
             MessageReceived: self._message_received,
             DispositionReceived: self._disposition_received,
@@ -102,9 +103,12 @@ class ClientConnection:
     def next_timer(self) -> float | None:
         """When, on the connection's clock, :meth:`handle_timer` wants to be called."""
         timer = self._engine.next_timer()
-        if self._claim_by is None or timer is None:
-            return timer
-        return min(timer, self._claim_by)
+        if timer is None:
+            return None
+        expiry = self.claims.next_expiry()
+        if expiry is not None:
+            timer = min(timer, expiry + self._wall_behind)
+        return timer if self._claim_by is None else min(timer, self._claim_by)
 
     def handle_timer(self, moment: Moment) -> None:
         """Heartbeats, silence, and a client that never shows a claim."""
@@ -112,13 +116,14 @@ class ClientConnection:
             self._claim_by = None
             if not self.claims:
                 self.close(CONNECTION_FORCED, "No valid claim was shown in time.", moment)
+        self._expire_claims(moment)
         self._engine.handle_timer(moment.connection)
         self._read_events(moment)
 
-    def expire_claims(self, moment: Moment) -> None:
-        """Detach the links whose claims have run out (real time, not the entities')."""
-        before = self.claims.next_expiry()
-        if before is None or before > moment.wall:
+    def _expire_claims(self, moment: Moment) -> None:
+        """Detach the links whose claims have run out, by the wall's time and not the entities'."""
+        expiry = self.claims.next_expiry()
+        if expiry is None or expiry > moment.wall:
             return
         self.claims.drop_expired(moment.wall)
         for node in list(self._nodes.values()):

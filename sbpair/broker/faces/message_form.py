@@ -31,11 +31,13 @@ from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, enc
 from ..entities.queue import Queue
 from ..entities.stored_message import MessageState, StoredMessage
 from ..errors import InvalidArgument, MalformedMessage
+from .quick_look import plain_content_type
 
 BATCH = 0x80013700
-PING = "application/vnd.ms-servicebus-ping"  # P-30
+PING = b"application/vnd.ms-servicebus-ping"  # P-30
 LONGEST_ID = 128
 UINT_MAX = 2**32 - 1
+_NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 OVERHEAD = 64  # bytes that an entry costs beside the sender's
 
@@ -81,36 +83,47 @@ def _batched(body: bytes) -> list[bytes]:
 
 def _stored(payload: bytes) -> StoredMessage:
     sections = split(payload)
-    header = decode_header(sections.header)
-    properties = decode_properties(sections.properties)
+    header = decode_header(sections.header) if sections.header else _NO_HEADER
     annotations, scheduled_for = _kept_annotations(sections.message_annotations)
-    bare_size = len(payload) - sum(map(len, sections[:3]))
-    bare = payload[len(payload) - bare_size :]
-    if properties.message_id is None:
-        named = encode_properties(replace(properties, message_id=uuid.uuid4().hex))
-        bare = named + bare[len(sections.properties) :]
-    elif isinstance(properties.message_id, str | bytes) and len(properties.message_id) > LONGEST_ID:
-        raise InvalidArgument(f"The message-id is longer than {LONGEST_ID} characters.")
+    before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
+    bare = payload[before:] if before else payload
+    content_type = plain_content_type(sections.properties)
+    if content_type is None:
+        properties = _checked(decode_properties(sections.properties))
+        if properties.message_id is None:
+            named = encode_properties(replace(properties, message_id=uuid.uuid4().hex))
+            bare = named + bare[len(sections.properties) :]
+        content_type = (properties.content_type or "").encode()
+        time_to_live = _time_to_live(header.ttl, properties)
+    else:
+        time_to_live = header.ttl or None  # 0 is how half a second arrives from a client that counts seconds
     return StoredMessage(
         bare=bare,
         annotations=annotations,
-        time_to_live=_time_to_live(header, properties),
+        time_to_live=time_to_live,
         scheduled_for=scheduled_for,
         durable=header.durable,
         priority=header.priority,
-        is_ping=properties.content_type is not None and properties.content_type.lower() == PING,
+        is_ping=bool(content_type) and content_type.lower() == PING,
         overhead=OVERHEAD + len(annotations),
     )
 
 
-def _time_to_live(header: Header, properties: Properties) -> int | None:
+def _checked(properties: Properties) -> Properties:
+    name = properties.message_id
+    if isinstance(name, str | bytes) and len(name) > LONGEST_ID:
+        raise InvalidArgument(f"The message-id is longer than {LONGEST_ID} characters.")
+    return properties
+
+
+def _time_to_live(ttl: int | None, properties: Properties) -> int | None:
     # A uint of milliseconds ends at 49.7 days: longer spans travel as two instants.
     expiry, creation = properties.absolute_expiry_time, properties.creation_time
-    if header.ttl is not None and header.ttl < UINT_MAX:
-        return header.ttl or None
+    if ttl is not None and ttl < UINT_MAX:
+        return ttl or None
     if expiry is not None and creation is not None and expiry > creation:
         return expiry - creation
-    return header.ttl
+    return ttl
 
 
 def _kept_annotations(section: bytes) -> tuple[bytes, int | None]:

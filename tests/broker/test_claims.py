@@ -1,0 +1,219 @@
+"""$cbs and the claims of a connection, without a socket: who may attach, and until when."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sbpair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached, LinkDetached
+from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.types import Int
+from sbpair.broker.auth import make_token
+
+NOON_S = 1_800_000_000
+AUDIENCE = "sb://localhost:5671/orders"
+
+
+def token(key="a2V5", name="Root", audience=AUDIENCE, expires=NOON_S + 3600):
+    return make_token(audience, name, key, expires)
+
+
+def put(client, proof, *, audience=AUDIENCE, operation="put-token", message_id="one", reply_to=None):
+    """Status code and description of a put-token, and the whole response."""
+    asked = {"operation": operation, "type": "jwt", "name": audience}
+    asked = {key: value for key, value in asked.items() if value is not None}
+    response = client.ask(
+        "$cbs",
+        Message(
+            properties=Properties(message_id=message_id, reply_to=reply_to),
+            application_properties=asked,
+            body=ValueBody(proof),
+        ),
+    )
+    return response.application_properties["status-code"], response
+
+
+def conditions(client):
+    return [event.condition.symbol for event in client.take(LinkDetached)]
+
+
+@pytest.mark.parametrize("message_id", [uuid.UUID(int=1), "text", b"bytes"])
+def test_a_good_token_is_accepted_and_the_answer_is_correlated_in_kind(guarded, message_id):
+    guarded.queue()
+    code, response = put(guarded.client(), token(), message_id=message_id)
+
+    assert (code, type(code)) == (202, Int)
+    correlated = response.properties.correlation_id
+    assert (correlated, type(correlated)) == (message_id, type(message_id))
+
+
+@pytest.mark.parametrize(
+    ("proof", "code"),
+    [
+        (token(key="wrong"), 401),
+        (token(name="Nobody"), 401),
+        (token(expires=NOON_S), 401),
+        (token(audience="sb://localhost:5671/other"), 401),
+        ("not a token", 401),
+        (b"bytes", 400),
+        (None, 400),
+    ],
+)
+def test_a_bad_token_is_refused_and_says_why_without_repeating_it(guarded, proof, code):
+    guarded.queue()
+    got, response = put(guarded.client(), proof)
+
+    assert got == code
+    words = response.application_properties["status-description"]
+    assert "TrackingId:" in words
+    assert "sig=" not in words
+
+
+def test_a_token_for_a_queue_that_is_not_there_is_answered_404(guarded):
+    audience = "sb://localhost:5671/nowhere"
+    code, _ = put(guarded.client(), token(audience=audience), audience=audience)
+
+    assert code == 404
+
+
+def test_a_name_below_the_queue_is_the_queues(guarded):
+    guarded.queue()
+    for below in ("/$management", "/$DeadLetterQueue", "/$DeadLetterQueue/$management"):
+        code, _ = put(guarded.client(), token(), audience=AUDIENCE + below)
+        assert code == 202
+
+
+@pytest.mark.parametrize("wrong", [{"operation": "delete"}, {"operation": None}, {"audience": None}])
+def test_a_request_that_is_no_put_token_is_answered_400(guarded, wrong):
+    guarded.queue()
+    code, _ = put(guarded.client(), token(), **wrong)
+
+    assert code == 400
+
+
+def test_a_reply_goes_to_the_link_that_reply_to_names(guarded):
+    guarded.queue()
+    client = guarded.client()
+    other = client.receiver("$cbs", name="cbs-other")
+    code, _ = put(client, token(), reply_to="cbs-other")
+
+    assert code == 202
+    assert other.is_open
+
+
+def test_without_a_claim_nothing_is_attached(guarded):
+    guarded.queue()
+    client = guarded.client()
+    for direction, node in (("sender", "orders"), ("receiver", "orders"), ("receiver", "orders/$management")):
+        getattr(client, direction)(node)
+
+    assert conditions(client) == ["amqp:unauthorized-access"] * 3
+
+
+def test_whether_a_queue_exists_is_not_told_to_who_has_no_claim(guarded):
+    client = guarded.client()
+    client.sender("nowhere")
+
+    assert conditions(client) == ["amqp:unauthorized-access"]
+
+
+def test_the_right_to_listen_is_not_the_right_to_send(guarded):
+    guarded.queue()
+    client = guarded.client()
+    put(client, token(name="Listener", key="bGlzdGVu"))
+    assert client.receiver("orders").is_open
+    client.take(LinkAttached)
+    client.sender("orders")
+
+    assert conditions(client) == ["amqp:unauthorized-access"]
+
+
+def test_a_claim_is_the_connections_own(guarded):
+    guarded.queue()
+    first, second = guarded.client(), guarded.client()
+    put(first, token())
+    assert first.sender("orders").is_open
+    second.sender("orders")
+
+    assert conditions(second) == ["amqp:unauthorized-access"]
+
+
+def test_when_the_token_runs_out_the_links_are_detached(guarded):
+    guarded.queue()
+    client = guarded.client()
+    put(client, token(expires=NOON_S + 100))
+    client.sender("orders")
+    client.receiver("orders", credit=1)
+    guarded.advance(wall=99, connection=99)
+    assert conditions(client) == []
+    guarded.advance(wall=1, connection=1)
+
+    assert conditions(client) == ["amqp:unauthorized-access"] * 2
+
+
+def test_a_refreshed_token_keeps_them(guarded):
+    guarded.queue()
+    client = guarded.client()
+    put(client, token(expires=NOON_S + 100))
+    client.sender("orders")
+    guarded.advance(wall=90, connection=90)
+    put(client, token(expires=NOON_S + 1000))
+    guarded.advance(wall=100, connection=100)
+
+    assert conditions(client) == []
+
+
+def test_entity_time_does_not_age_a_token(guarded):
+    guarded.queue()
+    client = guarded.client()
+    put(client, token(expires=NOON_S + 100))
+    link = client.sender("orders")
+    guarded.advance(entity=10**9)
+
+    assert link.is_open
+
+
+def test_who_shows_no_claim_in_time_is_shown_out(guarded):
+    client = guarded.client()
+    guarded.advance(connection=21)
+
+    assert [event.condition.symbol for event in client.take(ConnectionClosed)] == ["amqp:connection:forced"]
+
+
+def test_who_has_one_may_stay_idle(guarded):
+    guarded.queue()
+    client = guarded.client()
+    put(client, token())
+    guarded.advance(connection=21)
+
+    assert client.take(ConnectionClosed) == []
+
+
+class TestPlain:
+    def test_name_and_key_open_the_namespace(self, guarded):
+        guarded.queue()
+        client = guarded.client(mechanism="PLAIN", response=b"\0Root\0a2V5")
+
+        assert client.sender("orders").is_open
+        assert client.receiver("orders").is_open
+
+    @pytest.mark.parametrize(
+        "response", [b"", b"\0Root\0wrong", b"Root\0a2V5", b"\0\xff\0a2V5", b"\0Root\0a2V5\0", b"\0" * 5000]
+    )
+    def test_anything_else_is_refused(self, guarded, response):
+        client = guarded.client(mechanism="PLAIN", response=response)
+
+        assert client.take(ConnectionOpened) == []
+        assert client.take(ConnectionClosed)
+
+    def test_a_mechanism_that_was_not_offered_is_refused(self, guarded):
+        client = guarded.client(mechanism="EXTERNAL", response=b"")
+
+        assert client.take(ConnectionOpened) == []
+
+
+def test_open_access_asks_for_nothing(lab):
+    lab.queue()
+
+    assert lab.client().sender("orders").is_open

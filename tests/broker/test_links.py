@@ -1,0 +1,578 @@
+"""A client's links on queues, frame by frame, without a socket: what each is answered."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
+from sbpair.amqp.message import (
+    DataBody,
+    Header,
+    Message,
+    Properties,
+    Section,
+    ValueBody,
+    decode_map_section,
+    encode_map_section,
+    split,
+)
+from sbpair.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Condition,
+    Coordinator,
+    Modified,
+    Received,
+    Rejected,
+    Source,
+)
+from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
+from sbpair.broker.faces.message_form import BATCH
+from sbpair.broker.faults import AnswerReleased, RejectWith, TwoFieldError, Withhold
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
+
+
+def refusal(client):
+    """The condition of the one attach that was refused."""
+    (attached,) = client.take(LinkAttached)
+    (detached,) = client.take(LinkDetached)
+    attach = attached.attach
+    assert attach.source is None or attach.target is None
+    assert detached.closed
+    return detached.condition
+
+
+def assert_tracked(condition, path):
+    for part in ("TrackingId:", f"SystemTracker:contoso:Queue:{path}", "Timestamp:2027-01-15T08:00:00"):
+        assert part in condition.description
+
+
+class TestAttaching:
+    def test_a_sender_is_told_the_largest_message(self, lab):
+        lab.queue(max_message_size_in_kilobytes=512)
+        client = lab.client()
+        link = client.sender("amqps://localhost:5671/Orders")
+
+        assert link.is_open
+        assert link.remote_attach.max_message_size == 512 * 1024
+        assert link.remote_attach.properties["com.microsoft:max-message-batch-size"] == 512 * 1024
+        assert link.remote_attach.source is not None
+
+    def test_a_receivers_source_goes_back_as_it_came(self, lab):
+        lab.queue()
+        link = lab.client().receiver("amqps://LOCALHOST/oRdErs")
+
+        assert link.remote_attach.source.address == "amqps://LOCALHOST/oRdErs"
+        assert link.remote_attach.initial_delivery_count is not None
+
+    @pytest.mark.parametrize("direction", ["sender", "receiver"])
+    def test_a_queue_that_is_not_there_is_refused_by_attach_and_detach(self, lab, direction):
+        client = lab.client()
+        getattr(client, direction)("nowhere")
+
+        condition = refusal(client)
+        assert condition.symbol == "amqp:not-found"
+        assert "'nowhere' could not be found" in condition.description
+        assert_tracked(condition, "nowhere")
+
+    def test_sending_to_a_dead_letter_queue_is_refused(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.sender("orders/$deadletterqueue")
+
+        assert refusal(client).symbol == "amqp:not-allowed"
+
+    def test_a_session_filter_is_refused_where_there_are_no_sessions(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.receiver(
+            "orders", source=Source("orders", filter={Symbol("com.microsoft:session-filter"): "s"})
+        )
+
+        assert refusal(client).symbol == "amqp:not-allowed"
+
+    @pytest.mark.parametrize("target", [Coordinator(), None])
+    def test_a_link_to_no_address_is_not_implemented(self, lab, target):
+        client = lab.client()
+        client.session.attach_sender("x", target=target, source=Source("x"))
+        lab.run()
+
+        assert refusal(client).symbol == "amqp:not-implemented"
+
+    @pytest.mark.parametrize(
+        ("status", "direction"),
+        [("SendDisabled", "sender"), ("ReceiveDisabled", "receiver"), ("Disabled", "sender")],
+    )
+    def test_a_disabled_queue_is_refused_in_the_barred_direction(self, lab, status, direction):
+        lab.queue(status=status)
+        client = lab.client()
+        getattr(client, direction)("orders")
+
+        assert refusal(client).symbol == "com.microsoft:entity-disabled"
+
+    def test_one_name_in_both_directions_is_two_links(self, lab):
+        lab.queue()
+        client = lab.client()
+        sender, receiver = client.sender("orders", name="same"), client.receiver("orders", name="same")
+
+        assert sender.is_open
+        assert receiver.is_open
+
+    def test_deleting_the_queue_detaches_its_links(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.sender("orders")
+        client.receiver("orders", credit=1)
+        lab.namespace.delete_queue("orders", NOON)
+        lab.run()
+
+        conditions = [event.condition.symbol for event in client.take(LinkDetached)]
+        assert conditions == ["amqp:resource-deleted"] * 2
+
+
+class TestSending:
+    @pytest.fixture
+    def sender(self, lab):
+        lab.queue()
+        client = lab.client()
+        return client, client.sender("orders")
+
+    def test_it_is_accepted_and_settled(self, lab, sender):
+        client, link = sender
+
+        assert client.send(link, HELLO) == ACCEPTED
+        assert lab.namespace.queue("orders").counts(NOON).active == 1
+
+    def test_the_bare_message_leaves_bit_for_bit_as_it_came(self, lab, sender):
+        client, link = sender
+        bare = b"\x00\x53\x73\xd0\x00\x00\x00\x08\x00\x00\x00\x01\xa1\x02id"  # list32 where list8 would do
+        bare += encode_map_section(Section.APPLICATION_PROPERTIES, {"a": UInt(5), "b": 2**40})
+        bare += b"\x00\x53\x75\xa0\x01x\x00\x53\x75\xb0\x00\x00\x00\x01y\x00\x53\x78\xc1\x01\x00"
+        annotations = encode_map_section(Section.MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): "k"})
+        header = b"\x00\x53\x70\xc0\x04\x02\x41\x50\x07"
+        assert client.send(link, header + annotations + bare) == ACCEPTED
+        client.receiver("orders", credit=1)
+
+        (got,) = client.take(MessageReceived)
+        sections = split(got.payload)
+        assert got.payload.endswith(bare)
+        kept = decode_map_section(sections.message_annotations)
+        assert kept["x-opt-partition-key"] == "k"
+        assert Message.decode(got.payload).header == Header(True, 7, None, None, 0)
+
+    def test_the_brokers_annotations_replace_a_senders_own(self, lab, sender):
+        client, link = sender
+        forged = Message(message_annotations={Symbol("x-opt-sequence-number"): 99, Symbol("x-opt-mine"): "m"})
+        client.send(link, forged.encode() + HELLO)
+        client.receiver("orders", credit=1)
+
+        (got,) = client.take(MessageReceived)
+        annotations = Message.decode(got.payload).message_annotations
+        assert annotations["x-opt-sequence-number"] == 1
+        assert annotations["x-opt-mine"] == "m"
+        assert annotations["x-opt-enqueued-time"] == Timestamp(NOON)
+        assert annotations["x-opt-locked-until"] == Timestamp(NOON + MINUTE)
+
+    @pytest.mark.parametrize("payload", [b"", Message(body=ValueBody(None)).encode()])
+    def test_a_message_without_an_id_is_given_one(self, lab, sender, payload):
+        client, link = sender
+        client.send(link, payload)
+        client.receiver("orders", credit=1)
+
+        (got,) = client.take(MessageReceived)
+        assert Message.decode(got.payload).properties.message_id
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"garbage",
+            HELLO[:-1],
+            b"\x00\x53\x75\xa0\x00" + HELLO,
+            b"\x00\x53\x73\xc0\x04\x01\xa1\x02\xff\xff",
+        ],
+    )
+    def test_what_is_no_message_is_rejected_and_the_link_lives(self, lab, sender, payload):
+        client, link = sender
+        state = client.send(link, payload)
+
+        assert isinstance(state, Rejected)
+        assert state.error.symbol == "amqp:decode-error"
+        assert_tracked(state.error, "orders")
+        assert client.send(link, HELLO) == ACCEPTED
+
+    def test_a_message_id_may_have_128_characters_and_no_more(self, lab, sender):
+        client, link = sender
+
+        assert client.send(link, Message(properties=Properties(message_id="x" * 128)).encode()) == ACCEPTED
+        state = client.send(link, Message(properties=Properties(message_id="x" * 129)).encode())
+        assert state.error.symbol == "com.microsoft:argument-error"
+
+    def test_a_batch_is_stored_message_by_message(self, lab, sender):
+        client, link = sender
+        batch = Message(body=DataBody((HELLO, HELLO, HELLO))).encode()
+
+        assert client.send(link, batch, message_format=BATCH) == ACCEPTED
+        assert lab.namespace.queue("orders").counts(NOON).active == 3
+
+    @pytest.mark.parametrize(
+        "body", [None, ValueBody("x"), DataBody((HELLO, b"garbage")), DataBody((HELLO, HELLO[:-1]))]
+    )
+    def test_a_batch_with_one_bad_message_is_refused_whole(self, lab, sender, body):
+        client, link = sender
+        state = client.send(link, Message(body=body).encode(), message_format=BATCH)
+
+        assert state.error.symbol == "amqp:decode-error"
+        assert lab.namespace.queue("orders").counts(NOON).total == 0
+
+    def test_a_message_over_the_limit_is_rejected(self, lab, sender):
+        client, link = sender
+        state = client.send(link, Message(body=DataBody((bytes(256 * 1024),))).encode())
+
+        assert state.error.symbol == "amqp:link:message-size-exceeded"
+        assert client.send(link, HELLO) == ACCEPTED
+
+    def test_a_limit_that_was_lowered_since_holds_too(self, lab, sender):
+        client, link = sender
+        queue = lab.namespace.queue("orders")
+        lowered = type(queue.description)(max_message_size_in_kilobytes=1)
+        lab.namespace.update_queue("orders", lowered, NOON)
+        state = client.send(link, Message(body=DataBody((bytes(2048),))).encode())
+
+        assert state.error.symbol == "amqp:link:message-size-exceeded"
+
+    def test_a_full_queue_rejects_with_the_quota_condition(self, lab, sender, message):
+        client, link = sender
+        queue = lab.namespace.queue("orders")
+        queue.enqueue(message(bare=bytes(1024 * 1024 * 1024 - 50)), NOON)
+        state = client.send(link, HELLO)
+
+        assert state.error.symbol == "amqp:resource-limit-exceeded"
+        assert "maximum entity size" in state.error.description
+
+    @pytest.mark.parametrize(
+        ("sent", "stored"),
+        [
+            (Header(ttl=5_000), 5_000),
+            (Header(ttl=0), None),
+            (Header(), None),
+        ],
+    )
+    def test_the_time_to_live_is_the_headers(self, lab, sender, sent, stored):
+        client, link = sender
+        client.send(link, Message(header=sent).encode() + HELLO)
+
+        assert lab.namespace.queue("orders").receive(NOON).time_to_live == stored
+
+    def test_a_span_too_long_for_the_header_travels_as_two_instants(self, lab, sender):
+        client, link = sender
+        span = timedelta(days=100) // timedelta(milliseconds=1)
+        properties = Properties(message_id="x", creation_time=5, absolute_expiry_time=5 + span)
+        client.send(link, Message(header=Header(ttl=2**32 - 1), properties=properties).encode())
+
+        assert lab.namespace.queue("orders").receive(NOON).time_to_live == span
+
+    @pytest.mark.spec("P-30", "P-31")
+    @pytest.mark.parametrize(
+        "name", ["application/vnd.ms-servicebus-ping", "Application/VND.MS-ServiceBus-Ping"]
+    )
+    def test_a_ping_is_known_by_its_content_type(self, lab, sender, name):
+        client, link = sender
+        assert (
+            client.send(link, Message(properties=Properties(message_id="p", content_type=name)).encode())
+            == ACCEPTED
+        )
+        client.receiver("orders", credit=5)
+
+        assert client.take(MessageReceived) == []
+        assert lab.namespace.operations.pings == 1
+
+    def test_more_than_the_first_credit_can_be_sent(self, lab, sender):
+        client, link = sender
+        for _ in range(2500):
+            assert link.credit > 0
+            assert client.send(link, HELLO) == ACCEPTED
+
+
+class TestFaults:
+    def test_each_fault_answers_as_it_is_named(self, lab):
+        queue = lab.queue()
+        client = lab.client()
+        link = client.sender("orders")
+        answers = {
+            AnswerReleased(): RELEASED,
+            Withhold(): None,
+        }
+        for fault, answer in answers.items():
+            lab.face.set_fault("Orders", fault)
+            assert client.send(link, HELLO) == answer
+            lab.face.clear_fault("orders", fault)
+            assert fault.hits == 1
+        assert queue.counts(NOON).active == 1  # the one that was stored though nothing was said
+
+        lab.face.set_fault("orders", RejectWith("com.microsoft:server-busy", "Busy."))
+        state = client.send(link, HELLO)
+        assert state.error.symbol == "com.microsoft:server-busy"
+        assert state.error.description.startswith("Busy. TrackingId:")
+
+    def test_the_two_field_error_leaves_the_third_field_out(self, lab):
+        lab.queue()
+        client = lab.client()
+        link = client.sender("orders")
+        fault = TwoFieldError("amqp:internal-error", "two")
+        lab.face.set_fault("orders", fault)
+        link.transfer(HELLO, tag=b"1")
+        client.server.receive_data(client.engine.data_to_send(), lab.moment)
+        raw = client.server.data_to_send()
+
+        error = encode(Described(ULong(0x1D), [Symbol("amqp:internal-error"), "two"]))
+        assert error in raw
+        client.engine.receive_data(raw, lab.moment.connection)
+        assert fault.hits == 1
+
+
+class TestReceiving:
+    @pytest.fixture
+    def stocked(self, lab):
+        lab.queue()
+        client = lab.client()
+        link = client.sender("orders")
+        for i in range(3):
+            client.send(
+                link, Message(properties=Properties(message_id=f"m{i}"), body=DataBody((b"x",))).encode()
+            )
+        return client
+
+    def ids(self, client):
+        return [Message.decode(event.payload).properties.message_id for event in client.take(MessageReceived)]
+
+    def test_no_credit_no_message(self, stocked):
+        stocked.receiver("orders")
+
+        assert self.ids(stocked) == []
+
+    def test_credit_is_absolute_and_spent_one_by_one(self, stocked):
+        link = stocked.receiver("orders", credit=2)
+
+        assert self.ids(stocked) == ["m0", "m1"]
+        assert link.credit == 0
+
+    def test_the_tag_is_the_lock_token_and_ids_begin_high(self, stocked, lab):
+        stocked.receiver("orders", credit=1)
+
+        (got,) = stocked.take(MessageReceived)
+        assert len(got.tag) == 16
+        assert got.delivery_id >= 2**30
+        assert not got.settled
+        lab.namespace.queue("orders").complete(got.tag, NOON)
+
+    def test_receive_and_delete_comes_settled(self, stocked, lab):
+        stocked.receiver("orders", credit=5, deletes=True)
+
+        assert [event.settled for event in stocked.take(MessageReceived)] == [True] * 3
+        assert lab.namespace.queue("orders").counts(NOON).total == 0
+
+    def test_a_drain_gives_what_there_is_and_takes_the_credit_back(self, stocked, lab):
+        link = stocked.receiver("orders")
+        link.flow(10, drain=True)
+        lab.run()
+
+        assert self.ids(stocked) == ["m0", "m1", "m2"]
+        assert link.credit == 0
+
+    def test_two_receivers_take_turns(self, lab, stocked):
+        other = lab.client()
+        first, second = other.receiver("orders"), other.receiver("orders")
+        first.flow(10)
+        second.flow(10)
+        lab.run()
+
+        links = [event.link for event in other.take(MessageReceived)]
+        assert links == [first, second, first]
+
+    def test_a_waiting_receiver_is_served_by_the_send_itself(self, lab):
+        lab.queue()
+        receiving, sending = lab.client(), lab.client()
+        receiving.receiver("orders", credit=1)
+        sending.send(sending.sender("orders"), HELLO)
+
+        assert self.ids(receiving) == ["one"]
+
+    def test_a_waiting_receiver_is_served_when_a_lock_ends(self, lab, stocked):
+        stocked.receiver("orders", credit=3)
+        stocked.take(MessageReceived)
+        other = lab.client()
+        other.receiver("orders", credit=1)
+        assert self.ids(other) == []
+        lab.advance(entity=MINUTE)
+
+        (got,) = other.take(MessageReceived)
+        message = Message.decode(got.payload)
+        assert (message.properties.message_id, message.header.delivery_count) == ("m0", 1)
+
+    def test_a_client_that_does_not_read_is_handed_nothing_more(self, lab, stocked):
+        slow = lab.client()
+        slow.receiver("orders")
+        slow.server.set_clogged(True, lab.moment)
+        link = slow.receiver("orders", credit=3)
+        assert self.ids(slow) == []
+
+        slow.server.set_clogged(False, lab.moment)
+        lab.run()
+        assert self.ids(slow) == ["m0", "m1", "m2"]
+        assert link.credit == 0
+
+    @pytest.mark.spec("P-41")
+    def test_a_poll_is_credit_from_zero_and_not_each_flow(self, lab):
+        lab.queue()
+        client = lab.client()
+        link = client.receiver("orders", credit=1)
+        for _ in range(5):
+            link.flow(1)
+            lab.run()
+        assert lab.namespace.operations.polls == 1
+
+        link.flow(0)
+        lab.run()
+        link.flow(1)
+        lab.run()
+        assert lab.namespace.operations.polls == 2
+
+    def test_a_credit_of_zero_ends_the_wait(self, lab):
+        lab.queue()
+        client = lab.client()
+        link = client.receiver("orders", credit=1)
+        link.flow(0)
+        lab.run()
+        client.send(client.sender("orders"), HELLO)
+
+        assert self.ids(client) == []
+
+
+class TestSettling:
+    @pytest.fixture
+    def held(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.send(client.sender("orders"), HELLO)
+        client.receiver("orders", credit=1)
+        (delivery,) = client.take(MessageReceived)
+        return client, delivery
+
+    DEAD = Rejected(
+        Condition(
+            "com.microsoft:dead-letter",
+            "why",
+            {Symbol("DeadLetterReason"): "poison", Symbol("DeadLetterErrorDescription"): "bad"},
+        )
+    )
+
+    @pytest.mark.parametrize(
+        ("sent", "answered", "counts"),
+        [
+            (Accepted(), Accepted(), (0, 0, 0)),
+            (Modified(True, False), Modified(True, False), (1, 0, 0)),
+            (Modified(None, False), Modified(None, False), (1, 0, 0)),
+            (Modified(True, True), Modified(True, True), (0, 1, 0)),
+            (DEAD, Rejected(), (0, 0, 1)),
+            (Rejected(), Rejected(), (0, 0, 1)),
+            (RELEASED, RELEASED, (1, 0, 0)),
+        ],
+    )
+    def test_each_state_is_answered_as_the_clients_expect(self, lab, held, sent, answered, counts):
+        client, delivery = held
+
+        assert client.settle(delivery, sent) == answered
+        found = lab.namespace.queue("orders").counts(NOON)
+        assert (found.active, found.deferred, found.dead_letter) == counts
+
+    @pytest.mark.parametrize(
+        ("state", "count"),
+        [(Modified(True), 1), (Modified(None), 1), (Modified(False), 0), (RELEASED, 0), (None, 0)],
+    )
+    def test_only_a_failed_delivery_counts(self, lab, held, state, count):
+        _, delivery = held
+        delivery.link.dispose(delivery.delivery_id, delivery.delivery_id, state, settled=True)
+        lab.run()
+
+        assert lab.namespace.queue("orders").receive(NOON).delivery_count == count
+
+    def test_the_reason_is_among_the_application_properties(self, lab, held):
+        client, delivery = held
+        client.settle(delivery, self.DEAD)
+        client.receiver("orders/$DeadLetterQueue", credit=1)
+
+        (buried,) = client.take(MessageReceived)
+        message = Message.decode(buried.payload)
+        assert message.application_properties == {
+            "DeadLetterReason": "poison",
+            "DeadLetterErrorDescription": "bad",
+        }
+        assert message.message_annotations["x-opt-deadletter-source"] == "orders"
+        assert message.body == DataBody((b"hello",))
+
+    def test_changes_made_with_an_abandon_are_seen_by_the_next_receiver(self, lab, held):
+        client, delivery = held
+        client.settle(delivery, Modified(True, False, {Symbol("tries"): UInt(1)}))
+        client.receiver("orders", credit=1)
+
+        (again,) = client.take(MessageReceived)
+        assert Message.decode(again.payload).application_properties == {"tries": UInt(1)}
+
+    def test_after_the_lock_ended_the_answer_is_lock_lost(self, lab, held):
+        client, delivery = held
+        lab.advance(entity=MINUTE)
+        answer = client.settle(delivery, ACCEPTED)
+
+        assert answer.error.symbol == "com.microsoft:message-lock-lost"
+        assert "The lock supplied is invalid" in answer.error.description
+        assert lab.namespace.queue("orders").counts(NOON).active == 1
+
+    def test_a_state_that_is_not_terminal_settles_nothing(self, lab, held):
+        client, delivery = held
+        delivery.link.dispose(delivery.delivery_id, delivery.delivery_id, Received(0, 0), settled=False)
+        lab.run()
+
+        assert client.settle(delivery, ACCEPTED) == ACCEPTED
+
+    def test_a_range_is_settled_and_answered_as_a_range(self, lab):
+        lab.queue()
+        client = lab.client()
+        link = client.sender("orders")
+        for _ in range(10):
+            client.send(link, HELLO)
+        receiver = client.receiver("orders", credit=10)
+        deliveries = client.take(MessageReceived)
+        receiver.dispose(deliveries[0].delivery_id, deliveries[-1].delivery_id, ACCEPTED, settled=False)
+        lab.run()
+
+        answers = client.take(DispositionReceived)
+        assert [(a.first, a.last) for a in answers] == [
+            (deliveries[0].delivery_id, deliveries[-1].delivery_id)
+        ]
+        assert lab.namespace.queue("orders").counts(NOON).total == 0
+
+    def test_locks_outlive_the_link_and_the_connection(self, lab, held):
+        client, delivery = held
+        client.server.receive_eof(lab.moment)
+
+        assert lab.namespace.queue("orders").receive(NOON) is None
+        lab.namespace.queue("orders").complete(delivery.tag, NOON)
+
+
+@pytest.mark.parametrize("odd", [uuid.UUID(int=5), b"bytes", ULong(7)])
+def test_an_id_of_any_type_is_kept_as_it_is(lab, odd):
+    lab.queue()
+    client = lab.client()
+    client.send(client.sender("orders"), Message(properties=Properties(message_id=odd)).encode())
+    client.receiver("orders", credit=1)
+
+    (got,) = client.take(MessageReceived)
+    kept = Message.decode(got.payload).properties.message_id
+    assert (kept, type(kept)) == (odd, type(odd))

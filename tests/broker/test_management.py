@@ -1,0 +1,208 @@
+"""The $management node of a queue, without a socket."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.performatives import Modified, Rejected
+from sbpair.amqp.types import Array, Int, Symbol, Timestamp, UInt
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+LONG, UUID = 0x81, 0x98
+
+
+def manage(client, operation, body, node="orders/$management"):
+    """Status code, error condition and body of an operation."""
+    response = client.ask(
+        node,
+        Message(
+            properties=Properties(message_id=uuid.uuid4(), reply_to=node),
+            application_properties={"operation": f"com.microsoft:{operation}", "type": "entity-mgmt"},
+            body=ValueBody(body),
+        ),
+    )
+    told = response.application_properties
+    assert type(told["statusCode"]) is Int
+    condition = told.get("errorCondition")
+    assert condition is None or type(condition) is Symbol
+    return told["statusCode"], condition, response.body.value
+
+
+def stock(lab, count=1):
+    client = lab.client()
+    link = client.sender("orders")
+    for i in range(count):
+        client.send(link, Message(properties=Properties(message_id=f"m{i}"), body=DataBody((b"x",))).encode())
+
+
+def lock(client):
+    client.receiver("orders", credit=1)
+    (delivery,) = client.take(MessageReceived)
+    return Array(UUID, (uuid.UUID(bytes_le=delivery.tag),))
+
+
+def test_peek_shows_messages_from_a_number_on(lab):
+    lab.queue()
+    stock(lab, 3)
+    code, _, body = manage(lab.client(), "peek-message", {"from-sequence-number": 2, "message-count": Int(5)})
+
+    assert code == 200
+    shown = [Message.decode(entry["message"]) for entry in body["messages"]]
+    assert [message.properties.message_id for message in shown] == ["m1", "m2"]
+    assert shown[0].message_annotations["x-opt-sequence-number"] == 2
+    assert shown[0].message_annotations["x-opt-message-state"] == 0
+
+
+def test_peek_of_nothing_is_no_content(lab):
+    lab.queue()
+
+    assert (
+        manage(lab.client(), "peek-message", {"from-sequence-number": 1, "message-count": Int(5)})[0] == 204
+    )
+
+
+def test_a_large_peek_is_cut_to_what_one_message_carries(lab):
+    lab.queue()
+    client = lab.client()
+    link = client.sender("orders")
+    for _ in range(8):
+        client.send(link, Message(body=DataBody((bytes(200_000),))).encode())
+    _, _, body = manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(2**31 - 1)})
+
+    assert 1 <= len(body["messages"]) <= 5
+
+
+@pytest.mark.spec("T-7")
+def test_peek_shows_a_time_to_live_only_where_the_sender_gave_one(lab):
+    lab.queue(default_message_time_to_live=MINUTE)
+    stock(lab)
+    client = lab.client()
+    _, _, body = manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)})
+    assert Message.decode(body["messages"][0]["message"]).header.ttl is None
+
+    client.receiver("orders", credit=1)
+    (got,) = client.take(MessageReceived)
+    assert Message.decode(got.payload).header.ttl == MINUTE
+
+
+def test_renewing_answers_until_when(lab):
+    lab.queue()
+    stock(lab)
+    client = lab.client()
+    tokens = lock(client)
+    lab.advance(entity=30_000)
+    code, _, body = manage(client, "renew-lock", {"lock-tokens": tokens})
+
+    assert code == 200
+    assert body["expirations"].items == (Timestamp(NOON + 30_000 + MINUTE),)
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"),
+    [("completed", (0, 0, 0)), ("abandoned", (1, 0, 0)), ("defered", (0, 1, 0)), ("suspended", (0, 0, 1))],
+)
+def test_a_lock_is_settled_from_another_connection(lab, status, counts):
+    queue = lab.queue()
+    stock(lab)
+    tokens = lock(lab.client())
+    body = {"disposition-status": status, "lock-tokens": tokens, "deadletter-reason": "poison"}
+
+    assert manage(lab.client(), "update-disposition", body)[0] == 200
+    found = queue.counts(NOON)
+    assert (found.active, found.deferred, found.dead_letter) == counts
+    if found.dead_letter:
+        assert queue.dead_letter_queue.receive(NOON).amended == {"DeadLetterReason": "poison"}
+
+
+@pytest.mark.parametrize("operation", ["renew-lock", "update-disposition"])
+def test_a_lock_that_is_lost_is_answered_410(lab, operation):
+    lab.queue()
+    stock(lab)
+    client = lab.client()
+    tokens = lock(client)
+    lab.advance(entity=MINUTE)
+    code, condition, _ = manage(client, operation, {"lock-tokens": tokens, "disposition-status": "completed"})
+
+    assert (code, condition) == (410, "com.microsoft:message-lock-lost")
+
+
+def test_a_deferred_message_is_received_by_its_number(lab):
+    queue = lab.queue()
+    stock(lab)
+    client = lab.client()
+    client.receiver("orders", credit=1)
+    (delivery,) = client.take(MessageReceived)
+    client.settle(delivery, Modified(True, True))
+    asked = {"sequence-numbers": Array(LONG, (1,)), "receiver-settle-mode": UInt(1)}
+    code, _, body = manage(client, "receive-by-sequence-number", asked)
+
+    assert code == 200
+    (entry,) = body["messages"]
+    assert Message.decode(entry["message"]).properties.message_id == "m0"
+    queue.complete(entry["lock-token"].bytes_le, NOON)
+    code, condition, _ = manage(client, "receive-by-sequence-number", asked)
+    assert (code, condition) == (404, "com.microsoft:message-not-found")
+
+
+@pytest.mark.parametrize("operation", ["schedule-message", "get-message-sessions", "add-rule", "nonsense"])
+def test_what_is_not_there_is_refused_by_name(lab, operation):
+    lab.queue()
+    code, condition, _ = manage(lab.client(), operation, {})
+
+    assert (code, condition) == (501, "amqp:not-implemented")
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        ("peek-message", {}),
+        ("peek-message", {"from-sequence-number": "1", "message-count": Int(1)}),
+        ("peek-message", {"from-sequence-number": 1, "message-count": Int(0)}),
+        ("peek-message", "no map"),
+        ("renew-lock", {}),
+        ("renew-lock", {"lock-tokens": Array(LONG, (1,))}),
+        ("renew-lock", {"lock-tokens": [b"x"]}),
+        ("update-disposition", {"disposition-status": "burned", "lock-tokens": [uuid.UUID(int=1)]}),
+        ("update-disposition", {"disposition-status": ["completed"]}),
+        ("receive-by-sequence-number", {"sequence-numbers": ["x"]}),
+        ("receive-by-sequence-number", {"sequence-numbers": []}),
+    ],
+)
+def test_a_bad_argument_is_answered_400(lab, operation, body):
+    lab.queue()
+    code, condition, _ = manage(lab.client(), operation, body)
+
+    assert code == 400
+    assert condition in ("com.microsoft:argument-error", "com.microsoft:argument-out-of-range")
+
+
+def test_responses_do_not_wait_for_credit(lab):
+    lab.queue()
+    client = lab.client()
+    for _ in range(300):  # the helper's receiver never grants any
+        assert manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)})[0] == 204
+    assert lab.namespace.operations.management == 300
+
+
+def test_a_request_nobody_can_be_answered_is_rejected(lab):
+    lab.queue()
+    client = lab.client()
+    state = client.send(client.sender("orders/$management"), Message(body=ValueBody({})).encode())
+
+    assert isinstance(state, Rejected)
+    assert state.error.symbol == "amqp:precondition-failed"
+
+
+def test_a_request_that_is_no_message_is_rejected(lab):
+    lab.queue()
+    client = lab.client()
+    client.receiver("orders/$management")
+    state = client.send(client.sender("orders/$management"), b"garbage")
+
+    assert state.error.symbol == "amqp:decode-error"
+    assert client.take(DispositionReceived) == []
