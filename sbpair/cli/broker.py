@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections import Counter
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sbpair.broker import Broker
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
+NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -29,7 +31,7 @@ class NamespaceAtPort(click.ParamType[tuple[str, int]]):
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
         name, _, port = value.rpartition(":")
-        if not name or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        if not NAME.fullmatch(name) or not port.isascii() or not port.isdigit() or int(port) > 65535:
             self.fail(
                 f"{value!r} is not NAME:PORT with a port from 0 to 65535, e.g. contoso:5672", param, ctx
             )

@@ -70,9 +70,10 @@ def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(sbpair):
 
 
 @pytest.mark.parametrize(
-    "value", ["contoso", "contoso:", ":5672", "contoso:65536", "contoso:-1", "contoso:x"]
+    "value",
+    ["contoso", "contoso:", ":5672", "contoso:65536", "contoso:-1", "contoso:x", "con toso:0", "a/b:0"],
 )
-def test_a_namespace_without_a_port_is_a_usage_error(sbpair, value):
+def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
     done = sbpair("broker", "--namespace", value)
 
     assert done.returncode == 2
