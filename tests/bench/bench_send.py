@@ -51,6 +51,7 @@ def main(rounds: int = 15, count: int = 400) -> None:
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     server.start()
+    there.close()  # so that a server that dies is noticed
     primary, secondary = here.recv()
     print(f"settings: rounds={rounds} sends={count} body=1024 properties=3 python={sys.version.split()[0]}")
     options = PairedNamespaceOptions(primary_namespace_name="contoso", assume_backlogs_exist=True)
