@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
 PURE_PAIRING = ("options", "health", "rotation", "pair", "events", "names", "iso8601", "aliases")
-HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx")
+HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
@@ -22,8 +22,9 @@ FLOORS: dict[str, set[str]] = {
     "broker": {"amqp"},
     "pairing": set(),
     "syphon": {"amqp", "pairing"},
+    "observation": set(),  # it takes events as dataclasses, whatever room they are of
     "testing": {"amqp", "broker", "pairing", "syphon"},
-    "cli": {"amqp", "broker", "pairing", "syphon", "testing"},
+    "cli": {"amqp", "broker", "observation", "pairing", "syphon", "testing"},
 }
 
 

@@ -1,0 +1,49 @@
+"""Seen from outside: journal, metrics, webhooks, status and logs of a sender or a syphon.
+
+Each takes events, of whatever room: ``attach(client, journal, metrics, webhook)``. The libraries they need
+(prometheus-client, httpx, aiohttp) are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from .attach import attach
+from .backlog_age import BacklogAged, BacklogAges
+from .entities import EntityStates
+from .journal import Fsync, Journal, JournalError, journal_files, read
+from .logs import JsonFormatter, use_json_logs
+from .metrics import Metrics
+from .notice import WebhookKind
+from .post import Patience
+from .record import PairLabels, Role
+from .sends import SendAccepted, send_accepted
+from .signature import SignatureRefused, verify
+from .status import Status, StatusError, StatusServer, StatusThread
+from .webhook import Webhook
+
+__all__ = [
+    "BacklogAged",
+    "BacklogAges",
+    "EntityStates",
+    "Fsync",
+    "Journal",
+    "JournalError",
+    "JsonFormatter",
+    "Metrics",
+    "PairLabels",
+    "Patience",
+    "Role",
+    "SendAccepted",
+    "SignatureRefused",
+    "Status",
+    "StatusError",
+    "StatusServer",
+    "StatusThread",
+    "Webhook",
+    "WebhookKind",
+    "attach",
+    "journal_files",
+    "read",
+    "send_accepted",
+    "use_json_logs",
+    "verify",
+]

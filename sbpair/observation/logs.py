@@ -1,0 +1,69 @@
+"""How do our log lines become something a log collector can query?
+
+    restore = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
+
+Opt-in: a library does not touch its host's logging by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from .record import JsonValue, Record, iso, plain, scrubbed
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON a record: ``at``, ``level``, ``logger``, ``message``, and what came as ``extra``.
+
+    Control characters cannot break out of the line, keys are blanked, and a value that JSON does not have is
+    written as its ``repr``. An ``extra`` with the name of one of the fixed fields is left out.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: Record = {
+            "at": iso(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": scrubbed(record.getMessage()),
+        }
+        if record.exc_info:
+            line["exception"] = scrubbed(self.formatException(record.exc_info))
+        if record.stack_info:
+            line["stack"] = scrubbed(record.stack_info)
+        for name, value in vars(record).items():
+            if name not in _STANDARD and name not in line:
+                line[name] = _tolerant(value)
+        return json.dumps(line, separators=(",", ":"), ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def _tolerant(value: object) -> JsonValue:
+    try:
+        return plain(value)
+    except TypeError:
+        return scrubbed(repr(value))
+
+
+def use_json_logs(
+    name: str = "sbpair", *, stream: TextIO | None = None, level: int = logging.INFO
+) -> Callable[[], None]:
+    """Write everything under the logger ``name`` as JSON lines; returns what undoes it."""
+    logger = logging.getLogger(name)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False  # else the host's own handlers write every line a second time
+
+    def undo() -> None:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+        logger.setLevel(before[0])
+
+    return undo

@@ -1,0 +1,237 @@
+"""Who is called when an entity fails over, comes back, or messages go wrong?
+
+    event --write()--> [ bounded queue ] --thread of its own--> POST, signed
+                        full: the oldest goes                    one after another, in order
+
+:meth:`Webhook.write` never waits for the network. The thread starts at the first notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from .fork import renewed_in_children
+from .journal import system_instant
+from .notice import Kinds, Notice, WebhookKind, to_notice
+from .post import NotDelivered, Patience, Receiver
+from .record import Instant, Origin, PairLabels, Role
+
+if TYPE_CHECKING:
+    import httpx
+
+CAPACITY = 1000  # notices that wait
+SHORTEST_SECRET = 16  # characters
+THREAD_NAME = "sbpair-webhook"
+LAST_STEPS = 2.0  # seconds the thread may take to end after its last notice
+
+logger = logging.getLogger("sbpair.webhook")
+
+
+@dataclass(slots=True)
+class WebhookCounters:
+    """Notices since the webhook was made."""
+
+    delivered: int = 0  # answered with 2xx
+    dropped: int = 0  # pushed out of a full queue, or not delivered when the webhook was closed
+    failed: int = 0  # refused by the receiver, or given up after all attempts
+    attempts: int = 0  # requests made
+
+
+@dataclass(frozen=True, slots=True)
+class _Signals:
+    """How other threads reach the loop of the webhook's own."""
+
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event
+    closing: asyncio.Event
+
+    def set(self, event: asyncio.Event) -> None:
+        self.loop.call_soon_threadsafe(event.set)
+
+
+class Webhook:
+    """A sink that POSTs the events of the kinds ``on`` to ``url``, signed with ``secret``.
+
+    At most ``capacity`` notices wait; the oldest makes room. After a fork the child's copy begins anew, and
+    what waited is the parent's to tell. Raises ValueError for a URL that is not http or https, and for a
+    secret shorter than 16 characters.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        *,
+        role: Role,
+        pair: PairLabels,
+        on: Iterable[WebhookKind] = tuple(WebhookKind),
+        capacity: int = CAPACITY,
+        patience: Patience | None = None,
+        clock: Callable[[], Instant] = system_instant,
+    ) -> None:
+        self.name = _host_of(url)
+        if len(secret) < SHORTEST_SECRET:
+            raise ValueError(f"the webhook's secret must have at least {SHORTEST_SECRET} characters")
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity!r}")
+        self._receiver = Receiver(url, secret, patience or Patience())
+        self._role, self._pair = role, pair
+        self._on = frozenset(on)
+        self._capacity = capacity
+        self._clock = clock
+        self._within: float | None = None  # seconds to deliver the rest in; set by close
+        self._begin()
+        renewed_in_children(self)
+
+    def _begin(self) -> None:
+        self.counters = WebhookCounters()
+        self._origin = Origin(str(uuid4()), self._role, self._pair)
+        self._number = 0
+        self._kinds = Kinds()
+        self._lock = threading.Lock()
+        self._waiting: deque[Notice] = deque()
+        self._thread: threading.Thread | None = None
+        self._signals: _Signals | None = None  # once the thread's loop runs, until it ends
+
+    def renew(self) -> None:
+        """Begin anew: called in a forked child, where the thread is not."""
+        self._begin()
+
+    def write(self, event: object) -> None:
+        """Queue the notice of an event, if it is of a kind that was asked for."""
+        kind = self._kinds.of(event)
+        if kind is None or kind not in self._on:
+            return
+        with self._lock:
+            if self._within is not None:
+                self.counters.dropped += 1
+                return
+            self._waiting.append(to_notice(kind, event, self._origin, self._number, self._clock()))
+            self._number += 1
+            if len(self._waiting) > self._capacity:
+                self._drop_oldest()
+            self._wake()
+
+    def close(self, within: float = 5.0) -> None:
+        """Deliver what waits, for at most ``within`` seconds; drop the rest and end the thread."""
+        with self._lock:
+            self._within = within if self._within is None else self._within
+            if self._signals is not None:
+                self._signals.set(self._signals.closing)
+            thread = self._thread
+        if thread is not None:
+            thread.join(within + LAST_STEPS)
+            if thread.is_alive():
+                logger.error("the thread of the webhook for %s does not end", self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Under the lock.
+
+    def _drop_oldest(self) -> None:
+        self._waiting.popleft()  # the newest say more about now
+        self.counters.dropped += 1
+        if self.counters.dropped == 1:
+            logger.warning("the queue of the webhook for %s is full; notices are dropped", self.name)
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            self._thread.start()
+        elif self._signals is not None:
+            self._signals.set(self._signals.news)
+
+    # In the webhook's own thread.
+
+    def _run(self) -> None:
+        logging.getLogger("httpx").addFilter(_is_not_ours)
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        import httpx
+
+        signals = _Signals(asyncio.get_running_loop(), asyncio.Event(), asyncio.Event())
+        with self._lock:
+            self._signals = signals
+            if self._within is not None:
+                signals.closing.set()
+        timeout = self._receiver.patience.request_timeout
+        try:
+            async with httpx.AsyncClient(timeout=timeout, follow_redirects=False) as client:
+                await self._deliver_until_closed(client, signals)
+        finally:
+            with self._lock:
+                self._signals = None
+                self.counters.dropped += len(self._waiting)
+                self._waiting.clear()
+
+    async def _deliver_until_closed(self, client: httpx.AsyncClient, signals: _Signals) -> None:
+        delivering = asyncio.ensure_future(self._deliver_all(client, signals))
+        try:
+            await signals.closing.wait()
+            signals.news.set()
+            await asyncio.wait([delivering], timeout=self._within)
+        finally:
+            delivering.cancel()
+            await asyncio.gather(delivering, return_exceptions=True)
+
+    async def _deliver_all(self, client: httpx.AsyncClient, signals: _Signals) -> None:
+        while True:
+            signals.news.clear()
+            with self._lock:
+                notice = self._waiting.popleft() if self._waiting else None
+            if notice is not None:
+                await self._deliver(client, notice)
+            elif signals.closing.is_set():
+                return
+            else:
+                await signals.news.wait()
+
+    async def _deliver(self, client: httpx.AsyncClient, notice: Notice) -> None:
+        try:
+            await self._receiver.deliver(client, notice, lambda: self._clock().epoch, self._attempted)
+            self.counters.delivered += 1
+        except NotDelivered as error:
+            self.counters.failed += 1
+            logger.error("%s did not take a notice (%s): %s", self.name, notice.kind.value, error)
+        except asyncio.CancelledError:
+            self.counters.dropped += 1
+            raise
+        except Exception as error:  # one notice's fault must not end the thread
+            self.counters.failed += 1
+            logger.error("a notice for %s failed: %s", self.name, type(error).__name__)
+
+    def _attempted(self) -> None:
+        self.counters.attempts += 1
+
+
+def _host_of(url: str) -> str:
+    """Scheme and host, which may be logged: the rest of the URL may hold a token."""
+    try:
+        split = urlsplit(url)
+        host = split.hostname
+    except ValueError:
+        host = None
+    if not host or split.scheme not in ("http", "https"):
+        raise ValueError("the webhook's URL must be http:// or https:// and a host")
+    return f"{split.scheme}://{host}"
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """httpx logs whole URLs, which may hold a token; ours are not to be read in a log."""
+    return record.threadName != THREAD_NAME
