@@ -8,7 +8,7 @@ with Broker({"contoso": 0}) as broker:
 
 from __future__ import annotations
 
-from .clock import ManualClock, SystemClock
+from .clock import ManualClock, ShiftedClock, SystemClock
 from .entities.description import QueueDescription
 from .entities.operations import OperationCounts
 from .entities.queue import QueueCounts
@@ -28,6 +28,7 @@ __all__ = [
     "QueueCounts",
     "QueueDescription",
     "RejectWith",
+    "ShiftedClock",
     "SystemClock",
     "TwoFieldError",
     "Withhold",

@@ -1,4 +1,4 @@
-"""A running broker for a whole file, its clock turned by hand, and a queue for each test."""
+"""A running broker for a whole file, its clock set ahead by hand, and a queue for each test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from sbpair.broker import Broker, ManualClock, NamespaceControl
+from sbpair.broker import Broker, NamespaceControl, ShiftedClock
 
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """Two namespaces, entity time by hand."""
-    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ManualClock()) as running:
+    """Two namespaces, whose entity time can be set ahead."""
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
         yield running
 
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ..auth import EMULATOR_POLICY, OpenAccess, SharedAccess, SharedAccessPolicy, Verifier
-from ..clock import Clock, ManualClock, SystemClock
+from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
 from ..entities.namespace import Namespace
 from ..errors import BrokerError
 from .control import NamespaceControl
@@ -143,11 +143,11 @@ class Broker:
     def advance(self, span: int | timedelta) -> None:
         """Turn entity time on (milliseconds or a timedelta) and let happen what falls due.
 
-        Raises BrokerError unless the broker was given a ManualClock, ValueError for a negative span.
+        Raises BrokerError unless the clock is a ManualClock or a ShiftedClock, ValueError for a negative span.
         """
         clock = self._clock
-        if not isinstance(clock, ManualClock):
-            raise BrokerError("Only a broker with a ManualClock can be advanced.")
+        if not isinstance(clock, ManualClock | ShiftedClock):
+            raise BrokerError("Only a broker with a ManualClock or a ShiftedClock can be advanced.")
 
         def advance_all() -> None:
             clock.advance(span)
