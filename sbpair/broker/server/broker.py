@@ -143,7 +143,7 @@ class Broker:
     def advance(self, span: int | timedelta) -> None:
         """Turn entity time on (milliseconds or a timedelta) and let happen what falls due.
 
-        Raises BrokerError unless the clock is a ManualClock or a ShiftedClock, ValueError for a negative span.
+        Raises BrokerError unless the clock is a ManualClock or a ShiftedClock, ValueError for a span below 0.
         """
         clock = self._clock
         if not isinstance(clock, ManualClock | ShiftedClock):
