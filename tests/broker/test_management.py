@@ -184,7 +184,7 @@ def test_a_bad_argument_is_answered_400(lab, operation, body):
 def test_responses_do_not_wait_for_credit(lab):
     lab.queue()
     client = lab.client()
-    for _ in range(300):  # the helper's receiver never grants any
+    for _ in range(300):  # its receiver link never grants any
         assert manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)})[0] == 204
     assert lab.namespace.operations.management == 300
 
