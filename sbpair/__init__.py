@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         PairingError,
         ParkedMessageTooLargeError,
         ReservedPropertyError,
+        SpoolError,
+        SpoolFullError,
     )
     from .pairing.events import (
         BacklogReturned,
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
         EntityRecovered,
         EntitySuspected,
         MessageParked,
+        MessageSpooled,
         PairingEvent,
         PingFailed,
         PingSent,
+        SpooledMessageRefused,
+        SpoolReplayed,
     )
     from .pairing.health import EntityState
     from .pairing.options import PairedNamespaceOptions
@@ -49,6 +54,7 @@ _HOME = {
     "EntityState": "health",
     "EntitySuspected": "events",
     "MessageParked": "events",
+    "MessageSpooled": "events",
     "PairedMessageBatch": "batch",
     "PairedNamespaceOptions": "options",
     "PairedServiceBusClient": "client",
@@ -61,6 +67,10 @@ _HOME = {
     "ReservedPropertyError": "errors",
     "Rest": "receipt",
     "SendReceipt": "receipt",
+    "SpoolError": "errors",
+    "SpoolFullError": "errors",
+    "SpoolReplayed": "events",
+    "SpooledMessageRefused": "events",
 }
 
 __all__ = [
@@ -74,6 +84,7 @@ __all__ = [
     "EntityState",
     "EntitySuspected",
     "MessageParked",
+    "MessageSpooled",
     "PairedMessageBatch",
     "PairedNamespaceOptions",
     "PairedServiceBusClient",
@@ -86,6 +97,10 @@ __all__ = [
     "ReservedPropertyError",
     "Rest",
     "SendReceipt",
+    "SpoolError",
+    "SpoolFullError",
+    "SpoolReplayed",
+    "SpooledMessageRefused",
     "__version__",
 ]
 

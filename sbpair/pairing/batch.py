@@ -63,6 +63,15 @@ class Cargo:
     def __len__(self) -> int:
         return len(self.messages)
 
+    @property
+    def parked(self) -> int:
+        """How many of the first messages a backlog queue has accepted."""
+        return self._parked
+
+    def unparked(self) -> Sequence[Message]:
+        """The messages that no broker has accepted, as far as is known."""
+        return self.messages[self._parked :]
+
     def message_ids(self) -> tuple[str, ...]:
         return tuple([envelope.message_id_of(message) for message in self.messages])
 

@@ -211,6 +211,10 @@ class PairedServiceBusClient:
             self._runtime.pair.mark_healthy(path, time.monotonic())
         self._runtime.publish()
 
+    def spooled(self, path: str | None = None) -> int:
+        """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
+        return self._runtime.spooled(path)
+
     def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread it happened in; returns how to stop that."""
         return self._runtime.hub.subscribe(callback)

@@ -4,7 +4,9 @@
     └── PairingError
         ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
         ├── ReservedPropertyError       the message uses a name that parking needs
-        └── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
+        ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
+        └── SpoolError                  the spool cannot be used
+            └── SpoolFullError          the spool has no room for the message
 
 Whoever catches ServiceBusError today still catches everything.
 """
@@ -50,3 +52,11 @@ class ParkedMessageTooLargeError(PairingError):
             f"(up to about 600 bytes more): {cause}"
         )
         self.path = path
+
+
+class SpoolError(PairingError):
+    """The spool cannot be used: another process owns it, the file is damaged or cannot be written."""
+
+
+class SpoolFullError(SpoolError):
+    """The message rests nowhere: neither namespace took it, and the spool has no room for it."""

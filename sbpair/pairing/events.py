@@ -63,6 +63,30 @@ class BacklogReturned(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageSpooled(PairingEvent):
+    """Messages of one send are on the disk: neither namespace took them, or older ones wait there."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolReplayed(PairingEvent):
+    """A broker accepted messages from the spool: the primary, or (its number) a backlog queue."""
+
+    backlog: int | None
+    count: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledMessageRefused(PairingEvent):
+    """A message from the spool will never be accepted; it stays there, set aside with the reason."""
+
+    message_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class PingSent(PairingEvent):
     """A ping left for the primary entity: billed as a message (P-34)."""
 

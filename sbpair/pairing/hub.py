@@ -23,7 +23,9 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.EntityRecovered: logging.WARNING,
     events.BacklogWithdrawn: logging.WARNING,
     events.BacklogsNotCreated: logging.WARNING,
+    events.SpooledMessageRefused: logging.ERROR,
     events.MessageParked: logging.DEBUG,
+    events.MessageSpooled: logging.DEBUG,
 }
 
 

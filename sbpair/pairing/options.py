@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -33,6 +34,15 @@ class PairedNamespaceOptions:
     assume_backlogs_exist: bool = False
     """Never create backlog queues: Send rights on the secondary are then enough."""
 
+    spool: str | Path | None = None
+    """A file for what neither namespace takes: it is replayed later, in order. None: no spool."""
+
+    spool_max_messages: int = 1_000_000
+    """How many messages the spool holds at most: 1 or more."""
+
+    spool_max_bytes: int = 268_435_456
+    """How many bytes of messages the spool holds at most: 1 or more."""
+
     primary_namespace_name: str | None = None
     """The prefix of the backlog queues' names where the primary's host name does not give it (P-10)."""
 
@@ -43,11 +53,12 @@ class PairedNamespaceOptions:
     }
 
     def __post_init__(self) -> None:
-        count: object = self.backlog_queue_count
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise TypeError(f"backlog_queue_count must be a whole number, not {count!r}")
-        if count < 1:
-            raise ValueError(f"backlog_queue_count must be 1 or more, not {count}")
+        for name in ("backlog_queue_count", "spool_max_messages", "spool_max_bytes"):
+            _check_count(name, getattr(self, name))
+        if self.spool is not None and not isinstance(self.spool, (str, Path)):
+            raise TypeError(f"spool must be a path, not {self.spool!r}")
+        if self.spool is not None and not str(self.spool).strip():
+            raise ValueError("spool must not be empty; None is for no spool")
         for name, (least, most) in self.RANGES.items():
             _check_span(name, getattr(self, name), least, most)
         if not isinstance(self.assume_backlogs_exist, bool):
@@ -55,6 +66,13 @@ class PairedNamespaceOptions:
                 f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}"
             )
         _check_name(self.primary_namespace_name)
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
 
 
 def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> None:

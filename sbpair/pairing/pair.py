@@ -5,7 +5,7 @@
                           |-- counts as unavailable --> health.py; failed over now? --.
                           |-- busy: Pause, then again                                 |
                           '-- else: Refused                                           v
-                       Attempt(backlog i) --accepted--> Rested       (all failed: Stranded)
+                       Attempt(backlog i) --accepted--> Rested       (all failed: Spool, or Stranded)
                           |  failed: i leaves the rotation (P-5); no such queue: CreateBacklog
                           '--> the next i
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from .events import (
@@ -27,6 +28,7 @@ from .events import (
     EntityRecovered,
     EntitySuspected,
     MessageParked,
+    MessageSpooled,
     PairingEvent,
     PingFailed,
     PingSent,
@@ -73,6 +75,19 @@ class CreateBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class Spool:
+    """Write what no broker has accepted to the disk; the result has an error when that did not work."""
+
+
+class SpoolUse(Enum):
+    """What the spool is for in one send."""
+
+    NEVER = "there is none, or the message comes from it"
+    LAST_RESORT = "for what no backlog takes"
+    AT_ONCE = "older messages of the entity wait there: behind them"
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What came of a step. ``was_reused``: the attempt went over a connection that had been idle."""
 
@@ -84,10 +99,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Rested:
-    """Accepted by a broker (G-3): by the primary when ``backlog`` is None."""
+    """Accepted by a broker (G-3), by the primary when ``backlog`` is None; or written to the spool."""
 
     backlog: int | None
     is_ambiguous: bool
+    is_spooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +113,18 @@ class Refused:
     error: Exception
     is_parked: bool
     is_too_large: bool
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """No backlog took the message; every cause, the primary's first (G-19)."""
+    """Nobody took the message; every cause, the primary's first (G-19), and why not the spool."""
 
     causes: tuple[Exception, ...]
+    spool_error: Exception | None = None
 
 
-Step = Attempt | Pause | CreateBacklog
+Step = Attempt | Pause | CreateBacklog | Spool
 Landing = Rested | Refused | Stranded
 SendFlow = Generator[Step, Result, Landing]
 
@@ -219,6 +237,7 @@ class Pair:
         now: float,
         deadline: float,
         first: Result | None = None,
+        spool: SpoolUse = SpoolUse.NEVER,
     ) -> SendFlow:
         """The way of one message, or one batch of ``count``, to a place where it rests.
 
@@ -226,13 +245,25 @@ class Pair:
         of a healthy entity.
         """
         send = _Send(path, count, choice, deadline, deadline - now)
+        if spool is SpoolUse.AT_ONCE and first is None:
+            return (yield from self._spool(send))
         health = self._health(path)
         if first is not None or health.state is not EntityState.FAILED_OVER:
             landing = yield from self._try_primary(send, health, now, first)
             if isinstance(landing, (Rested, Refused)):
                 return landing
             now = landing
-        return (yield from self._try_backlogs(send, now))
+        parked = yield from self._try_backlogs(send, now)
+        if isinstance(parked, Stranded) and spool is not SpoolUse.NEVER:
+            return (yield from self._spool(send))
+        return parked
+
+    def _spool(self, send: _Send) -> SendFlow:
+        result = yield Spool()
+        if result.error is not None:
+            return Stranded(tuple(send.causes), result.error)
+        self._events.append(MessageSpooled(result.now, send.path, send.count))
+        return Rested(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
         self, send: _Send, health: EntityHealth, now: float, first: Result | None
@@ -262,7 +293,7 @@ class Pair:
                     continue
             if health.state is EntityState.FAILED_OVER and judgement.failure in _REDIRECTED:
                 return now
-            return Refused(_last(send), is_parked=False, is_too_large=False)
+            return Refused(_last(send), False, False, judgement.failure)
 
     def straight(self, path: str, budget: float) -> tuple[EntityHealth, float]:
         """For the straight road: the health to look at, and how long a first attempt may take.
@@ -319,7 +350,7 @@ class Pair:
                 send.causes.append(created.error)
             send.failed(result, judgement)
             if judgement.failure is Failure.CALLER:
-                return Refused(_last(send), is_parked=True, is_too_large=judgement.is_too_large)
+                return Refused(_last(send), True, judgement.is_too_large, judgement.failure)
             until = self.rotation.failed(backlog, now)  # P-5
             self._events.append(BacklogWithdrawn(now, send.path, backlog, until, judgement.why))
             return now

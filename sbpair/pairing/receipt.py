@@ -11,10 +11,12 @@ class Rest(Enum):
 
     PRIMARY = "primary"
     BACKLOG = "backlog"
+    SPOOL = "spool"
 
 
 class SendReceipt(NamedTuple):
-    """What ``send_messages`` returns once a broker has accepted every message of the call.
+    """What ``send_messages`` returns once every message of the call was accepted by a broker,
+    or is on the disk of the spool.
 
     ``backlog`` is the number of the backlog queue (the last one, if several were needed).
     ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the

@@ -25,6 +25,7 @@ from .aliases import PING_CONTENT_TYPE
 from .backlog import Backlogs
 from .batch import Cargo
 from .envelope import Message
+from .errors import SpoolError
 from .events import BacklogsCreated, BacklogsNotCreated
 from .failure import Failure
 from .health import EntityState
@@ -33,8 +34,9 @@ from .lanes import GRACE, Lane, Lanes
 from .names import path_key
 from .options import PairedNamespaceOptions
 from .outcome import Phase, judge
-from .pair import Attempt, CreateBacklog, Landing, Pair, Pause, Result, Step
+from .pair import Attempt, CreateBacklog, Landing, Pair, Pause, Result, SendFlow, Spool, SpoolUse, Step
 from .rotation import Choice
+from .spooling import Spooling
 from .work import Watch, Workers
 
 _logger = logging.getLogger("sbpair")
@@ -60,16 +62,20 @@ class Runtime:
         self.is_closed = False
         self.lock = threading.Lock()
         self.options = options
+        self._rng = rng or random.Random()
         self.pair = Pair(
             failover_interval=options.failover_interval.total_seconds(),
             ping_interval=options.ping_primary_interval.total_seconds(),
             backlog_count=options.backlog_queue_count,
-            rng=rng or random.Random(),
+            rng=self._rng,
         )
         self._primary, self._secondary = primary, secondary
         self._backlogs = Backlogs(label, options.backlog_queue_count, secondary.administration)
+        self._spooling = Spooling.opened(options, label, self._send_again, self.hub.tell, self._rng)
         self._start()
         fork.watch_over(self)
+        if self._spooling is not None:
+            self._watch.wake()  # what a client before us left there
         if not options.assume_backlogs_exist:
             self._workers.start("sbpair-backlogs", self._create_backlogs)
 
@@ -107,9 +113,23 @@ class Runtime:
         self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
     ) -> Landing:
         """Carry out the flow of one send; what became of it."""
-        flow = self.pair.send_flow(
-            path, len(cargo), choice, now=started, deadline=started + budget, first=first
+        deadline, spool = started + budget, self._spool_use(path)
+        return self._carried_out(
+            self.pair.send_flow(
+                path, len(cargo), choice, now=started, deadline=deadline, first=first, spool=spool
+            ),
+            path,
+            cargo,
         )
+
+    def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
+        """For messages from the spool: the same way, but not back into it."""
+        now = time.monotonic()
+        deadline = now + self.options.operation_timeout.total_seconds()
+        flow = self.pair.send_flow(path, len(cargo), choice, now=now, deadline=deadline)
+        return self._carried_out(flow, path, cargo)
+
+    def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
         result: Result | None = None
         while True:
             try:
@@ -122,6 +142,14 @@ class Runtime:
                 if self.pair.has_news:
                     self.publish()
             result = self._perform(step, path, cargo)
+
+    def is_spooling(self, path: str) -> bool:
+        """Whether messages of this entity wait in the spool: then newer ones go behind them."""
+        return self._spooling is not None and self._spooling.waiting(path) > 0
+
+    def spooled(self, path: str | None) -> int:
+        """How many messages wait in the spool, for this entity or for all."""
+        return 0 if self._spooling is None else self._spooling.waiting(path)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """While an entity is suspect, open the link its messages may need."""
@@ -141,6 +169,8 @@ class Runtime:
         """Tell what happened; the timers may have changed with it."""
         with self.lock:
             happened = self.pair.events()
+        if self._spooling is not None:
+            self._spooling.hear(happened)
         self._watch.wake()
         self.hub.tell(happened)
 
@@ -173,6 +203,8 @@ class Runtime:
         for each in lanes:
             each.close()
         self._workers.join(CLOSING)
+        if self._spooling is not None:
+            self._spooling.close()
         for client in clients:
             client.close()  # last: it closes every sender again that it finds open
 
@@ -180,6 +212,9 @@ class Runtime:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""
         self._watch.release()
         self.pair.pings_lost()
+        if self._spooling is not None:
+            self._spooling.disown()
+            self._spooling = None
         self.hub.renew()
         self._start()
         if self.is_closed:
@@ -197,6 +232,8 @@ class Runtime:
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return Result(time.monotonic(), self._created(backlog, until))
+            case Spool():
+                return Result(time.monotonic(), self._spooled(path, cargo))
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane = Phase.OPENING, None
@@ -218,6 +255,20 @@ class Runtime:
             raise
         lanes.give(lane)
         return Result(time.monotonic())
+
+    def _spool_use(self, path: str) -> SpoolUse:
+        if self._spooling is None:
+            return SpoolUse.NEVER
+        return SpoolUse.AT_ONCE if self._spooling.waiting(path) else SpoolUse.LAST_RESORT
+
+    def _spooled(self, path: str, cargo: Cargo) -> Exception | None:
+        if self._spooling is None:
+            return SpoolError("the spool belongs to the process that this one was forked from")
+        try:
+            self._spooling.keep(path, cargo)
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return error
+        return None
 
     def _created(self, backlog: int, until: float) -> Exception | None:
         if self.options.assume_backlogs_exist:
@@ -252,10 +303,25 @@ class Runtime:
             timer = self.pair.next_timer()
         if self.pair.has_news:
             self._beside("sbpair-events", self.publish)  # a callback may take its time
+        timer = self._replay_tick(now, timer)
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
                 self._ping_failed(path)
         return timer
+
+    def _replay_tick(self, now: float, timer: float | None) -> float | None:
+        spooling = self._spooling
+        if spooling is None:
+            return timer
+        for path in spooling.due(now):
+            if not self._beside("sbpair-replay", lambda path=path: self._replay(spooling, path)):  # type: ignore[misc]
+                spooling.not_started(path)
+        timers = [each for each in (timer, spooling.next_timer()) if each is not None]
+        return min(timers, default=None)
+
+    def _replay(self, spooling: Spooling, path: str) -> None:
+        spooling.replay(path)
+        self._watch.wake()
 
     def _ping(self, path: str) -> None:
         ping = ServiceBusMessage(  # P-30; a session of its own, or a session queue could never heal

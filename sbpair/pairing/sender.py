@@ -55,12 +55,12 @@ class PairedServiceBusSender:
         *,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send, and return once a broker has accepted every message.
+        """Send, and return once a broker has accepted every message, or the spool has it on the disk.
 
         ``timeout`` is the whole budget in seconds (``operation_timeout`` by default); the call returns at
         most 1.5 s after it. Several messages go as one batch; parked, they may be split.
 
-        Raises what the SDK's sender raises, BacklogUnavailableError (it rests nowhere),
+        Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it rests nowhere),
         ReservedPropertyError, ParkedMessageTooLargeError; ValueError on a closed sender.
         """
         runtime = self._runtime
@@ -68,7 +68,8 @@ class PairedServiceBusSender:
             raise ValueError("the sender is closed; get another from an open paired client")
         first: Result | None = None
         started = time.monotonic()
-        if isinstance(message, ServiceBusMessage) and self._health.state is _HEALTHY:
+        is_straight = self._health.state is _HEALTHY and not runtime.is_spooling(self.entity_name)
+        if is_straight and isinstance(message, ServiceBusMessage):
             message = prepare(message)
             first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
             if first is ACCEPTED:
@@ -86,8 +87,7 @@ class PairedServiceBusSender:
             return SendReceipt(Rest.PRIMARY, None, ())
         landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
         if isinstance(landing, Rested):
-            rests = Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG
-            return SendReceipt(rests, landing.backlog, cargo.message_ids(), landing.is_ambiguous)
+            return SendReceipt(_rest(landing), landing.backlog, cargo.message_ids(), landing.is_ambiguous)
         self._runtime.warm_backlog(self.entity_name, self._choice)
         raise self._error(landing)
 
@@ -139,7 +139,7 @@ class PairedServiceBusSender:
 
     def _error(self, landing: Refused | Stranded) -> Exception:
         if isinstance(landing, Stranded):
-            stranded = BacklogUnavailableError(self.entity_name, landing.causes)
+            stranded = landing.spool_error or BacklogUnavailableError(self.entity_name, landing.causes)
             stranded.__cause__ = landing.causes[0] if landing.causes else None
             return stranded
         if landing.is_parked and landing.is_too_large:
@@ -147,3 +147,9 @@ class PairedServiceBusSender:
             too_large.__cause__ = landing.error
             return too_large
         return landing.error
+
+
+def _rest(landing: Rested) -> Rest:
+    if landing.is_spooled:
+        return Rest.SPOOL
+    return Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .errors import SpoolError, SpoolFullError
 from .names import path_key
-from .spool_errors import SpoolError, SpoolFullError
 from .spool_file import close_file, meaning, open_file
 
 OVERHEAD = 64  # bytes a message is taken to use beside itself, in the bound
@@ -116,8 +116,11 @@ class Spool:
 
     # -- for those who send
 
-    def waiting(self, path: str) -> int:
-        """How many messages for this entity are waiting to be replayed."""
+    def waiting(self, path: str | None = None) -> int:
+        """How many messages wait to be replayed, for this entity or for all."""
+        if path is None:
+            with self._counting:
+                return self._room.waiting.total()
         return self._room.waiting[path_key(path)]
 
     def senders(self) -> list[str]:
@@ -184,16 +187,17 @@ class Spool:
             "SELECT path, message_id, refused FROM spooled WHERE refused IS NOT NULL ORDER BY number"
         )
 
+    def count(self, path: str | None = None, *, refused_only: bool = False) -> int:
+        """How many messages :meth:`purge` would delete."""
+        ((count,),) = self._read(f"SELECT count(*) {_chosen(refused_only)}", (_key(path),))
+        return int(count)
+
     def purge(self, path: str | None = None, *, refused_only: bool = False) -> int:
         """Delete what is there for one entity, or everything; how many messages that were."""
-        condition = " AND refused IS NOT NULL" if refused_only else ""
         with self._writing:
             self._check_usable()
             try:
-                gone = self._connection.execute(
-                    f"DELETE FROM spooled WHERE (?1 IS NULL OR sender = ?1){condition}",  # noqa: S608
-                    (None if path is None else path_key(path),),
-                ).rowcount
+                gone = self._connection.execute(f"DELETE {_chosen(refused_only)}", (_key(path),)).rowcount
             except sqlite3.Error as error:
                 raise meaning(self.path, error) from error
             self._load()
@@ -325,3 +329,12 @@ _INSERT = (
     "INSERT INTO spooled (number, sender, path, message_id, spooled_at, message, checksum) "
     "VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+def _key(path: str | None) -> str | None:
+    return None if path is None else path_key(path)
+
+
+def _chosen(refused_only: bool) -> str:
+    condition = " AND refused IS NOT NULL" if refused_only else ""
+    return f"FROM spooled WHERE (?1 IS NULL OR sender = ?1){condition}"

@@ -17,7 +17,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from .spool_errors import SpoolError, SpoolFullError
+from .errors import SpoolError, SpoolFullError
 
 _logger = logging.getLogger("sbpair")
 
@@ -47,6 +47,7 @@ _MEANINGS = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_IOERR: "cannot be read or written",
 }
+_KEPT = "nothing in it was changed, keep the file"
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
@@ -93,7 +94,7 @@ def meaning(path: Path, error: sqlite3.Error) -> SpoolError:
     if code == sqlite3.SQLITE_FULL:
         return SpoolFullError(f"the disk of the spool {path} is full")
     text = f"the spool {path} {_MEANINGS.get(code, 'failed')}: {error}"
-    return SpoolError(f"{text}; nothing in it was changed, keep the file" if code in _DAMAGED else text)
+    return SpoolError(f"{text}; {_KEPT}" if code in _DAMAGED else text)
 
 
 def _make_private(path: Path) -> None:
@@ -157,9 +158,8 @@ def _check(connection: sqlite3.Connection, path: Path, primary: str | None) -> N
         raise SpoolError(f"the spool {path} has version {version}; this sbpair reads {SCHEMA_VERSION}")
     problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)") if text != "ok"]
     if problems:
-        raise SpoolError(
-            f"the spool {path} is damaged: {' '.join(problems[0].split())}; nothing in it was changed, keep the file"
-        )
+        found = " ".join(problems[0].split())
+        raise SpoolError(f"the spool {path} is damaged: {found}; {_KEPT}")
     _check_primary(connection, path, primary)
 
 

@@ -1,0 +1,102 @@
+"""When is a spool replayed, entity by entity?"""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair.pairing.spool_schedule import FIRST_PAUSE, LONGEST_PAUSE, MOST_AT_ONCE, ReplaySchedule
+
+
+@pytest.fixture
+def schedule() -> ReplaySchedule:
+    return ReplaySchedule(lambda: 1.0)
+
+
+def test_nothing_spooled_needs_no_timer(schedule: ReplaySchedule) -> None:
+    assert schedule.next_timer() is None
+    assert schedule.due(1000.0) == []
+    schedule.hurry(0.0)
+    assert schedule.next_timer() is None
+
+
+def test_what_is_spooled_is_tried_after_a_pause_and_once_at_a_time(schedule: ReplaySchedule) -> None:
+    schedule.spooled("Orders", 10.0)
+    schedule.spooled("orders", 10.5)
+    assert schedule.next_timer() == 10.0 + FIRST_PAUSE
+    assert schedule.due(10.9) == []
+    assert schedule.due(11.0) == ["Orders"]
+    assert schedule.due(99.0) == []
+    assert schedule.next_timer() is None
+
+
+def test_what_is_not_accepted_is_tried_later_each_time_up_to_a_limit(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    pauses, now = [], 1.0
+    for _ in range(8):
+        assert schedule.due(now) == ["orders"]
+        schedule.finished("orders", now, is_empty=False, has_moved=False)
+        pauses.append(schedule.next_timer() - now)
+        now = schedule.next_timer()
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
+    assert schedule.due(now) == ["orders"]
+    schedule.finished("orders", now, is_empty=False, has_moved=True)
+    assert schedule.next_timer() == now + FIRST_PAUSE
+
+
+def test_a_failure_count_without_end_does_not_overflow(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    for _ in range(3000):
+        schedule.due(schedule.next_timer())
+        schedule.finished("orders", 0.0, is_empty=False, has_moved=False)
+    assert schedule.next_timer() == LONGEST_PAUSE
+
+
+@pytest.mark.spec("P-33")
+def test_an_entity_that_healed_is_tried_at_once_and_the_others_wait(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    schedule.spooled("invoices", 0.0)
+    schedule.hurry(0.1, "ORDERS")
+    assert schedule.due(0.1) == ["orders"]
+    schedule.hurry(0.2)
+    assert schedule.due(0.2) == ["invoices"]
+
+
+def test_news_during_a_replay_that_fails_are_not_forgotten(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    schedule.due(1.0)
+    schedule.hurry(2.0)
+    schedule.finished("orders", 3.0, is_empty=False, has_moved=False)
+    assert schedule.next_timer() == 3.0 + FIRST_PAUSE
+
+
+def test_news_without_end_do_not_make_a_replay_that_fails_a_hot_loop(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    tries = 0
+    for tenth in range(100):
+        schedule.hurry(tenth / 10)
+        for path in schedule.due(tenth / 10):
+            tries += 1
+            schedule.finished(path, tenth / 10, is_empty=False, has_moved=False)
+    assert tries == 10
+
+
+def test_an_emptied_line_is_forgotten_and_can_begin_again(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    schedule.due(1.0)
+    schedule.finished("orders", 2.0, is_empty=True, has_moved=True)
+    assert schedule.next_timer() is None
+    schedule.spooled("orders", 5.0)
+    assert schedule.next_timer() == 6.0
+
+
+def test_few_entities_are_replayed_side_by_side_and_those_that_waited_longest_first(
+    schedule: ReplaySchedule,
+) -> None:
+    paths = [f"q{n}" for n in range(MOST_AT_ONCE + 2)]
+    for n, path in enumerate(paths):
+        schedule.spooled(path, float(n))
+    assert schedule.due(100.0) == paths[:MOST_AT_ONCE]
+    assert schedule.next_timer() is None
+    assert schedule.due(100.0) == []
+    schedule.finished("q0", 100.0, is_empty=True, has_moved=True)
+    assert schedule.due(100.0) == [paths[MOST_AT_ONCE]]
