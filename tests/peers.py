@@ -1,27 +1,45 @@
-"""Peers that are not us: rhea, AMQP 1.0 in JavaScript, and what it takes to run it.
+"""Peers that are not us: rhea, AMQP 1.0 in JavaScript, and qpid-proton, and what it takes to run them.
 
 `rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
-user's cache and never into the tree; or it skips the test, saying what is missing.
+user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()` stands at the top of a file that
+imports proton. With SBPAIR_REQUIRE_PEERS=1 a peer that is missing fails the test: that is how CI runs.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 RHEA_VERSION = "3.0.4"
 
 
+def missing(what: str) -> NoReturn:
+    """Skip with a word; or fail, where every peer has to be there."""
+    if os.environ.get("SBPAIR_REQUIRE_PEERS") == "1":
+        pytest.fail(f"a peer is missing: {what}")
+    pytest.skip(what, allow_module_level=True)
+
+
+def needs_proton() -> None:
+    """Skip the file that calls this where proton is not installed (`pip install '.[interop]'`)."""
+    try:
+        importlib.import_module("proton")
+    except ImportError:
+        missing("qpid-proton is not installed")
+
+
 def rhea_directory() -> Path:
     """Where `require("rhea")` works; skips when node, npm or the package cannot be had."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+            missing(f"{tool} is not installed")
     directory = _cache() / f"rhea-{RHEA_VERSION}"
     if not _is_installed(directory):
         _install(directory)
@@ -57,9 +75,9 @@ def _install(directory: Path) -> None:
         try:
             done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired:
-            pytest.skip("npm did not install rhea within two minutes")
+            missing("npm did not install rhea within two minutes")
         if done.returncode != 0:
-            pytest.skip(f"npm could not install rhea: {done.stderr.strip()[-200:]}")
+            missing(f"npm could not install rhea: {done.stderr.strip()[-200:]}")
         try:
             os.rename(scratch, directory)
         except OSError:

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-proton = pytest.importorskip("proton")
+from tests.peers import needs_proton
+
+needs_proton()
+
+import proton  # noqa: E402
 
 from sbpair.amqp.connection import Connection, Role  # noqa: E402
 from sbpair.amqp.events import (  # noqa: E402
@@ -40,6 +44,8 @@ from sbpair.amqp.types import (  # noqa: E402
     ULong,
     UShort,
 )
+
+pytestmark = pytest.mark.interop
 
 
 @dataclass

@@ -32,6 +32,8 @@ from sbpair.amqp.performatives import ACCEPTED, Accepted, Condition, Modified, R
 from sbpair.amqp.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from tests.peers import run_node
 
+pytestmark = pytest.mark.interop
+
 SCRIPT = Path(__file__).parent / "rhea_peer.js"
 PATIENCE = 15.0
 TYPED = {

@@ -1,6 +1,6 @@
 """How many messages a second go through a client and a server in memory: send, receive, accept, settle?
 
-    python -m tests.bench.bench_amqp [rounds]
+    python -m tests.bench.bench_amqp [--rounds N]
 
 One process does both ends' work, so the engine of one end costs about half of what is shown.
 Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
@@ -9,10 +9,7 @@ Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
 from __future__ import annotations
 
 import gc
-import json
 import platform
-import statistics
-import sys
 import time
 
 from sbpair.amqp.connection import Connection, Role
@@ -21,6 +18,7 @@ from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import ACCEPTED, Source, Target
 from sbpair.amqp.primitives import Symbol
+from tests.bench.report import figure, rounds
 
 WINDOW = 1000
 MESSAGES = 50_000
@@ -92,20 +90,7 @@ def one_round(payload: bytes) -> tuple[float, float]:
     return MESSAGES / (time.perf_counter() - begun), MESSAGES / wire.client_seconds
 
 
-def report(name: str, figures: list[float]) -> None:
-    figures = sorted(figures)
-    low = figures[max(0, int(len(figures) * 0.05) - 1)] if len(figures) > 1 else figures[0]
-    line = {
-        "name": name,
-        "unit": "1/s",
-        "n": len(figures),
-        "median": round(statistics.median(figures)),
-        "p95": round(low),
-    }
-    print(json.dumps(line))
-
-
-def main(rounds: int = 5) -> None:
+def main(times: int) -> None:
     """Run and print."""
     message = Message(
         properties=Properties(message_id="0123456789abcdef"),
@@ -120,10 +105,10 @@ def main(rounds: int = 5) -> None:
     )
     gc.collect()
     gc.freeze()
-    both, client = zip(*(one_round(payload) for _ in range(rounds)), strict=True)
-    report("amqp.send_accept.both_ends", list(both))
-    report("amqp.send_accept.client_alone", list(client))
+    both, client = zip(*(one_round(payload) for _ in range(times)), strict=True)
+    figure("amqp.send_accept.both_ends", "1/s", both, digits=0)
+    figure("amqp.send_accept.client_alone", "1/s", client, digits=0)
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    main(rounds(__doc__, 5))

@@ -4,14 +4,12 @@ Over: from the end of the failover interval to the first message that a backlog 
 link to it opened while the entity was suspect. Back: from the event that a ping was accepted to the first
 message that the primary has accepted. Milliseconds.
 
-    python tests/bench/bench_failover.py [rounds]
+    python -m tests.bench.bench_failover [--rounds N]
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import statistics
 import sys
 import threading
 import time
@@ -28,6 +26,7 @@ from sbpair import (
     PairingEvent,
 )
 from sbpair.broker import Broker
+from tests.bench.report import figure, rounds
 
 
 def one_round(broker: Broker) -> tuple[float, float]:
@@ -65,24 +64,16 @@ def one_round(broker: Broker) -> tuple[float, float]:
         return spans[0], spans[1]
 
 
-def main(rounds: int = 5) -> None:
-    print(f"settings: rounds={rounds} interval=2s ping=1s loopback python={sys.version.split()[0]}")
+def main(count: int) -> None:
+    print(f"settings: rounds={count} interval=2s ping=1s loopback python={sys.version.split()[0]}")
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
-        spans = [one_round(broker) for _ in range(rounds)]
+        spans = [one_round(broker) for _ in range(count)]
     for name, column in zip(
         ("failover.first_parked", "failover.first_home"), zip(*spans, strict=True), strict=True
     ):
-        ordered = sorted(column)
-        figure = {
-            "name": name,
-            "unit": "ms",
-            "n": len(ordered),
-            "median": round(statistics.median(ordered), 2),
-            "p95": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 2),
-        }
-        print(json.dumps(figure))
+        figure(name, "ms", column)
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:2]))
+    main(rounds(__doc__, 5))

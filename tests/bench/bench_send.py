@@ -3,12 +3,11 @@
 Rounds of both are interleaved in one process; the yardstick is the ratio of the process's CPU time.
 The broker runs in a process of its own, so that its work is not counted.
 
-    python tests/bench/bench_send.py [rounds] [sends in a round]
+    python -m tests.bench.bench_send [--rounds N]
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import statistics
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from tests.bench.report import figure, rounds
 
 
 def serve(pipe: Connection) -> None:
@@ -47,13 +47,13 @@ def cpu_of(send: Callable[[Any], object], count: int) -> float:
     return (time.process_time() - start) / count * 1e6
 
 
-def main(rounds: int = 15, count: int = 400) -> None:
+def main(times: int, count: int = 400) -> None:
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     server.start()
     there.close()  # so that a server that dies is noticed
     primary, secondary = here.recv()
-    print(f"settings: rounds={rounds} sends={count} body=1024 properties=3 python={sys.version.split()[0]}")
+    print(f"settings: rounds={times} sends={count} body=1024 properties=3 python={sys.version.split()[0]}")
     options = PairedNamespaceOptions(primary_namespace_name="contoso", assume_backlogs_exist=True)
     with (
         ServiceBusClient.from_connection_string(primary) as client,
@@ -64,7 +64,7 @@ def main(rounds: int = 15, count: int = 400) -> None:
         for send in (bare.send_messages, paired.send_messages):
             cpu_of(send, count)  # warm
         pairs = []
-        for number in range(rounds):
+        for number in range(times):
             order = [bare.send_messages, paired.send_messages]
             figures = [cpu_of(send, count) for send in (order if number % 2 else order[::-1])]
             pairs.append(tuple(figures if number % 2 else figures[::-1]))
@@ -73,15 +73,8 @@ def main(rounds: int = 15, count: int = 400) -> None:
     ratios = sorted(wrapped / alone for alone, wrapped in pairs)
     bare_cpu, paired_cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"bare: {bare_cpu:.1f} us, paired: {paired_cpu:.1f} us")
-    figure = {
-        "name": "send.healthy_path_cpu",
-        "unit": "ratio to the bare SDK",
-        "n": len(ratios),
-        "median": round(statistics.median(ratios), 4),
-        "p95": round(ratios[min(len(ratios) - 1, int(len(ratios) * 0.95))], 4),
-    }
-    print(json.dumps(figure))
+    figure("send.healthy_path_cpu", "ratio to the bare SDK", ratios, digits=4)
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:3]))
+    main(rounds(__doc__, 15))

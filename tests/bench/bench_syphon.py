@@ -1,6 +1,6 @@
 """How fast does the syphon move parked messages, beside the loop everybody writes first with the SDK?
 
-    python tests/bench/bench_syphon.py [--messages 20000] [--rounds 3] [--backlogs 4]
+    python -m tests.bench.bench_syphon [--rounds N]
 
 Both relay over loopback between two namespaces of one broker process: the broker has a core of its own, the
 relay the other. Each round fills the backlogs, times the relay, and checks that everything arrived; rounds of
@@ -9,15 +9,16 @@ both are interleaved. Prints its settings, then one line of JSON.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing as mp
-import statistics
 import time
 from multiprocessing.connection import Connection
 
+from tests.bench.report import figure, rounds
+
 BODY = b"x" * 1024
+MESSAGES = 20_000
+BACKLOGS = 4
 NAIVE_SHARE = 10  # the naive loop gets a 10th of the messages, or it would take all day
 OURS = (b"x-ms-", b"x-sbpair-")
 
@@ -118,30 +119,22 @@ def relay_by_naive_loop(primary: str, secondary: str, backlogs: int, messages: i
     return took
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--backlogs", type=int, default=4)
-    settings = parser.parse_args()
-    print(f"messages {settings.messages}, rounds {settings.rounds}, backlogs {settings.backlogs}, body 1 KiB")
-
+def main(times: int) -> None:
+    print(f"messages {MESSAGES}, rounds {times}, backlogs {BACKLOGS}, body 1 KiB")
     ours, theirs = mp.Pipe()
-    process = mp.get_context("spawn").Process(target=broker_process, args=(theirs, settings.backlogs))
+    process = mp.get_context("spawn").Process(target=broker_process, args=(theirs, BACKLOGS))
     process.start()
     primary, secondary = ours.recv()
     rates: dict[str, list[float]] = {"syphon": [], "naive": []}
-    shares = {"syphon": settings.messages, "naive": max(100, settings.messages // NAIVE_SHARE)}
+    shares = {"syphon": MESSAGES, "naive": MESSAGES // NAIVE_SHARE}
     relays = {"syphon": relay_by_syphon, "naive": relay_by_naive_loop}
     try:
-        for _ in range(settings.rounds):
+        for _ in range(times):
             for name, relay in relays.items():
                 ours.send("fresh")
                 ours.recv()
-                asyncio.run(fill(secondary, settings.backlogs, shares[name]))
-                took = relay(primary, secondary, settings.backlogs, shares[name])
+                asyncio.run(fill(secondary, BACKLOGS, shares[name]))
+                took = relay(primary, secondary, BACKLOGS, shares[name])
                 ours.send("arrived")
                 arrived = ours.recv()
                 assert arrived == shares[name], (name, arrived)
@@ -149,21 +142,11 @@ def main() -> None:
     finally:
         ours.send(None)
         process.join()
-    print(json.dumps(summary(rates)))
-
-
-def summary(rates: dict[str, list[float]]) -> dict[str, object]:
-    syphon, naive = rates["syphon"], rates["naive"]
-    return {
-        "name": "syphon",
-        "unit": "messages/s",
-        "n": len(syphon),
-        "median": round(statistics.median(syphon)),
-        "p95": round(sorted(syphon)[max(0, round(0.05 * len(syphon)) - 1)]),
-        "naive_median": round(statistics.median(naive)),
-        "ratio": round(statistics.median(s / n for s, n in zip(syphon, naive, strict=True)), 1),
-    }
+    for name, values in rates.items():
+        figure(f"syphon.{name}", "1/s", values, digits=0)
+    ratios = [fast / slow for fast, slow in zip(rates["syphon"], rates["naive"], strict=True)]
+    figure("syphon.over_naive_loop", "ratio", ratios)
 
 
 if __name__ == "__main__":
-    main()
+    main(rounds(__doc__, 3))

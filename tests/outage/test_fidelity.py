@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-import proton
 import pytest
-from proton.utils import BlockingConnection
 
 from sbpair.amqp.sections import split
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
-from tests.peers import run_node
+from tests.peers import needs_proton, run_node
+
+needs_proton()
+
+import proton  # noqa: E402
+from proton.utils import BlockingConnection  # noqa: E402
+
+pytestmark = pytest.mark.interop
 
 SCRIPT = Path(__file__).with_name("fidelity.js")
 BACKLOG = "contoso/x-servicebus-transfer/0"

@@ -8,11 +8,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from proton import Message
-from proton.utils import BlockingConnection, LinkDetached
 
 from sbpair.broker import Broker
-from tests.peers import run_node
+from tests.peers import needs_proton, run_node
+
+needs_proton()
+
+from proton import Message  # noqa: E402
+from proton.utils import BlockingConnection, LinkDetached  # noqa: E402
+
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
