@@ -11,14 +11,19 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     │   └── NotSupported       400  40000  amqp:not-implemented
     ├── InvalidArgument        400  40000  com.microsoft:argument-error
     ├── OutOfRange             400  40000  com.microsoft:argument-out-of-range
+    │   └── StateTooLarge      400  40000  com.microsoft:argument-out-of-range
     ├── MalformedMessage       400  40000  amqp:decode-error
     ├── NotAllowed             400  40000  amqp:not-allowed
+    │   └── SessionRequired    400  40000  amqp:not-allowed
     ├── NotImplementedHere     501  50100  amqp:not-implemented
     ├── Unauthorized           401  40100  amqp:unauthorized-access
     ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
     ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
     ├── MessageNotFound        404  40400  com.microsoft:message-not-found
     ├── LockLost               410  41000  com.microsoft:message-lock-lost
+    ├── SessionLockLost        410  41000  com.microsoft:session-lock-lost
+    ├── SessionCannotBeLocked  409  40900  com.microsoft:session-cannot-be-locked
+    ├── OperationTimedOut      408  40800  com.microsoft:timeout
     └── PortUnavailable        (no client ever sees it: the broker did not start)
 """
 
@@ -99,6 +104,13 @@ class OutOfRange(BrokerError):
     status, sub_code = 400, 40000
 
 
+class StateTooLarge(OutOfRange):
+    """A session's state is larger than a message of the entity may be."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"The session state has {size} bytes: at most {limit} are allowed.")
+
+
 class MalformedMessage(BrokerError):
     """The bytes of a message do not read as AMQP sections (3.2)."""
 
@@ -111,6 +123,16 @@ class NotAllowed(BrokerError):
 
     condition = "amqp:not-allowed"
     status, sub_code = 400, 40000
+
+
+class SessionRequired(NotAllowed):
+    """An entity that requires sessions was sent a message without one, or asked for one outside of any."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The entity '{path}' requires sessions: a message sent to it needs a session id, "
+            "and messages are received from it under the lock of a session."
+        )
 
 
 class NotImplementedHere(BrokerError):
@@ -160,9 +182,10 @@ class MessageNotFound(BrokerError):
     condition = "com.microsoft:message-not-found"
     status, sub_code = 404, 40400
 
-    def __init__(self, sequence_number: int) -> None:
-        super().__init__(f"Messages not found. Missing sequence numbers: {sequence_number}.")
-        self.sequence_number = sequence_number
+    def __init__(self, *sequence_numbers: int) -> None:
+        shown = ", ".join(map(str, sequence_numbers[:100]))
+        super().__init__(f"Messages not found. Missing sequence numbers: {shown}.")
+        self.sequence_numbers = sequence_numbers
 
 
 class LockLost(BrokerError):
@@ -176,6 +199,41 @@ class LockLost(BrokerError):
             "The lock supplied is invalid. Either the lock expired, or the message has already been "
             "removed from the queue, or was received by a different receiver instance."
         )
+
+
+class SessionLockLost(BrokerError):
+    """The lock of the session is not, or no longer, held: it lapsed, or its link was closed."""
+
+    condition = "com.microsoft:session-lock-lost"
+    status, sub_code = 410, 41000
+
+    def __init__(self) -> None:
+        super().__init__("The session lock has expired on the MessageSession. Accept a new MessageSession.")
+
+
+class SessionCannotBeLocked(BrokerError):
+    """Another receiver holds the session."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+    status, sub_code = 409, 40900
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver."
+        )
+        self.session_id = session_id
+
+
+class OperationTimedOut(BrokerError):
+    """What was asked for did not come within the time the client gave it."""
+
+    condition = "com.microsoft:timeout"
+    status, sub_code = 408, 40800
+
+    def __init__(self, seconds: float) -> None:
+        whole, rest = divmod(max(0, round(seconds * 1000)), 1000)
+        span = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}" + (f".{rest:03}" if rest else "")
+        super().__init__(f"The operation did not complete within the allotted timeout of {span}.")
 
 
 class PortUnavailable(BrokerError):

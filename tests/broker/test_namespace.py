@@ -51,8 +51,6 @@ def test_the_longest_path_is_allowed(namespace):
 @pytest.mark.parametrize(
     ("feature", "value"),
     [
-        ("requires_session", True),
-        ("requires_duplicate_detection", True),
         ("enable_partitioning", True),
         ("forward_to", "other"),
         ("forward_dead_lettered_messages_to", "other"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.message import Properties, decode_properties, encode_properties
 from sbpair.amqp.types import DecodeError, ULong
-from sbpair.broker.faces.quick_look import plain_content_type
+from sbpair.broker.faces.quick_look import plain_properties
 
 TEXT = st.none() | st.text(max_size=10)
 PLAIN = st.builds(
@@ -28,12 +28,14 @@ PLAIN = st.builds(
 
 @given(PLAIN)
 def test_it_sees_what_the_decoder_sees_or_nothing(properties):
-    seen = plain_content_type(encode_properties(properties))
+    seen = plain_properties(encode_properties(properties))
 
     if seen is not None:
         assert properties.message_id is not None
         assert properties.absolute_expiry_time is properties.creation_time is None
-        assert seen.decode() == (properties.content_type or "")
+        assert seen.message_id == properties.message_id
+        assert seen.group_id == properties.group_id
+        assert seen.content_type.decode() == (properties.content_type or "")
 
 
 @given(st.binary(max_size=30), st.integers(0, 40))
@@ -45,23 +47,23 @@ def test_what_it_passes_the_decoder_reads_too(tail, cut):
         good[:6] + tail,
         b"\x00\x53\x73\xc0" + bytes((len(tail) % 256,)) + tail,
     ):
-        if plain_content_type(section) is not None:
+        if plain_properties(section) is not None:
             assert decode_properties(section).message_id is not None
 
 
 @pytest.mark.parametrize("section", [b"", b"\x00\x53\x73\x45", encode_properties(Properties(to="x"))])
 def test_properties_without_an_id_are_not_plain(section):
-    assert plain_content_type(section) is None
+    assert plain_properties(section) is None
 
 
 def test_an_id_of_129_characters_is_not_plain():
-    assert plain_content_type(encode_properties(Properties(message_id="x" * 128))) == b""
-    assert plain_content_type(encode_properties(Properties(message_id="x" * 129))) is None
+    assert plain_properties(encode_properties(Properties(message_id="x" * 128))) == ("x" * 128, None, b"")
+    assert plain_properties(encode_properties(Properties(message_id="x" * 129))) is None
 
 
 def test_a_field_that_is_cut_is_not_plain():
     section = b"\x00\x53\x73\xc0\x04\x01\xa1\x09x"
 
-    assert plain_content_type(section) is None
+    assert plain_properties(section) is None
     with pytest.raises(DecodeError):
         decode_properties(section)

@@ -253,13 +253,6 @@ class TestLooking:
         with client.get_queue_receiver(queue) as receiver:
             assert receiver.peek_messages(5) == []
 
-    def test_an_operation_that_is_not_there_is_named(self, client, queue):
-        with (
-            client.get_queue_sender(queue) as sender,
-            pytest.raises(ServiceBusError, match="schedule-message"),
-        ):
-            sender.schedule_messages(ServiceBusMessage("x"), datetime.now(UTC) + timedelta(hours=1))
-
 
 class TestTime:
     @pytest.mark.spec("T-2", "T-4", "T-10")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .counts import QueueCounts
 from .description import QueueDescription
 from .namespace import Namespace
-from .queue import Queue, QueueCounts
+from .queue import Queue
 from .stored_message import StoredMessage
 
 __all__ = ["Namespace", "Queue", "QueueCounts", "QueueDescription", "StoredMessage"]

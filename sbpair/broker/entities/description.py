@@ -77,6 +77,14 @@ class QueueDescription:
                 raise InvalidDescription(f"{field} is {value!r}: {range_text}.")
         return settled
 
+    def check_successor_of(self, current: QueueDescription) -> None:
+        """Raises InvalidDescription where a flag differs that is chosen at creation, for ever (3.6)."""
+        for field in _FOR_EVER:
+            if getattr(self, field) != getattr(current, field):
+                raise InvalidDescription(
+                    f"{field} of an existing queue cannot be changed: delete the queue and create it anew."
+                )
+
     @property
     def quota_in_bytes(self) -> int:
         """What the queue and its dead-letter queue may hold together."""
@@ -88,9 +96,8 @@ class QueueDescription:
         return self.max_message_size_in_kilobytes * 1024
 
 
+_FOR_EVER = ("requires_session", "requires_duplicate_detection")
 _NOT_SUPPORTED = (
-    "requires_session",
-    "requires_duplicate_detection",
     "enable_partitioning",
     "forward_to",
     "forward_dead_lettered_messages_to",
@@ -123,6 +130,8 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
         _whole(5 * SECOND, 5 * MINUTE),
         "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
     ),
+    ("requires_duplicate_detection", _flag, "True or False"),
+    ("requires_session", _flag, "True or False"),
     ("max_size_in_megabytes", SIZES_IN_MEGABYTES.__contains__, f"one of {SIZES_IN_MEGABYTES}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
     ("dead_lettering_on_message_expiration", _flag, "True or False"),

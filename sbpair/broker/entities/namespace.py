@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..errors import EntityAlreadyExists, EntityNotFound
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
+from .message_session import SessionLock
 from .operations import OperationCounts
 from .queue import Queue
 from .stored_message import Instant, LockToken
@@ -96,8 +97,8 @@ class Namespace:
         """Count an operation on a $management node."""
         self._surroundings.operations.management += 1
 
-    def take_ready(self) -> list[Queue]:
-        """Queues that got something to deliver, or were deleted, since this was last asked."""
+    def take_ready(self) -> list[Queue | SessionLock]:
+        """What got something to deliver, was deleted, or was lost, since this was last asked."""
         ready = self._surroundings.ready
         if not ready:
             return []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -39,13 +41,6 @@ class Numbering(Generic[Item]):
             self._numbers = [number for number in self._numbers if number in self._items]
         return item
 
-    def from_number(self, start: int, most: int) -> list[Item]:
-        """Up to ``most`` items whose numbers are ``start`` or more, in order."""
-        found: list[Item] = []
-        for index in range(bisect_left(self._numbers, start), len(self._numbers)):
-            if len(found) >= most:
-                break
-            item = self._items.get(self._numbers[index])
-            if item is not None:
-                found.append(item)
-        return found
+    def numbers_from(self, start: int) -> Iterator[int]:
+        """The numbers given out from ``start`` on, in order; some may be gone."""
+        return islice(self._numbers, bisect_left(self._numbers, start), None)

@@ -12,49 +12,41 @@
 
 It knows nothing of connections, links or faces. Time comes in as ``now``, in milliseconds since the
 epoch. Nothing here looks at every waiting message: what is due is found by heaps, what is next by a
-queue of fresh messages beside a heap of those that came back.
+waiting line (see ``message_store``). With sessions (3.5) each session is such a line: see
+``message_sessions``.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from itertools import islice
 
-from ..errors import EntityDisabled, LockLost, MessageNotFound, NotAllowed, QuotaExceeded
+from ..errors import (
+    EntityDisabled,
+    LockLost,
+    MessageNotFound,
+    NotAllowed,
+    QuotaExceeded,
+    SessionLockLost,
+    SessionRequired,
+)
+from .counts import QueueCounts
 from .deadlines import Deadlines
 from .description import QueueDescription
-from .numbering import Numbering
+from .duplicates import Duplicates
+from .locks import Locks
+from .message_session import SessionLock
+from .message_sessions import MessageSessions
+from .message_store import DESCRIPTION, REASON, MessageStore
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 from .surroundings import Surroundings
 
-ACTIVE, LOCKED = MessageState.ACTIVE, MessageState.LOCKED
-DEFERRED, SCHEDULED, GONE = MessageState.DEFERRED, MessageState.SCHEDULED, MessageState.GONE
+__all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
 
-REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
-EXPIRED = {REASON: "TTLExpiredException", DESCRIPTION: "The message expired and was dead lettered."}
+DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    """Messages of a queue by state.
-
-    ``active`` holds the locked ones too, and what has expired but was not yet removed (T-2); ``total`` and
-    ``size_in_bytes`` include the dead-letter queue.
-    """
-
-    active: int
-    dead_letter: int
-    scheduled: int
-    deferred: int
-    transfer: int
-    transfer_dead_letter: int
-    total: int
-    size_in_bytes: int
-
-
-class Queue:
+class Queue(MessageStore):
     """A queue, or the dead-letter sub-queue of one (``parent`` is then the queue it belongs to)."""
 
     def __init__(
@@ -65,148 +57,173 @@ class Queue:
         surroundings: Surroundings,
         parent: Queue | None = None,
     ) -> None:
-        self.path = path
-        self.description = description
+        super().__init__(path, description, parent)
         self.created_at = self.updated_at = now
         self.accessed_at: Instant | None = None
         self._listeners = 0
-        self.size = 0  # bytes of this queue alone
-        self.parent = parent
-        self.dead_letter_queue: Queue | None = None
-        self._new_token = surroundings.new_token
         self._operations = surroundings.operations
         self._ready = surroundings.ready
         self._stirred = surroundings.stirred
-        self._messages = Numbering[StoredMessage]()
-        self._fresh: deque[StoredMessage] = deque()  # ascending sequence numbers
-        self._returned: list[tuple[int, StoredMessage]] = []  # a heap: abandoned, lapsed
-        self._locked: dict[LockToken, StoredMessage] = {}
-        self._locks = Deadlines[LockToken]()
-        self._expiries = Deadlines[int]()  # messages with a TTL of their own
+        self._locks = Locks(surroundings.new_token)
         self._schedule = Deadlines[int]()
-        self._deferred = 0
+        self._duplicates: Duplicates | None = None
         if parent is None:
+            if description.requires_duplicate_detection:
+                self._duplicates = Duplicates()
+            if description.requires_session:
+                self.sessions = MessageSessions(self)
             self.dead_letter_queue = Queue(f"{path}/$DeadLetterQueue", description, now, surroundings, self)
 
     # -- sending
 
     def enqueue(self, message: StoredMessage, now: Instant) -> int:
         """Take a message and return its sequence number. Raises as :meth:`enqueue_all`."""
-        self.enqueue_all((message,), now)
-        return message.sequence_number
+        return self.enqueue_all((message,), now)[0]
 
-    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> None:
-        """Take all of the messages, or none.
+    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
+        """Take all of the messages, or none; returns their numbers, for a duplicate that of the first (3.6).
 
-        Raises NotAllowed for a dead-letter queue, EntityDisabled, QuotaExceeded.
+        Raises NotAllowed for a dead-letter queue, SessionRequired, EntityDisabled, QuotaExceeded.
         """
         if self.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")  # 3.2
         self._check_status("SendDisabled")
+        if self.sessions is not None and any(message.session_id is None for message in messages):
+            raise SessionRequired(self.path)  # 3.5
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + sum(message.size for message in messages) > quota:
             raise QuotaExceeded(self.path, size, quota)
         self.accessed_at = now
-        for message in messages:
-            self._take(message, now)
+        return [self._take(message, now) for message in messages]
 
-    def _take(self, message: StoredMessage, now: Instant) -> None:
-        message.sequence_number = message.enqueued_sequence_number = self._messages.add(message)
-        self.size += message.size
+    def _take(self, message: StoredMessage, now: Instant) -> int:
         if message.is_ping:
             self._operations.pings += 1
         else:
             self._operations.sends += 1
+        first = self._first_copy(message, now)
+        if first is not None:
+            return first
+        message.enqueued_sequence_number = number = self._place(message)
+        self.size += message.size
+        if self._duplicates is not None and not message.is_ping:
+            self._duplicates.accepted(message.message_id, number, now)
         if message.scheduled_for is not None and message.scheduled_for > now:
-            message.enqueued_at = message.scheduled_for  # 3.3
+            message.enqueued_at = message.scheduled_for  # T-5
             message.state = SCHEDULED
-            self._schedule.set(message.sequence_number, message.scheduled_for)
-            self._stirred.add(self)
+            self._schedule.set(number, message.scheduled_for)
+            self.timers_moved()
         else:
             message.enqueued_at = now
             self._offer_fresh(message)
+        return number
 
-    def _offer_fresh(self, message: StoredMessage) -> None:
-        message.state = ACTIVE
-        if message.time_to_live is not None:
-            message.expires_at = message.enqueued_at + self._ceiling(message.time_to_live)
-            self._expiries.set(message.sequence_number, message.expires_at)
-        self._fresh.append(message)
-        self._ready.add(self)
+    def _first_copy(self, message: StoredMessage, now: Instant) -> int | None:
+        if self._duplicates is None or message.is_ping:
+            return None
+        window = self.description.duplicate_detection_history_time_window
+        return self._duplicates.number_of(message.message_id, window, now)
 
-    def _ceiling(self, time_to_live: int) -> int:
-        limit = self.description.default_message_time_to_live
-        return time_to_live if limit is None else min(time_to_live, limit)  # T-6
+    def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
+        """Take back all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        self._check_status("SendDisabled")
+        self.accessed_at = now
+        self.handle_timer(now)
+        for message in self._all_in(SCHEDULED, numbers):
+            self._schedule.drop(message.sequence_number)
+            self._forget(message)
+        self.timers_moved()
 
-    # -- receiving
+    def _all_in(self, state: MessageState, numbers: Sequence[int]) -> list[StoredMessage]:
+        found = {number: self._messages.get(number) for number in numbers}
+        missing = [number for number, found_one in found.items() if not _is_in(state, found_one)]
+        if missing:
+            raise MessageNotFound(*missing)
+        return [message for message in found.values() if message is not None]
 
-    def receive(self, now: Instant) -> StoredMessage | None:
-        """Lock the next message and hand it over; never one that expired (T-2). Raises EntityDisabled."""
-        message = self._next(now)
+    # -- receiving; with sessions, under the lock of one
+
+    def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Lock the next message and hand it over; never one that expired (T-2).
+
+        Raises EntityDisabled, SessionLockLost, and SessionRequired where ``session`` is missing.
+        """
+        message = self._next(now, session)
         if message is not None:
-            self._lock(message, now)
+            self._lock(message, now, session)
         return message
 
-    def receive_and_delete(self, now: Instant) -> StoredMessage | None:
-        """Hand over the next message and forget it. Raises EntityDisabled."""
-        message = self._next(now)
+    def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Hand over the next message and forget it. Raises as :meth:`receive`."""
+        message = self._next(now, session)
         if message is not None:
             self._operations.receives += 1
             self._forget(message)
         return message
 
-    def receive_deferred(self, sequence_number: int, now: Instant, *, delete: bool = False) -> StoredMessage:
-        """Lock, or with ``delete`` take away, a deferred message. Raises MessageNotFound, EntityDisabled."""
+    def receive_deferred(
+        self,
+        numbers: Sequence[int],
+        now: Instant,
+        session: SessionLock | None = None,
+        *,
+        delete: bool = False,
+    ) -> list[StoredMessage]:
+        """Lock, or with ``delete`` take away, all of these deferred messages, or none.
+
+        Raises MessageNotFound, and as :meth:`receive`.
+        """
         self._check_status("ReceiveDisabled")
         self.accessed_at = now
-        message = self._messages.get(sequence_number)
-        if message is None or message.state is not DEFERRED or self._expired(message, now):
-            if message is not None and message.state is DEFERRED:
-                self._expire(message, now)  # 3.2: touched, so expiry applies
-            raise MessageNotFound(sequence_number)
-        if delete:
-            self._operations.receives += 1
-            self._forget(message)
-        else:
-            self._deferred -= 1
-            self._lock(message, now)
-        return message
+        self._check_session(session, now)
+        messages = self._all_in(DEFERRED, numbers)
+        expired = [message for message in messages if self._expired(message, now)]
+        for message in expired:
+            self._expire(message, now)  # 3.2: touched, so expiry applies
+        elsewhere = [message for message in messages if session and message.session_id != session.session_id]
+        if expired or elsewhere:
+            raise MessageNotFound(*(message.sequence_number for message in (*expired, *elsewhere)))
+        for message in messages:
+            if delete:
+                self._operations.receives += 1
+                self._forget(message)
+            else:
+                self._lock(message, now, session)
+        return messages
 
-    def _next(self, now: Instant) -> StoredMessage | None:
+    def look(self, now: Instant) -> None:
+        """Somebody wants to receive: let happen what is due by now. Raises EntityDisabled."""
         self._check_status("ReceiveDisabled")
         self.accessed_at = now
         self.handle_timer(now)
         self._reap(now)  # T-4: somebody listens
-        while (message := self._pop_first()) is not None:
-            if message.is_ping:
-                self._forget(message)  # P-31
-            elif self._expired(message, now):
-                self._expire(message, now)
-            else:
-                return message
-        return None
+        if self.sessions is not None:
+            while (ping := self._waiting.pop()) is not None:
+                self._forget(ping)  # P-31
 
-    def _pop_first(self) -> StoredMessage | None:
-        fresh, returned = self._fresh, self._returned
-        while fresh and fresh[0].state is not ACTIVE:
-            fresh.popleft()
-        while returned and returned[0][1].state is not ACTIVE:
-            heappop(returned)
-        if returned and (not fresh or returned[0][0] < fresh[0].sequence_number):
-            return heappop(returned)[1]
-        return fresh.popleft() if fresh else None
+    def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
+        self.look(now)
+        self._check_session(session, now)
+        if self.sessions is None or session is None:
+            return self.first_of(self._waiting, now)
+        return self.first_of(self.sessions.line_of(session), now)
 
-    def _lock(self, message: StoredMessage, now: Instant) -> None:
+    def _check_session(self, session: SessionLock | None, now: Instant) -> None:
+        if self.sessions is not None:
+            if session is None:
+                raise SessionRequired(self.path)
+            self.sessions.check(session, now)
+
+    def _lock(self, message: StoredMessage, now: Instant, session: SessionLock | None) -> None:
         self._operations.receives += 1
-        token = self._new_token()
-        message.state = LOCKED
-        message.lock_token = token
-        message.locked_until = now + self.description.lock_duration
-        self._locked[token] = message
-        self._locks.set(token, message.locked_until)
-        self._stirred.add(self)
+        if session is None:
+            self._locks.take(message, now + self.description.lock_duration)
+            self.timers_moved()
+        else:
+            token = self._locks.take(message, session.locked_until, lapses=False)
+            session.tokens[token] = None
 
-    # -- settling: each raises LockLost when the lock is not, or no longer, held
+    # -- settling: each raises LockLost, or SessionLockLost, when the lock is not, or no longer, held
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """The receiver is done with the message; expiry no longer matters (T-3)."""
@@ -227,7 +244,9 @@ class Queue:
         message = self._unlock(token, now)
         message.amend(changes)
         message.state = DEFERRED
-        self._deferred += 1
+        if not message.is_deferred:
+            message.is_deferred = True
+            self._deferred += 1
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue with these application properties, the reason among them.
@@ -239,29 +258,44 @@ class Queue:
         self._bury(self._unlock(token, now), now, properties)
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns until when it holds."""
+        """Restart the lock's full duration; returns until when it holds. Raises NotAllowed with sessions."""
+        if self.sessions is not None:
+            raise NotAllowed("A message of a session is locked by its session: renew that lock.")
         message = self._held(token, now)
-        message.locked_until = now + self.description.lock_duration
-        self._locks.set(token, message.locked_until)
+        self._locks.extend(message, now + self.description.lock_duration)
         self.accessed_at = now
         return message.locked_until
 
+    def held_under(self, lock: SessionLock) -> list[StoredMessage]:
+        """The messages that a session's lock covers, in the order in which they were received."""
+        return [message for token in lock.tokens if (message := self._locks.get(token)) is not None]
+
+    def give_back(self, message: StoredMessage, now: Instant, *, has_failed: bool) -> None:
+        """The session of a locked message is no longer held (3.5)."""
+        if message.lock_token is not None:
+            self._locks.end(message.lock_token)
+        if has_failed:
+            self._failed(message, now)
+        else:
+            self._offer_again(message, now)
+
     def _held(self, token: LockToken, now: Instant) -> StoredMessage:
-        message = self._locked.get(token)
+        message = self._locks.get(token)
         if message is None:
             raise LockLost
         if message.locked_until <= now:
             self.handle_timer(now)
-            raise LockLost
+            raise LockLost if self.sessions is None else SessionLockLost
         return message
 
     def _unlock(self, token: LockToken, now: Instant) -> StoredMessage:
         message = self._held(token, now)
         self.accessed_at = now
-        del self._locked[token]
-        self._locks.drop(token)
-        self._stirred.add(self)
-        message.lock_token = None
+        self._locks.end(token)
+        if self.sessions is None:
+            self.timers_moved()
+        elif (lock := self.sessions.lock_of(message.session_id or "")) is not None:
+            lock.tokens.pop(token, None)
         return message
 
     def _failed(self, message: StoredMessage, now: Instant) -> None:
@@ -277,77 +311,17 @@ class Queue:
         else:
             self._offer_again(message, now)
 
-    def _offer_again(self, message: StoredMessage, now: Instant) -> None:
-        message.state = ACTIVE
-        if self._expired(message, now):
-            self._expire(message, now)  # T-3: at once, listening or not
-            return
-        heappush(self._returned, (message.sequence_number, message))
-        if message.expires_at is not None:
-            self._expiries.set(message.sequence_number, message.expires_at)
-        self._ready.add(self)
-
-    # -- expiry
-
-    def _expired(self, message: StoredMessage, now: Instant) -> bool:
-        if self.parent is not None:
-            return False  # 3.2: a dead-letter queue observes no TTL
-        expires_at = self.expires_at(message)
-        return expires_at is not None and expires_at <= now
-
-    def expires_at(self, message: StoredMessage) -> Instant | None:
-        """When the message can no longer be received: its own instant, else the entity's TTL (T-6)."""
-        if message.expires_at is not None:
-            return message.expires_at
-        span = self.description.default_message_time_to_live
-        return None if span is None else message.enqueued_at + span
-
-    def _reap(self, now: Instant) -> None:
-        """Remove what expired by its own TTL; what follows the entity's is in order, and met at the head."""
-        for number in self._expiries.take_due(now):
-            message = self._messages.get(number)
-            if message is not None and message.state is ACTIVE:
-                self._expire(message, now)
-            # Locked: looked at again when the lock ends. Deferred: when it is asked for.
-
-    def _expire(self, message: StoredMessage, now: Instant) -> None:
-        buried = self.description.dead_lettering_on_message_expiration and not message.is_ping
-        if buried and self.dead_letter_queue is not None:
-            self._bury(message, now, EXPIRED)  # T-10
-        else:
-            self._forget(message)
-
-    def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
-        assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
-        self._forget(message)
-        message.dead_letter_source = self.path
-        message.amend(properties)
-        self.dead_letter_queue._admit(message)
-
-    def _admit(self, message: StoredMessage) -> None:
-        message.state = ACTIVE
-        message.lock_token = None
-        message.sequence_number = self._messages.add(message)
-        self.size += message.size
-        self._fresh.append(message)
-        self._ready.add(self)
-
-    def _forget(self, message: StoredMessage) -> None:
-        self._messages.remove(message.sequence_number)
-        self.size -= message.size
-        if message.state is DEFERRED:
-            self._deferred -= 1
-        message.state = GONE
-        if message.expires_at is not None:
-            self._expiries.drop(message.sequence_number)
-
     # -- looking
 
-    def peek(self, start: int, most: int, now: Instant) -> list[StoredMessage]:
+    def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
         """Up to ``most`` messages from number ``start`` on: locked, deferred, scheduled, expired too."""
         self.accessed_at = now
         self.handle_timer(now)
-        return [message for message in self._messages.from_number(start, most) if not message.is_ping]
+        numbers = self._messages.numbers_from(start)
+        if session_id is not None:
+            numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)
+        messages = (message for number in numbers if (message := self._messages.get(number)) is not None)
+        return list(islice((message for message in messages if not message.is_ping), most))
 
     def counts(self, now: Instant) -> QueueCounts:
         """Messages by state; what expired and was not yet removed counts as active (T-2)."""
@@ -364,11 +338,6 @@ class Queue:
             total=held + buried,
             size_in_bytes=self.size_in_bytes,
         )
-
-    @property
-    def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queue's among them (3.2)."""
-        return self.size + (0 if self.dead_letter_queue is None else self.dead_letter_queue.size)
 
     def _check_status(self, barred: str) -> None:
         if self.description.status in ("Disabled", barred):
@@ -387,10 +356,14 @@ class Queue:
         self.accessed_at = now
 
     def redescribe(self, description: QueueDescription, now: Instant) -> None:
-        """Follow another description from now on (T-6: messages without a TTL of their own follow too)."""
+        """Follow another description from now on (T-6: messages without a TTL of their own follow too).
+
+        Raises InvalidDescription for a flag that is for ever.
+        """
+        description.check_successor_of(self.description)
         self.description = description
         self.updated_at = self.accessed_at = now
-        self._ready.add(self)
+        self.tell()
         if self.dead_letter_queue is not None:
             self.dead_letter_queue.description = description
 
@@ -403,26 +376,38 @@ class Queue:
 
     def next_timer(self) -> Instant | None:
         """The earliest end of a lock or of a schedule; None for never."""
-        lock, schedule = self._locks.next(), self._schedule.next()
-        if lock is None or schedule is None:
-            return lock if schedule is None else schedule
-        return min(lock, schedule)
+        lapse = None if self.sessions is None else self.sessions.next_lapse()
+        ends = (self._locks.next(), self._schedule.next(), lapse)
+        return min((at for at in ends if at is not None), default=None)
 
     def handle_timer(self, now: Instant) -> None:
         """Let locks lapse and scheduled messages become active, up to ``now``."""
         due = self.next_timer()
         if due is None or due > now:
             return
-        self._stirred.add(self)
+        self.timers_moved()
         for number in self._schedule.take_due(now):
             self._activate(number)
-        for token in self._locks.take_due(now):
-            message = self._locked.pop(token)
-            message.lock_token = None
+        for message in self._locks.take_lapsed(now):
             self._failed(message, now)
+        if self.sessions is not None:
+            self.sessions.lapse(now)
 
     def _activate(self, number: int) -> None:
-        message = self._messages.remove(number)
+        message = self._messages.get(number)
         if message is not None:
-            message.sequence_number = self._messages.add(message)  # 3.6: a new number
+            self._displace(message)
+            self._place(message)  # 3.6: a new number
             self._offer_fresh(message)
+
+    def tell(self, lock: SessionLock | None = None) -> None:
+        """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
+        self._ready.add(self if lock is None else lock)
+
+    def timers_moved(self) -> None:
+        """Leave word that the next timer may be another."""
+        self._stirred.add(self)
+
+
+def _is_in(state: MessageState, message: StoredMessage | None) -> bool:
+    return message is not None and message.state is state

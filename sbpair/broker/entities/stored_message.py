@@ -6,7 +6,7 @@ face that knows AMQP; the rest stays the bytes the sender gave, and leaves as th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NewType
@@ -34,6 +34,7 @@ class StoredMessage:
 
     Given by the sender: ``bare`` (properties, application properties, body and footer, encoded),
     ``annotations`` (the section of its message annotations, without those that are the broker's to write),
+    ``message_id`` (for duplicate detection), ``session_id`` (the group-id),
     ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``durable``, ``priority``.
     ``overhead`` counts the bytes held beside ``bare``.
     Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
@@ -42,6 +43,8 @@ class StoredMessage:
 
     bare: bytes
     annotations: bytes = b""
+    message_id: Hashable = None
+    session_id: str | None = None
     time_to_live: int | None = None
     scheduled_for: Instant | None = None
     durable: bool | None = None
@@ -54,6 +57,7 @@ class StoredMessage:
     enqueued_at: Instant = 0
     expires_at: Instant | None = None  # T-1: only where the sender set a TTL (T-7)
     state: MessageState = MessageState.ACTIVE
+    is_deferred: bool = False  # set aside once: locked or not, it is received by its number only
     delivery_count: int = 0  # deliveries that failed; the first delivery shows 0
     lock_token: LockToken | None = None
     locked_until: Instant = 0

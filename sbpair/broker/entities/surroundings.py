@@ -10,14 +10,19 @@ from .operations import Operations
 from .stored_message import LockToken
 
 if TYPE_CHECKING:
+    from .message_session import SessionLock
     from .queue import Queue
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """``ready``: queues with something to deliver. ``stirred``: queues whose next timer may have moved."""
+    """What a queue leaves word in.
+
+    ``ready``: queues, and held sessions, with something to deliver or to tell. ``stirred``: queues whose next
+    timer may have moved.
+    """
 
     new_token: Callable[[], LockToken]
     operations: Operations = field(default_factory=Operations)
-    ready: set[Queue] = field(default_factory=set)
+    ready: set[Queue | SessionLock] = field(default_factory=set)
     stirred: set[Queue] = field(default_factory=set)

@@ -9,6 +9,7 @@ No socket and no clock: the server gives bytes and moments, and takes bytes away
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import ceil
 
 from ...amqp.connection import Connection, Role
 from ...amqp.errors import CONNECTION_FORCED
@@ -27,6 +28,7 @@ from ...amqp.events import (
 from ...amqp.link import Link, ReceiverLink, SenderLink
 from ...amqp.performatives import Attach, Condition, Source, Target
 from ..auth import Right
+from ..entities.deadlines import Deadlines
 from ..entities.queue import Queue
 from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
 from .address import NodeKind, parse_address
@@ -39,13 +41,13 @@ from .node import Node
 from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import QueueSender
 from .request_node import MAX_REQUEST_SIZE, RequestNode, ResponseNode
+from .session_receiver import SessionReceiver, SessionWait, asked_session, has_session_filter
 from .wording import condition_of, tracked, unauthorized
 
 IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
 FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
 TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
-_SESSION_FILTER = "com.microsoft:session-filter"
 _BATCH_SIZE = "com.microsoft:max-message-batch-size"
 
 
@@ -65,6 +67,7 @@ class ClientConnection:
             now=moment.connection,
         )
         self._nodes: dict[Link, Node] = {}
+        self._waits = Deadlines[Link]()  # milliseconds of the connection's clock
         self._claim_by: float | None = moment.connection + TIME_TO_CLAIM
         self._wall_behind = moment.connection - moment.wall
         self._on: dict[type, Callable[..., None]] = {
@@ -105,18 +108,22 @@ class ClientConnection:
         timer = self._engine.next_timer()
         if timer is None:
             return None
-        expiry = self.claims.next_expiry()
+        expiry, wait = self.claims.next_expiry(), self._waits.next()
         if expiry is not None:
             timer = min(timer, expiry + self._wall_behind)
+        if wait is not None:
+            timer = min(timer, wait / 1000)
         return timer if self._claim_by is None else min(timer, self._claim_by)
 
     def handle_timer(self, moment: Moment) -> None:
-        """Heartbeats, silence, and a client that never shows a claim."""
+        """Heartbeats, silence, attaches that waited in vain, and a client that never shows a claim."""
         if self._claim_by is not None and moment.connection >= self._claim_by:
             self._claim_by = None
             if not self.claims:
                 self.close(CONNECTION_FORCED, "No valid claim was shown in time.", moment)
         self._expire_claims(moment)
+        for link in self._waits.take_due(int(moment.connection * 1000)):
+            self._give_up(link, moment)
         self._engine.handle_timer(moment.connection)
         self._read_events(moment)
 
@@ -129,7 +136,7 @@ class ClientConnection:
         for node in list(self._nodes.values()):
             if node.queue is not None and not self._may(node, moment):
                 text = "The token of this link has expired."
-                node.link.detach(unauthorized(text, self.face.tracker(node.queue.path), moment.entity))
+                node.link.refuse(unauthorized(text, self.face.tracker(node.queue.path), moment.entity))
 
     def close(self, symbol: str, text: str, moment: Moment) -> None:
         """Close from our side, with a reason."""
@@ -192,6 +199,7 @@ class ClientConnection:
 
     def _drop(self, link: Link, moment: Moment) -> None:
         node = self._nodes.pop(link, None)
+        self._waits.drop(link)
         if node is not None:
             node.detached(moment)
             self.face.forget(node)
@@ -210,15 +218,37 @@ class ClientConnection:
         except BrokerError as error:
             link.refuse(condition_of(error, self.face.tracker(address or ""), moment.entity))
             return
-        self._nodes[link] = node
+        if isinstance(node, SessionWait):
+            self._nodes[link] = node
+            self.face.remember(node)
+            self._waits.set(link, ceil(moment.connection * 1000) + node.span)
+            self.face.wait_for_session(node, moment)
+        else:
+            self._open(attach, node, moment)
+
+    def _open(self, attach: Attach, node: Node, moment: Moment) -> None:
+        self._nodes[node.link] = node
         self.face.remember(node)
-        self._answer(link, attach, node)
+        self._answer(node.link, attach, node)
         node.opened(moment)
+
+    def granted(self, wait: SessionWait, receiver: SessionReceiver, moment: Moment) -> None:
+        """The attach that waited got its session."""
+        self._drop(wait.link, moment)
+        self._open(wait.attach, receiver, moment)
+
+    def _give_up(self, link: Link, moment: Moment) -> None:
+        node = self._nodes.get(link)
+        if isinstance(node, SessionWait):
+            node.ran_out(moment)
+            self._drop(link, moment)
 
     def _answer(self, link: Link, attach: Attach, node: Node) -> None:
         if isinstance(link, SenderLink):
-            # The source goes back as it came: clients compare its address.
-            link.attach(source=attach.source, target=attach.target or Target())
+            source, properties = attach.source, None
+            if isinstance(node, QueueReceiver):
+                source, properties = node.answer(attach)
+            link.attach(source=source, target=attach.target or Target(), properties=properties)
             return
         limit = MAX_REQUEST_SIZE
         if isinstance(node, QueueSender):
@@ -239,20 +269,30 @@ class ClientConnection:
         if address.kind is NodeKind.MANAGEMENT:
             return self._request_node(link, queue, f"{queue.path}/$management")
         if isinstance(link, SenderLink):
-            return self._queue_receiver(link, attach, queue)
+            return self._queue_receiver(link, attach, queue, moment)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
         if queue.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
         _check_enabled(queue, "SendDisabled")
         return QueueSender(self, link, queue)
 
-    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue) -> QueueReceiver:
-        if isinstance(attach.source, Source) and _SESSION_FILTER in (attach.source.filter or {}):
-            raise NotAllowed(
-                f"The entity '{queue.path}' does not require sessions: attach without a session filter."
-            )
+    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue, moment: Moment) -> Node:
         _check_enabled(queue, "ReceiveDisabled")
-        return QueueReceiver(self, link, queue, deletes=attach.snd_settle_mode == SETTLED)
+        deletes = attach.snd_settle_mode == SETTLED
+        if queue.sessions is None:
+            if has_session_filter(attach):
+                raise NotAllowed(
+                    f"The entity '{queue.path}' does not require sessions: attach without a session filter."
+                )
+            return QueueReceiver(self, link, queue, deletes=deletes)
+        if not has_session_filter(attach):
+            raise NotAllowed(
+                "It is not possible for an entity that requires sessions to create a non-sessionful message "
+                f"receiver: attach to '{queue.path}' with a session filter."
+            )
+        wait = SessionWait(self, link, queue, attach)
+        lock = queue.sessions.accept(asked_session(attach), moment.entity)
+        return wait if lock is None else SessionReceiver(self, link, lock, deletes=deletes)
 
     def _request_node(self, link: Link, queue: Queue | None, address: str) -> Node:
         if isinstance(link, SenderLink):
@@ -267,7 +307,8 @@ class ClientConnection:
         self._claim_by = None
 
     def _may(self, node: Node, moment: Moment) -> bool:
-        kind = NodeKind.QUEUE if isinstance(node, QueueSender | QueueReceiver) else NodeKind.MANAGEMENT
+        is_request = isinstance(node, RequestNode | ResponseNode)
+        kind = NodeKind.MANAGEMENT if is_request else NodeKind.QUEUE
         try:
             self._require(node.queue.path if node.queue else "", _needed(node.link, kind), moment)
         except BrokerError:

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from ...amqp.message import (
     Header,
+    MessageId,
     Properties,
     Section,
     decode_header,
@@ -31,7 +32,7 @@ from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, enc
 from ..entities.queue import Queue
 from ..entities.stored_message import MessageState, StoredMessage
 from ..errors import InvalidArgument, MalformedMessage
-from .quick_look import plain_content_type
+from .quick_look import plain_properties
 
 BATCH = 0x80013700
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
@@ -87,19 +88,26 @@ def _stored(payload: bytes) -> StoredMessage:
     annotations, scheduled_for = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
-    content_type = plain_content_type(sections.properties)
-    if content_type is None:
-        properties = _checked(decode_properties(sections.properties))
-        if properties.message_id is None:
-            named = encode_properties(replace(properties, message_id=uuid.uuid4().hex))
-            bare = named + bare[len(sections.properties) :]
-        content_type = (properties.content_type or "").encode()
-        time_to_live = _time_to_live(header.ttl, properties)
-    else:
+    plain = plain_properties(sections.properties)
+    if plain is not None:
+        message_id: MessageId = plain.message_id
+        session_id, content_type = plain.group_id, plain.content_type
         time_to_live = header.ttl or None  # 0 is how half a second arrives from a client that counts seconds
+    else:
+        properties = _checked(decode_properties(sections.properties))
+        message_id = uuid.uuid4().hex if properties.message_id is None else properties.message_id
+        if properties.message_id is None:
+            named = encode_properties(replace(properties, message_id=message_id))
+            bare = named + bare[len(sections.properties) :]
+        session_id, content_type = properties.group_id, (properties.content_type or "").encode()
+        time_to_live = _time_to_live(header.ttl, properties)
+    if session_id is not None and len(session_id) > LONGEST_ID:
+        raise InvalidArgument(f"The session id (group-id) is longer than {LONGEST_ID} characters.")
     return StoredMessage(
         bare=bare,
         annotations=annotations,
+        message_id=message_id,
+        session_id=session_id,
         time_to_live=time_to_live,
         scheduled_for=scheduled_for,
         durable=header.durable,
@@ -197,7 +205,7 @@ def _annotations(message: StoredMessage) -> bytes:
     ]
     if message.state is MessageState.LOCKED:
         entries.append(_LOCKED_UNTIL + message.locked_until.to_bytes(8, "big"))
-        entries.append(_STATES[MessageState.ACTIVE])
+        entries.append(_STATES[MessageState.DEFERRED if message.is_deferred else MessageState.ACTIVE])
     else:
         entries.append(_STATES.get(message.state, _STATES[MessageState.ACTIVE]))
     if message.dead_letter_source is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
 from ..auth import Verifier
+from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
 from ..entities.queue import Queue
-from ..errors import BrokerError
+from ..errors import BrokerError, SessionLockLost
 from ..faults import Fault
 from .moment import Moment
+from .session_receiver import SessionReceiver, SessionWait
 from .wording import condition_of, tracked
 
 if TYPE_CHECKING:
@@ -32,8 +34,10 @@ class NamespaceFace:
         self.namespace = namespace
         self.verifier = verifier
         self._faults: dict[str, list[Fault]] = {}
-        self._lines: dict[Queue, OrderedDict[QueueReceiver, None]] = {}
-        self._look: set[Queue] = set()  # a receiver joined the line
+        self._lines: dict[Queue | SessionLock, OrderedDict[QueueReceiver, None]] = {}
+        self._waits: dict[Queue, OrderedDict[SessionWait, None]] = {}  # for the next available session
+        self._holders: dict[SessionLock, SessionReceiver] = {}
+        self._look: set[Queue | SessionLock] = set()  # a receiver joined the line
         self._nodes: dict[Queue, set[Node]] = {}
         self._stirred: set[ClientConnection] = set()
 
@@ -63,38 +67,92 @@ class NamespaceFace:
 
     def is_waiting(self, receiver: QueueReceiver) -> bool:
         """Whether the receiver stands in the line."""
-        return receiver in self._lines.get(receiver.queue, ())
+        return receiver in self._lines.get(receiver.line, ())
 
     def wait(self, receiver: QueueReceiver, moment: Moment) -> None:
-        """Put a receiver that has credit in its queue's line."""
-        line = self._lines.setdefault(receiver.queue, OrderedDict())
+        """Put a receiver that has credit in the line of its queue, or of its session."""
+        line = self._lines.setdefault(receiver.line, OrderedDict())
         if receiver not in line:
             line[receiver] = None
             receiver.queue.listen(moment.entity)
-        self._look.add(receiver.queue)
+        self._look.add(receiver.line)
 
     def leave(self, receiver: QueueReceiver, moment: Moment) -> None:
         """Take a receiver out of the line; nothing happens when it does not stand there."""
-        line = self._lines.get(receiver.queue)
+        line = self._lines.get(receiver.line)
         if line is not None and receiver in line:
             del line[receiver]
             receiver.queue.stop_listening(moment.entity)
             if not line:
-                del self._lines[receiver.queue]
+                del self._lines[receiver.line]
+
+    # -- sessions
+
+    def wait_for_session(self, wait: SessionWait, moment: Moment) -> None:
+        """Put an attach in the line of those who want the next available session."""
+        self._waits.setdefault(wait.queue, OrderedDict())[wait] = None
+        wait.queue.listen(moment.entity)
+
+    def leave_wait(self, wait: SessionWait, moment: Moment) -> None:
+        """Take it out again; nothing happens when it does not stand there."""
+        waits = self._waits.get(wait.queue)
+        if waits is not None and wait in waits:
+            del waits[wait]
+            wait.queue.stop_listening(moment.entity)
+            if not waits:
+                del self._waits[wait.queue]
+
+    def session_lock(self, connection: ClientConnection, queue: Queue, session_id: str) -> SessionLock:
+        """The lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
+        lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
+        holder = None if lock is None else self._holders.get(lock)
+        if lock is None or holder is None or holder.connection is not connection:
+            raise SessionLockLost
+        return lock
+
+    def _lapsed(self, lock: SessionLock, moment: Moment) -> None:
+        receiver = self._holders.pop(lock, None)
+        if receiver is not None:
+            self.leave(receiver, moment)
+            receiver.lapsed(moment)
+            self.stir(receiver.connection)
+
+    def _grant_sessions(self, queue: Queue, moment: Moment) -> None:
+        while queue in self._waits:
+            wait = next(iter(self._waits[queue]))
+            try:
+                if not wait.offered(moment):
+                    return
+            except BrokerError as error:
+                self.leave_wait(wait, moment)
+                wait.link.refuse(condition_of(error, self.tracker(queue.path), moment.entity))
+            self.stir(wait.connection)
+
+    # -- delivering
 
     def deliver(self, moment: Moment) -> None:
         """Hand out what there is to those who wait, and detach the links of what was deleted."""
+        while looks := self._to_look_at():
+            for what in looks:
+                if isinstance(what, SessionLock):
+                    if what.is_lost:
+                        self._lapsed(what, moment)
+                elif not self.namespace.holds(what):
+                    self._detach_all(what, moment)
+                else:
+                    self._grant_sessions(what, moment)
+                line = self._lines.get(what)
+                if line is not None:
+                    self._serve(line, moment)
+
+    def _to_look_at(self) -> list[Queue | SessionLock]:
         looks = self.namespace.take_ready()
         if self._look:
             looks = list(self._look.union(looks))
             self._look.clear()
-        for queue in looks:
-            if not self.namespace.holds(queue):
-                self._detach_all(queue, moment)
-            elif (line := self._lines.get(queue)) is not None:
-                self._serve(queue, line, moment)
+        return looks
 
-    def _serve(self, queue: Queue, line: OrderedDict[QueueReceiver, None], moment: Moment) -> None:
+    def _serve(self, line: OrderedDict[QueueReceiver, None], moment: Moment) -> None:
         while line:
             receiver = next(iter(line))
             try:
@@ -105,9 +163,10 @@ class NamespaceFace:
                     return
             except BrokerError as error:
                 self.leave(receiver, moment)
-                receiver.link.detach(condition_of(error, self.tracker(queue.path), moment.entity))
+                tracker = self.tracker(receiver.queue.path)
+                receiver.link.detach(condition_of(error, tracker, moment.entity))
             self.stir(receiver.connection)
-            line = self._lines.get(queue, line)
+            line = self._lines.get(receiver.line, line)
             if receiver in line:
                 line.move_to_end(receiver)
 
@@ -117,9 +176,13 @@ class NamespaceFace:
         """Know a node of an entity, to detach its link when the entity goes."""
         if node.queue is not None:
             self._nodes.setdefault(node.queue, set()).add(node)
+        if isinstance(node, SessionReceiver):
+            self._holders[node.lock] = node
 
     def forget(self, node: Node) -> None:
         """The node's link is over."""
+        if isinstance(node, SessionReceiver):
+            self._holders.pop(node.lock, None)
         queue = node.queue
         if queue is not None and (nodes := self._nodes.get(queue)) is not None:
             nodes.discard(node)
@@ -140,9 +203,10 @@ class NamespaceFace:
 
     def _detach_all(self, queue: Queue, moment: Moment) -> None:
         self._lines.pop(queue, None)
+        self._waits.pop(queue, None)
         for node in self._nodes.pop(queue, set()):
             text = f"The messaging entity '{queue.path}' was deleted."
-            node.link.detach(
+            node.link.refuse(
                 Condition(RESOURCE_DELETED, tracked(text, self.tracker(queue.path), moment.entity))
             )
             self.stir(node.connection)

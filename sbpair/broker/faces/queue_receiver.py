@@ -23,15 +23,18 @@ from ...amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
+    Attach,
     DeliveryState,
     Modified,
     Received,
     Rejected,
     Released,
+    Source,
 )
 from ...amqp.types import Described
+from ..entities.message_session import SessionLock
 from ..entities.queue import DESCRIPTION, REASON, Queue
-from ..entities.stored_message import LockToken
+from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import BrokerError, LockLost, NotImplementedHere
 from .message_form import delivered
 from .moment import Moment
@@ -56,9 +59,18 @@ class QueueReceiver(Node):
     ) -> None:
         super().__init__(connection, link, queue)
         self._face = connection.face
-        self._deletes = deletes
+        self.deletes = deletes
         self._held: dict[int, LockToken] = {}  # by delivery-id
         self._tags = 0
+
+    @property
+    def line(self) -> Queue | SessionLock:
+        """Where it stands in line while it has credit."""
+        return self.queue
+
+    def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
+        """Source and properties of our attach: the source as it came, for clients compare its address."""
+        return attach.source, None
 
     @property
     def is_hungry(self) -> bool:
@@ -81,21 +93,20 @@ class QueueReceiver(Node):
 
     def deliver(self, moment: Moment) -> bool:
         """Send one message; False when there is none. Raises EntityDisabled."""
-        queue, now = self.queue, moment.entity
-        if self._deletes:
-            message = queue.receive_and_delete(now)
-            if message is None:
-                return False
-            self._tags += 1
-            self.link.transfer(delivered(message, queue), tag=self._tags.to_bytes(16, "little"), settled=True)
-            return True
-        message = queue.receive(now)
+        message = self.take(moment.entity)
         if message is None:
             return False
-        token = message.lock_token
-        assert token is not None  # noqa: S101 - receive locks
-        self._held[self.link.transfer(delivered(message, queue), tag=token)] = token
+        payload, token = delivered(message, self.queue), message.lock_token
+        if token is None:
+            self._tags += 1
+            self.link.transfer(payload, tag=self._tags.to_bytes(16, "little"), settled=True)
+        else:
+            self._held[self.link.transfer(payload, tag=token)] = token
         return True
+
+    def take(self, now: int) -> StoredMessage | None:
+        """The next message, locked or, with receive-and-delete, gone. Raises EntityDisabled."""
+        return self.queue.receive_and_delete(now) if self.deletes else self.queue.receive(now)
 
     def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         """Settle a run of deliveries; runs with the same answer are answered as one."""
@@ -121,11 +132,12 @@ class QueueReceiver(Node):
         try:
             if token is None:
                 raise LockLost
-            return self._apply(token, state, moment.entity)
+            return self.apply(token, state, moment.entity)
         except BrokerError as error:
             return Rejected(condition_of(error, self._face.tracker(self.queue.path), moment.entity))
 
-    def _apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+    def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+        """Do what the client's ``state`` says, and return the state to answer. Raises LockLost and others."""
         queue = self.queue
         match state:
             case Accepted():

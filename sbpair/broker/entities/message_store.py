@@ -1,0 +1,166 @@
+"""Where a queue keeps its messages: which wait, in what order, and until when?
+
+    place --> SCHEDULED | offered --> ACTIVE --> (popped by who receives)
+                             ^                       |
+                             '---- offered again ----'      expired: to the dead-letter queue (T-10), or gone
+
+It knows nothing of receivers and their locks: that is the queue's part. A waiting line is the queue's one
+line, or with sessions one for each (3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .deadlines import Deadlines
+from .description import QueueDescription
+from .message_session import MessageSession, SessionLock
+from .message_sessions import MessageSessions
+from .numbering import Numbering
+from .stored_message import Instant, MessageState, StoredMessage
+from .waiting_line import WaitingLine
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
+REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+EXPIRED = {REASON: "TTLExpiredException", DESCRIPTION: "The message expired and was dead lettered."}
+
+
+class MessageStore:
+    """The messages of one queue, and what decides which of them may be delivered next."""
+
+    def __init__(self, path: str, description: QueueDescription, parent: Queue | None) -> None:
+        self.path = path
+        self.description = description
+        self.parent = parent
+        self.dead_letter_queue: Queue | None = None
+        self.sessions: MessageSessions | None = None
+        self.size = 0  # bytes of this queue alone
+        self._messages = Numbering[StoredMessage]()
+        self._waiting = WaitingLine()  # with sessions: the pings
+        self._expiries = Deadlines[int]()  # messages with a TTL of their own
+        self._deferred = 0
+
+    def message(self, number: int) -> StoredMessage | None:
+        """The message of this sequence number, in whatever state, or None."""
+        return self._messages.get(number)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes held, the dead-letter queue's among them (3.2)."""
+        return self.size + (0 if self.dead_letter_queue is None else self.dead_letter_queue.size)
+
+    def tell(self, lock: SessionLock | None = None) -> None:
+        """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
+        raise NotImplementedError
+
+    # -- coming and going
+
+    def _place(self, message: StoredMessage) -> int:
+        message.sequence_number = number = self._messages.add(message)
+        if self.sessions is not None and not message.is_ping:
+            self.sessions.arrived(message)
+        return number
+
+    def _displace(self, message: StoredMessage) -> None:
+        self._messages.remove(message.sequence_number)
+        if self.sessions is not None and not message.is_ping:
+            self.sessions.gone(message)
+
+    def _offer_fresh(self, message: StoredMessage) -> None:
+        message.state = ACTIVE
+        if message.time_to_live is not None:
+            message.expires_at = message.enqueued_at + self._ceiling(message.time_to_live)
+            self._expiries.set(message.sequence_number, message.expires_at)
+        if self.sessions is not None and not message.is_ping:
+            self.sessions.offer(message)
+        else:
+            self._waiting.add(message)
+            self.tell()
+
+    def _ceiling(self, time_to_live: int) -> int:
+        limit = self.description.default_message_time_to_live
+        return time_to_live if limit is None else min(time_to_live, limit)  # T-6
+
+    def _offer_again(self, message: StoredMessage, now: Instant) -> None:
+        message.state = ACTIVE
+        if self._expired(message, now):
+            self._expire(message, now)  # T-3: at once, listening or not
+        elif message.is_deferred:
+            message.state = DEFERRED  # 3.6: by its number only, for ever
+        else:
+            if message.expires_at is not None:
+                self._expiries.set(message.sequence_number, message.expires_at)
+            if self.sessions is not None:
+                self.sessions.offer(message)
+            else:
+                self._waiting.add_again(message)
+                self.tell()
+
+    def first_of(self, line: WaitingLine | MessageSession, now: Instant) -> StoredMessage | None:
+        """The first message of ``line`` that may be delivered; it waits no longer."""
+        while (message := line.pop()) is not None:
+            if message.is_ping:
+                self._forget(message)  # P-31
+            elif self._expired(message, now):
+                self._expire(message, now)
+            else:
+                return message
+        return None
+
+    # -- expiry and dead letters
+
+    def _expired(self, message: StoredMessage, now: Instant) -> bool:
+        if self.parent is not None:
+            return False  # 3.2: a dead-letter queue observes no TTL
+        expires_at = self.expires_at(message)
+        return expires_at is not None and expires_at <= now
+
+    def expires_at(self, message: StoredMessage) -> Instant | None:
+        """When the message can no longer be received: its own instant, else the entity's TTL (T-6)."""
+        if message.expires_at is not None:
+            return message.expires_at
+        span = self.description.default_message_time_to_live
+        return None if span is None else message.enqueued_at + span
+
+    def _reap(self, now: Instant) -> None:
+        """Remove what expired by its own TTL; what follows the entity's is in order, and met at the head."""
+        for number in self._expiries.take_due(now):
+            message = self._messages.get(number)
+            if message is not None and message.state is ACTIVE:
+                self._expire(message, now)
+            # Locked: looked at again when the lock ends. Deferred: when it is asked for.
+
+    def _expire(self, message: StoredMessage, now: Instant) -> None:
+        buried = self.description.dead_lettering_on_message_expiration and not message.is_ping
+        if buried and self.dead_letter_queue is not None:
+            self._bury(message, now, EXPIRED)  # T-10
+        else:
+            self._forget(message)
+
+    def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
+        assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
+        self._forget(message)
+        message.dead_letter_source = self.path
+        message.amend(properties)
+        self.dead_letter_queue._admit(message)
+
+    def _admit(self, message: StoredMessage) -> None:
+        message.state = ACTIVE
+        message.is_deferred = False
+        self._place(message)
+        self.size += message.size
+        self._waiting.add(message)
+        self.tell()
+
+    def _forget(self, message: StoredMessage) -> None:
+        self._displace(message)
+        self.size -= message.size
+        if message.is_deferred:
+            self._deferred -= 1
+        message.state = GONE
+        if message.expires_at is not None:
+            self._expiries.drop(message.sequence_number)

@@ -1,0 +1,112 @@
+"""$management of messages: look, schedule, receive what was deferred, renew and settle from anywhere."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from ...amqp.types import Array, Timestamp
+from ..entities.queue import DESCRIPTION, REASON, Queue
+from ..entities.stored_message import LockToken, StoredMessage
+from ..errors import InvalidArgument, MessageTooLarge
+from .management_call import Body, ManagementCall, nothing, ok
+from .message_form import delivered, peeked, stored_messages
+from .request_node import Answer
+
+_LONG, _TIMESTAMP = 0x81, 0x83
+MOST_PEEKED = 256
+MOST_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
+
+
+def peek(call: ManagementCall) -> Answer:
+    """Messages from a number on, of one session if one is named; nothing changes."""
+    start, most = call.whole("from-sequence-number"), call.count("message-count", 1)
+    messages: list[object] = []
+    size = 0
+    for message in call.queue.peek(start, min(most, MOST_PEEKED), call.now, call.session_id()):
+        encoded = peeked(message)
+        size += len(encoded)
+        if messages and size > MOST_PEEKED_BYTES:
+            break
+        messages.append({"message": encoded})
+    return ok({"messages": messages}) if messages else nothing()
+
+
+def schedule(call: ManagementCall) -> Answer:
+    """Take messages, each with its scheduled time in it, all or none; their sequence numbers (3.6)."""
+    messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
+    return ok({"sequence-numbers": Array(_LONG, tuple(call.queue.enqueue_all(messages, call.now)))})
+
+
+def _scheduled(entry: object, queue: Queue) -> StoredMessage:
+    encoded = entry.get("message") if isinstance(entry, dict) else None
+    if not isinstance(encoded, bytes):
+        raise InvalidArgument("messages is not a list of maps with a binary each as their message.")
+    limit = queue.description.max_message_size
+    if len(encoded) > limit:
+        raise MessageTooLarge(len(encoded), limit)
+    (message,) = stored_messages(encoded, 0)
+    return message
+
+
+def cancel_scheduled(call: ManagementCall) -> Answer:
+    """Take scheduled messages back, all or none."""
+    call.queue.cancel_scheduled(call.sequence_numbers(), call.now)
+    return ok({})
+
+
+def receive_by_sequence_number(call: ManagementCall) -> Answer:
+    """Deferred messages, locked or, with receiver-settle-mode 0, gone; all or none."""
+    deletes = call.body.get("receiver-settle-mode") == 0
+    numbers, session = call.sequence_numbers(), call.session_lock()
+    received = call.queue.receive_deferred(numbers, call.now, session, delete=deletes)
+    return ok({"messages": [_received(message, call.queue) for message in received]})
+
+
+def _received(message: StoredMessage, queue: Queue) -> dict[object, object]:
+    entry: dict[object, object] = {"message": delivered(message, queue)}
+    if message.lock_token is not None:
+        entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
+    return entry
+
+
+def renew_lock(call: ManagementCall) -> Answer:
+    """Restart the locks; until when each holds."""
+    until = tuple(Timestamp(call.queue.renew(token, call.now)) for token in call.lock_tokens())
+    return ok({"expirations": Array(_TIMESTAMP, until)})
+
+
+def update_disposition(call: ManagementCall) -> Answer:
+    """Settle: what was received over any link, or by its number."""
+    disposition = call.body.get("disposition-status")
+    settle = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
+    if settle is None:
+        raise InvalidArgument(
+            f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
+        )
+    call.session_lock()
+    for token in call.lock_tokens():
+        settle(call.queue, token, call.body, call.now)
+    return ok({})
+
+
+def _suspend(queue: Queue, token: LockToken, body: Body, now: int) -> None:
+    given = {REASON: body.get("deadletter-reason"), DESCRIPTION: body.get("deadletter-description")}
+    reasons = {key: value for key, value in given.items() if isinstance(value, str)}
+    queue.dead_letter(token, now, {**_changes(body), **reasons})
+
+
+# the keys are the wire's spelling, "defered" too
+_DISPOSITIONS: dict[str, Callable[[Queue, LockToken, Body, int], None]] = {
+    "completed": lambda queue, token, body, now: queue.complete(token, now),
+    "abandoned": lambda queue, token, body, now: queue.abandon(token, now, _changes(body)),
+    "defered": lambda queue, token, body, now: queue.defer(token, now, _changes(body)),
+    "suspended": _suspend,
+}
+
+
+def _changes(body: Body) -> dict[str, object]:
+    changes = body.get("properties-to-modify")
+    if not isinstance(changes, dict):
+        return {}
+    return {key: value for key, value in changes.items() if isinstance(key, str)}
