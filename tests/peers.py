@@ -1,8 +1,9 @@
 """Peers that are not us: rhea, AMQP 1.0 in JavaScript, and qpid-proton, and what it takes to run them.
 
 `rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
-user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()` stands at the top of a file that
-imports proton. With SBPAIR_REQUIRE_PEERS=1 a peer that is missing fails the test: that is how CI runs.
+user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()`
+stands at the top of a file that imports proton. With SBPAIR_REQUIRE_PEERS=1 a peer that is missing
+fails the test: that is how CI runs.
 """
 
 from __future__ import annotations

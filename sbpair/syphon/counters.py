@@ -34,7 +34,7 @@ class SyphonCounters:
     dead_lettered: int = 0  # set aside on their backlog, as its broker confirmed
     released: int = 0  # given back to their backlog, unsettled
     lock_lost: int = 0  # forwarded, but the backlog would not remove them: they will come twice
-    receives: int = 0  # long polls begun: the billed operations of an idle backlog (P-41)
+    receives: int = 0  # long polls begun: the billed operations of an idle backlog (P-41, G-24)
     pending: int = 0  # in our hands now
 
     def snapshot(self) -> SyphonCounters:

@@ -90,7 +90,7 @@ _READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple
     (name.encode(), name, read)
     for name, read in (  # in the order of _Parked
         (names.SESSION_ID, read_key),
-        (names.TIME_TO_LIVE, read_duration),
+        (names.TIME_TO_LIVE, read_duration),  # G-14: in full, it starts again on the primary
         (names.SCHEDULED, read_instant),
         (names.PARTITION_KEY, read_key),
         (names.DEADLINE, read_instant),

@@ -17,7 +17,7 @@ seconds, monotonic.
 
 from __future__ import annotations
 
-RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41)
+RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
 FIRST_LIMIT = 16
 SLOW_PART = 4  # a forward that takes a 4th of its lock is a slow one
 

@@ -74,6 +74,7 @@ def test_what_it_writes_holds_no_key(sbpair, broker, keys):
     assert "completed 1" in done.stdout
 
 
+@pytest.mark.spec("P-40")
 def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker, keys, settled):
     running = start("syphon", "--json", "--missing-backlog-interval", "1s", *FLAGS, **keys)
     park(broker, 5)

@@ -108,11 +108,21 @@ def test_a_parked_message_carries_its_destination_and_what_was_cleared(pairing, 
         receiver.complete_message(message)
 
 
-@pytest.mark.spec("P-7", "P-15")
-def test_one_sender_parks_in_one_backlog_and_several_entities_share_it(pairing, failed_over) -> None:
+@pytest.mark.spec("P-7")
+def test_a_sender_stays_with_the_backlog_it_picked(pairing, failed_over) -> None:
     client = failed_over(ping=60, backlogs=3)
     sender = client.get_queue_sender("orders")
     assert len({sender.send_messages(ServiceBusMessage(str(n))).backlog for n in range(5)}) == 1
+
+
+@pytest.mark.spec("P-15")
+def test_one_backlog_holds_messages_of_many_entities(pairing, failed_over) -> None:
+    pairing.primary.create_queue("invoices")
+    client = failed_over(ping=60, backlogs=1)
+    client.fail_over("invoices")
+    for path in ("orders", "invoices"):
+        assert client.get_queue_sender(path).send_messages(ServiceBusMessage(path)).backlog == 0
+    assert pairing.parked(backlogs=1) == [2]
 
 
 @pytest.mark.spec("P-22")
@@ -187,7 +197,7 @@ def test_a_busy_primary_is_raised_within_a_short_budget_and_never_fails_over(pai
     assert client.state_of("orders") is EntityState.HEALTHY
 
 
-@pytest.mark.spec("P-20")
+@pytest.mark.spec("P-20", "F-76")
 def test_a_reserved_property_is_refused_and_nothing_is_sent(pairing) -> None:
     sender = pairing.client().get_queue_sender("orders")
     with pytest.raises(ReservedPropertyError):

@@ -144,7 +144,7 @@ def test_a_message_id_keeps_its_type(message_id: Any) -> None:
     assert parked.correlation_id == straight.correlation_id
 
 
-@pytest.mark.spec("P-20")
+@pytest.mark.spec("P-20", "F-84")
 def test_the_callers_message_is_not_changed_by_parking() -> None:
     message = full_message()
     message.application_properties["raw"] = b"bytes"
@@ -230,7 +230,7 @@ def test_the_rewrite_adds_at_most_six_hundred_bytes() -> None:
     assert len(encoded(park(message, "p" * 260))) - len(encoded(message)) <= 600
 
 
-@pytest.mark.spec("P-20")
+@pytest.mark.spec("P-20", "F-83")
 def test_a_generator_is_read_once_and_a_mapping_becomes_a_message() -> None:
     cargo = freeze({"body": str(number)} for number in range(3))
     assert len(cargo) == 3
