@@ -265,6 +265,90 @@ def _help(arguments: list[str]) -> str:
     return result.output
 
 
+EVENT_HOMES = (
+    ("sender", "sbpair/pairing/events.py"),
+    ("syphon", "sbpair/syphon/events.py"),
+    ("syphon", "sbpair/syphon/counters.py"),
+    ("asked for", "sbpair/observation/sends.py"),
+    ("asked for", "sbpair/observation/backlog_age.py"),
+    ("both", "sbpair/observation/journal.py"),
+)
+NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "JournalCounters", "BacklogAges"}
+PLAIN_TYPES = {"tuple[str, ...]": "list[str]"}  # as JSON has them
+
+
+def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:
+    """Each event of the journal: who writes it, the type of each of its own fields, and what it says."""
+    from sbpair.observation.record import HEADER
+
+    header = {name for name, *_ in HEADER}
+    found = {}
+    for who, path in EVENT_HOMES:
+        for name, _, doc in documented_classes(path):
+            if not _is_event(path, name) or name in NO_EVENTS:
+                continue
+            fields = {field: PLAIN_TYPES.get(kind, kind) for field, kind, *_ in documented_fields(path, name)}
+            own = {field: kind for field, kind in fields.items() if field not in header}
+            if own.get("backlog") == "str":  # as a record has it: its number, then its name
+                own = {"backlog": "int | None", "backlog_queue": "str"} | {
+                    field: kind for field, kind in own.items() if field != "backlog"
+                }
+            found[re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()] = (who, own, doc)
+    return found
+
+
+def _is_event(path: str, name: str) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in _class(path, name).decorator_list)
+
+
+def journal_schema() -> dict[str, dict[str, str]]:
+    """The fields of each event of the journal, and the header's under ""."""
+    from sbpair.observation.record import HEADER
+
+    header = {name: kind for name, kind, _ in HEADER}
+    return {"": header} | {event: fields for event, (_, fields, _) in journal_events().items()}
+
+
+def journal_header() -> str:
+    from sbpair.observation.record import HEADER
+
+    return table(
+        ("field", "type", "what it is"),
+        [(f"`{name}`", f"`{kind}`", doc) for name, kind, doc in HEADER],
+    )
+
+
+def journal_event_fields() -> str:
+    rows = [
+        (f"`{event}`", who, ", ".join(f"`{name}: {kind}`" for name, kind in fields.items()), doc)
+        for event, (who, fields, doc) in journal_events().items()
+    ]
+    return table(("event", "written by", "fields of its own", "what happened"), rows)
+
+
+def metrics() -> str:
+    from sbpair.observation.metrics import METRICS
+
+    rows = [(f"`{m.name}`", ", ".join(f"`{label}`" for label in m.labels), m.help) for m in METRICS]
+    return table(("metric", "labels", "what it counts"), rows)
+
+
+def syphon_metrics() -> str:
+    counters = commented_members("sbpair/syphon/counters.py", "SyphonCounters")
+    return table(
+        ("metric", "what it counts"),
+        [
+            (f"`sbpair_syphon_{name}{'' if name == 'pending' else '_total'}`", doc)
+            for name, _, doc in counters
+        ],
+    )
+
+
+def webhook_kinds() -> str:
+    kinds = commented_members("sbpair/observation/notice.py", "WebhookKind")
+    return table(("kind", "when"), [(f"`{value}`", doc) for _, value, doc in kinds])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "states": states,
@@ -282,6 +366,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "limits": limits,
     "broker-errors": broker_errors,
     "exit-codes": exit_codes,
+    "journal-header": journal_header,
+    "journal-events": journal_event_fields,
+    "metrics": metrics,
+    "syphon-metrics": syphon_metrics,
+    "webhook-kinds": webhook_kinds,
     "cli": cli,
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ import click
 from sbpair.cli.errors import configuration
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span, options_as_flags, options_from
+from sbpair.cli.syphon_watch import watch_from, watch_options, watched
 from sbpair.syphon.options import SyphonOptions
 
 if TYPE_CHECKING:
@@ -32,14 +34,26 @@ NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}
     help="With --drain: how long a side may be out of reach before we give up with exit code 5.",
 )
 @options_as_flags(SyphonOptions, names=NAMES)
+@watch_options
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
-def command(primary: str, secondary: str, drain: bool, patience: timedelta, as_json: bool) -> int:
+def command(
+    primary: str,
+    secondary: str,
+    drain: bool,
+    patience: timedelta,
+    as_json: bool,
+    journal: Path | None,
+    status_port: int | None,
+    webhook: str | None,
+    webhook_secret: str | None,
+) -> int:
     """Bring the parked messages home: the daemon, or one drain.
 
     SIGTERM or Ctrl-C lets what is in flight finish, gives back the rest and
     ends with exit code 0; a second one leaves at once.
     """
     options = options_from(SyphonOptions, names=NAMES)
+    watch = watch_from(journal, status_port, webhook, webhook_secret)
 
     from sbpair.cli.syphon_run import SyphonRun  # late: the engine is not needed for --help
     from sbpair.syphon import Syphon
@@ -47,7 +61,12 @@ def command(primary: str, secondary: str, drain: bool, patience: timedelta, as_j
     with configuration():
         syphon = Syphon.from_connection_strings(primary, secondary, options=options)
     run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)
-    code = asyncio.run(run.until_done())
+
+    async def until_done() -> int:
+        async with watched(syphon, watch, primary, secondary):
+            return await run.until_done()
+
+    code = asyncio.run(until_done())
     click.echo(_as_json(syphon.counters) if as_json else _for_people(syphon.counters))
     return code
 

@@ -73,6 +73,14 @@ class JournalGap:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class JournalCounters:
+    """Since the journal was opened."""
+
+    written: int  # records, those about the journal itself included
+    lost: int  # events that could not be written
+
+
 def system_instant() -> Instant:
     """Now, on both clocks."""
     return Instant(time.time(), time.monotonic())
@@ -132,6 +140,11 @@ class Journal:
     def written(self) -> int:
         """How many records were written, those about the journal itself included."""
         return self._ordinal
+
+    @property
+    def counters(self) -> JournalCounters:
+        """Both counts, as metrics read them."""
+        return JournalCounters(self._ordinal, self._lost)
 
     @property
     def lost(self) -> int:

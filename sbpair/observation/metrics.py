@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from .entities import EntityStates, Watched
@@ -43,6 +44,9 @@ METRICS = (
     Metric("sbpair_backlog_withdrawn", ("backlog",), "1 while a backlog queue has failed and not returned"),
     Metric("sbpair_backlogs_created_total", (), "backlog queues created"),
     Metric("sbpair_backlog_creation_failures_total", (), "times they could not be made sure of"),
+    Metric("sbpair_spooled_messages_total", ("path",), "messages that went to the spool"),
+    Metric("sbpair_spool_replayed_messages_total", ("path",), "messages a broker took from the spool"),
+    Metric("sbpair_spool_refused_messages_total", ("path",), "messages set aside in the spool for good"),
     Metric("sbpair_syphon_connects_total", (), "times both sides were reached"),
     Metric("sbpair_syphon_disconnects_total", (), "times a side was lost or could not be reached"),
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
@@ -60,6 +64,9 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlog_withdrawn": ("sbpair_backlog_withdrawals_total", ("backlog",), ""),
     "backlogs_created": ("sbpair_backlogs_created_total", (), "created"),
     "backlogs_not_created": ("sbpair_backlog_creation_failures_total", (), ""),
+    "message_spooled": ("sbpair_spooled_messages_total", ("path",), "count"),
+    "spool_replayed": ("sbpair_spool_replayed_messages_total", ("path",), "count"),
+    "spooled_message_refused": ("sbpair_spool_refused_messages_total", ("path",), ""),
     "syphon_connected": ("sbpair_syphon_connects_total", (), ""),
     "syphon_disconnected": ("sbpair_syphon_disconnects_total", (), ""),
     "message_set_aside": ("sbpair_syphon_set_aside_total", ("reason",), ""),
@@ -115,6 +122,10 @@ class Metrics:
         """
         self.registry.register(_CountersRead(prefix, read))
 
+    def read_state(self, name: str, read: Callable[[], Enum]) -> None:
+        """Show a gauge with a label ``state``: 1 for the member that ``read`` returns, 0 for the others."""
+        self.registry.register(_StateRead(name, read))
+
     def exposition(self) -> bytes:
         """All metrics, as Prometheus scrapes them (:data:`CONTENT_TYPE`)."""
         from prometheus_client import generate_latest
@@ -140,6 +151,23 @@ class Metrics:
             self._counters["sbpair_failovers_total"].labels(path=path).inc()
         if before is Watched.FAILED_OVER and after is Watched.HEALTHY:
             self._counters["sbpair_failbacks_total"].labels(path=path).inc()
+
+
+class _StateRead:
+    """A collector over somebody else's state."""
+
+    def __init__(self, name: str, read: Callable[[], Enum]) -> None:
+        self._name = name
+        self._read = read
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        now = self._read()
+        family = GaugeMetricFamily(self._name, "1 for the state it is in, 0 for the others", labels=["state"])
+        for state in type(now):
+            family.add_metric([str(state.value)], int(state is now))
+        yield family
 
 
 class _CountersRead:

@@ -72,7 +72,7 @@ HEADER: tuple[tuple[str, str, str], ...] = (
     ("mono", "float", "the same on the writer's monotonic clock, in seconds: for spans within one writer"),
     ("pair", "{primary: str, secondary: str}", "the short names of the two namespaces"),
     ("event", "str", "what happened: the rest of the fields depends on it"),
-    ("path", "str \\| None", 'the primary entity; "" for the whole pairing, null when none could be read'),
+    ("path", "str | None", 'the primary entity; "" for the whole pairing, null when none could be read'),
 )
 _RESERVED = frozenset(name for name, _, _ in HEADER) - {"at", "path"}
 
@@ -111,8 +111,15 @@ def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Reco
         "path": plain(own.pop("path", "")),
     }
     for name, value in own.items():
-        record[name] = plain(value)
+        record |= _backlog(value) if name == "backlog" and isinstance(value, str) else {name: plain(value)}
     return record
+
+
+def _backlog(queue: str) -> Record:
+    """A sender knows a backlog by its number, a syphon by its queue (P-10); records join on the number."""
+    _, _, number = queue.rpartition("/")
+    is_number = number.isascii() and number.isdigit() and len(number) < 10
+    return {"backlog": int(number) if is_number else None, "backlog_queue": scrubbed(queue)}
 
 
 def _instant(at: object, role: Role, now: Instant) -> Instant:

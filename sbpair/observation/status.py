@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -113,6 +115,12 @@ def application(status: Status) -> web.Application:
     return made
 
 
+def _why(error: OSError | OverflowError) -> str:
+    """The system's words alone: asyncio puts the address into them a second time."""
+    number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
+    return os.strerror(number) if number else str(error)
+
+
 class StatusServer:
     """Serves the pages on the running event loop: ``async with StatusServer(status, port=8080):``.
 
@@ -134,10 +142,8 @@ class StatusServer:
             await web.TCPSite(runner, self.host, self.port).start()
         except (OSError, OverflowError) as error:
             await runner.cleanup()
-            why = getattr(error, "strerror", None) or str(error)
-            raise StatusError(
-                f"the status pages cannot be served on {self.host}:{self.port}: {why}"
-            ) from error
+            where = f"{self.host}:{self.port}"
+            raise StatusError(f"the status pages cannot be served on {where}: {_why(error)}") from error
         self._runner = runner
         self.port = runner.addresses[0][1]
         return self

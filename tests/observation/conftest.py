@@ -1,0 +1,56 @@
+"""A clock that is driven, and events of both rooms."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sbpair.observation import PairLabels
+from sbpair.observation.record import Instant
+
+PAIR = PairLabels("contoso", "contoso-dr")
+PATIENCE = 20.0  # seconds; a bound, not a pace
+
+
+class Dial:
+    """Both clocks, moved by hand; 2026-11-21T06:34:00Z is 1000.0 on the monotonic one."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def __call__(self) -> Instant:
+        return Instant(1795242840.0 + self.passed, 1000.0 + self.passed)
+
+
+@pytest.fixture
+def clock() -> Dial:
+    return Dial()
+
+
+@pytest.fixture
+def pair() -> PairLabels:
+    return PAIR
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Wait for a condition that another thread brings about."""
+
+    def wait(holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < deadline, "it did not come to hold in time"
+            threading.Event().wait(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def no_thread_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert not [name for name in left if name.startswith("sbpair")]

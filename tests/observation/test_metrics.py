@@ -1,0 +1,172 @@
+"""What Prometheus sees after events."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sbpair.observation import EntityStates, Metrics
+from sbpair.observation.metrics import METRICS
+from sbpair.pairing import events as pairing
+from sbpair.syphon import events as syphon
+from sbpair.syphon.counters import SyphonCounters, SyphonState
+
+EVERY_EVENT = (
+    pairing.EntitySuspected(0.0, "orders", "c"),
+    pairing.EntityFailedOver(0.0, "orders", "c"),
+    pairing.MessageParked(0.0, "orders", 1, 5),
+    pairing.MessageParked(0.0, "orders", 1, 2),
+    pairing.PingSent(0.0, "orders", 1),
+    pairing.PingFailed(0.0, "orders", "c"),
+    pairing.BacklogWithdrawn(0.0, "orders", 2, 1.0, "c"),
+    pairing.BacklogsCreated(0.0, "", ("a", "b")),
+    pairing.BacklogsNotCreated(0.0, "", "c"),
+    pairing.MessageSpooled(0.0, "orders", 3),
+    pairing.SpoolReplayed(0.0, "orders", None, 2, 1),
+    pairing.SpooledMessageRefused(0.0, "orders", "m1", "c"),
+    syphon.SyphonConnected(0.0),
+    syphon.SyphonDisconnected(0.0, "r", 1.0),
+    syphon.BacklogMissing(0.0, "b/0"),
+    syphon.BacklogDetached(0.0, "b/0", "r"),
+    syphon.MessageSetAside(0.0, "b/0", "evil", "PathMissing", "d"),
+    syphon.DestinationHeld(0.0, "orders", "r", 1.0),
+    syphon.BacklogsDrained(0.0),
+)
+
+
+def samples(metrics):
+    """What is exposed: {(name, sorted labels): value}, the creation times left out."""
+    return {
+        (sample.name, *(f"{k}={v}" for k, v in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if not sample.name.endswith("_created") or sample.name in {m.name for m in METRICS}
+    }
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+def told(metrics, *events):
+    for event in events:
+        metrics.write(event)
+    return samples(metrics)
+
+
+def test_every_event_is_counted_under_its_documented_name(metrics):
+    assert told(metrics, *EVERY_EVENT) == {
+        ("sbpair_suspicions_total", "path=orders"): 1,
+        ("sbpair_failovers_total", "path=orders"): 1,
+        ("sbpair_entity_state", "path=orders", "state=healthy"): 0,
+        ("sbpair_entity_state", "path=orders", "state=suspect"): 0,
+        ("sbpair_entity_state", "path=orders", "state=failed_over"): 1,
+        ("sbpair_parked_messages_total", "backlog=1", "path=orders"): 7,
+        ("sbpair_pings_total", "path=orders"): 1,
+        ("sbpair_ping_failures_total", "path=orders"): 1,
+        ("sbpair_backlog_withdrawals_total", "backlog=2"): 1,
+        ("sbpair_backlog_withdrawn", "backlog=2"): 1,
+        ("sbpair_backlogs_created_total",): 2,
+        ("sbpair_backlog_creation_failures_total",): 1,
+        ("sbpair_spooled_messages_total", "path=orders"): 3,
+        ("sbpair_spool_replayed_messages_total", "path=orders"): 2,
+        ("sbpair_spool_refused_messages_total", "path=orders"): 1,
+        ("sbpair_syphon_connects_total",): 1,
+        ("sbpair_syphon_disconnects_total",): 1,
+        ("sbpair_syphon_backlogs_missing_total", "backlog=b/0"): 1,
+        ("sbpair_syphon_backlog_detaches_total", "backlog=b/0"): 1,
+        ("sbpair_syphon_set_aside_total", "reason=PathMissing"): 1,
+        ("sbpair_syphon_destinations_held",): 1,
+    }
+
+
+def test_every_documented_metric_is_moved_by_some_event(metrics):
+    back = pairing.EntityRecovered(0.0, "orders", "ping accepted")
+    moved = {name for name, *_ in told(metrics, *EVERY_EVENT, back)}
+
+    assert {metric.name for metric in METRICS} <= moved
+
+
+def test_coming_back_is_a_failback_and_a_false_alarm_is_none(metrics):
+    suspected = pairing.EntitySuspected(0.0, "orders", "c")
+    recovered = pairing.EntityRecovered(0.0, "orders", "c")
+    told(metrics, suspected, recovered)
+    assert ("sbpair_failbacks_total", "path=orders") not in samples(metrics)
+
+    found = told(metrics, suspected, pairing.EntityFailedOver(0.0, "orders", "c"), recovered)
+
+    assert found["sbpair_failbacks_total", "path=orders"] == 1
+    assert found["sbpair_entity_state", "path=orders", "state=healthy"] == 1
+    assert found["sbpair_suspicions_total", "path=orders"] == 2
+
+
+def test_two_spellings_of_a_path_are_one_entity(metrics):
+    found = told(
+        metrics,
+        pairing.EntityFailedOver(0.0, "Orders", "c"),
+        pairing.EntityRecovered(0.0, "orders", "c"),
+    )
+
+    assert found["sbpair_failbacks_total", "path=Orders"] == 1
+    assert found["sbpair_entity_state", "path=Orders", "state=failed_over"] == 0
+
+
+def test_a_backlog_that_returns_is_withdrawn_no_more(metrics):
+    found = told(metrics, EVERY_EVENT[6], pairing.BacklogReturned(0.0, "orders", 2))
+
+    assert found["sbpair_backlog_withdrawn", "backlog=2"] == 0
+    assert found["sbpair_backlog_withdrawals_total", "backlog=2"] == 1
+
+
+def test_a_destination_is_held_once_until_it_resumes(metrics):
+    held = syphon.DestinationHeld(0.0, "orders", "r", 1.0)
+    assert told(metrics, held, held)["sbpair_syphon_destinations_held",] == 1
+    assert told(metrics, syphon.DestinationResumed(0.0, "orders"))["sbpair_syphon_destinations_held",] == 0
+
+
+def test_a_syphons_counters_are_read_at_each_scrape(metrics):
+    counters = SyphonCounters(received=5, forwarded=4, pending=1)
+    metrics.read_counters("sbpair_syphon", lambda: counters)
+    assert samples(metrics)["sbpair_syphon_forwarded_total",] == 4
+
+    counters.forwarded, counters.pending = 5, 0
+
+    found = samples(metrics)
+    assert found["sbpair_syphon_forwarded_total",] == 5
+    assert found["sbpair_syphon_pending",] == 0
+    assert re.search(rb"# TYPE sbpair_syphon_pending gauge", metrics.exposition())
+
+
+def test_a_syphons_state_is_read_at_each_scrape(metrics):
+    states = iter([SyphonState.FAULTED, SyphonState.RUNNING])
+    metrics.read_state("sbpair_syphon_state", lambda: next(states))
+
+    assert samples(metrics)["sbpair_syphon_state", "state=faulted"] == 1
+    found = samples(metrics)
+    assert found["sbpair_syphon_state", "state=running"] == 1
+    assert found["sbpair_syphon_state", "state=faulted"] == 0
+
+
+def test_text_of_a_message_is_no_label(metrics):
+    for number in range(20):
+        metrics.write(syphon.MessageSetAside(0.0, "b/0", f"evil-{number}", "PathMissing", f"d{number}"))
+
+    assert b"evil" not in metrics.exposition()
+
+
+def test_two_clients_in_one_process_count_apart():
+    first, second = Metrics(), Metrics()
+    first.write(EVERY_EVENT[1])
+
+    assert ("sbpair_failovers_total", "path=orders") not in samples(second)
+
+
+def test_the_states_name_what_ever_failed():
+    states = EntityStates()
+    for event in EVERY_EVENT:
+        states.write(event)
+
+    assert states.snapshot() == {"orders": "failed_over"}

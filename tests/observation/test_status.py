@@ -1,0 +1,167 @@
+"""The four pages, on an event loop and in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import httpx
+import pytest
+
+from sbpair.observation import Metrics, Status, StatusError, StatusServer, StatusThread
+from sbpair.pairing.events import EntityFailedOver
+
+pytestmark = pytest.mark.usefixtures("no_thread_left")
+
+
+async def reached():
+    return None
+
+
+def status(probe=reached, **parts):
+    settings = {
+        "is_ready": lambda: True,
+        "state": lambda: {"role": "sender"},
+        "metrics": Metrics().exposition,
+    }
+    return Status(probe=probe, **settings | parts)
+
+
+async def get(server, page):
+    async with httpx.AsyncClient() as client:
+        return await client.get(f"http://127.0.0.1:{server.port}/{page}")
+
+
+async def test_health_is_what_a_round_trip_says():
+    trips = []
+
+    async def probe():
+        trips.append(1)
+        if len(trips) > 1:
+            raise ConnectionError("contoso cannot be reached; SharedAccessKey=CANARY;")
+
+    async with StatusServer(status(probe)) as server:
+        well, ill = await get(server, "health"), await get(server, "health")
+
+    assert (well.status_code, well.json()["status"]) == (200, "ok")
+    assert ill.status_code == 503
+    assert ill.json()["reason"] == "ConnectionError: contoso cannot be reached; SharedAccessKey=***;"
+
+
+async def test_a_round_trip_that_hangs_is_not_healthy():
+    ended = asyncio.Event()
+
+    async def hang():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with StatusServer(status(hang, probe_timeout=0.05)) as server:
+        answer = await get(server, "health")
+
+    assert (answer.status_code, answer.json()["reason"]) == (503, "no answer within 0.05 s")
+    assert ended.is_set()
+
+
+async def test_those_who_ask_at_once_share_one_round_trip():
+    trips, go_on = [], asyncio.Event()
+
+    async def probe():
+        trips.append(1)
+        await go_on.wait()
+
+    async with StatusServer(status(probe)) as server:
+        asking = [asyncio.ensure_future(get(server, "health")) for _ in range(5)]
+        while not trips:
+            await asyncio.sleep(0.005)
+        assert (await get(server, "ready")).status_code == 200  # all of the earlier are being served by now
+        go_on.set()
+        answers = await asyncio.gather(*asking)
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(trips) <= 2
+
+
+async def test_closing_ends_a_round_trip_that_is_under_way():
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def probe():
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with StatusServer(status(probe, probe_timeout=60.0)) as server:
+        asking = asyncio.ensure_future(get(server, "health"))
+        await asyncio.wait_for(began.wait(), 20)
+    await asyncio.gather(asking, return_exceptions=True)
+
+    assert cancelled.is_set()
+
+
+@pytest.mark.parametrize(("is_ready", "code"), [(True, 200), (False, 503)])
+async def test_ready_says_whether_it_can_work(is_ready, code):
+    async with StatusServer(status(is_ready=lambda: is_ready)) as server:
+        answer = await get(server, "ready")
+
+    assert (answer.status_code, answer.json()) == (code, {"ready": is_ready})
+
+
+async def test_state_is_json_without_keys():
+    said = {"entities": {"orders": "failed_over"}, "reason": "SharedAccessKey=CANARY"}
+    async with StatusServer(status(state=lambda: said)) as server:
+        answer = await get(server, "state")
+
+    assert answer.headers["content-type"].startswith("application/json")
+    assert answer.json() == {"entities": {"orders": "failed_over"}, "reason": "SharedAccessKey=***"}
+
+
+async def test_metrics_are_in_prometheus_format():
+    metrics = Metrics()
+    metrics.write(EntityFailedOver(0.0, "orders", "c"))
+    async with StatusServer(status(metrics=metrics.exposition)) as server:
+        answer = await get(server, "metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'sbpair_failovers_total{path="orders"} 1.0' in answer.text
+
+
+async def test_other_pages_and_methods_are_refused():
+    async with StatusServer(status()) as server, httpx.AsyncClient() as client:
+        assert (await get(server, "")).status_code == 404
+        assert (await client.post(f"http://127.0.0.1:{server.port}/state")).status_code == 405
+
+
+def test_a_thread_serves_a_process_without_a_loop():
+    before = set(threading.enumerate())
+    with StatusThread(status()) as server:
+        assert httpx.get(f"http://127.0.0.1:{server.port}/health").status_code == 200
+        port = server.port
+
+    assert set(threading.enumerate()) == before
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+
+
+def test_a_taken_port_is_named_and_leaves_nothing_behind():
+    before = set(threading.enumerate())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StatusError, match=rf"127\.0\.0\.1:{port}: Address already in use$"):
+            StatusThread(status(), port=port).start()
+
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("no-such-host.invalid", 0)])
+async def test_an_address_that_cannot_be_is_named(host, port):
+    with pytest.raises(StatusError, match=f"{host}:{port}"):
+        async with StatusServer(status(), host=host, port=port):
+            pass

@@ -1,0 +1,264 @@
+"""Webhooks: in order, signed, tried again, bounded, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import threading
+from datetime import timedelta
+
+import httpx
+import pytest
+import respx
+
+from sbpair.observation import BacklogAges, Patience, Role, SignatureRefused, Webhook, WebhookKind, verify
+from sbpair.observation.signature import sign
+from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, PingSent
+from sbpair.syphon.events import MessageSetAside
+
+URL = "https://hooks.example/sbpair?token=CANARY-in-the-url"
+SECRET = "CANARY-0123456789"
+FAILED_OVER = EntityFailedOver(1000.0, "orders", "interval ended")
+RECOVERED = EntityRecovered(1000.0, "orders", "ping accepted")
+QUICK = Patience(request_timeout=5.0, give_up_after=20.0, first_wait=0.001, longest_wait=0.01)
+
+pytestmark = pytest.mark.usefixtures("no_thread_left")
+
+
+@pytest.fixture
+def receiver():
+    with respx.mock(assert_all_called=False) as mock:
+        yield mock.post(URL).respond(204)
+
+
+@pytest.fixture
+def make(pair, clock):
+    made = []
+
+    def webhook(url=URL, secret=SECRET, **options):
+        settings = {"role": Role.SENDER, "pair": pair, "patience": QUICK, "clock": clock} | options
+        made.append(Webhook(url, secret, **settings))
+        return made[-1]
+
+    yield webhook
+    for each in made:
+        each.close(0.0)
+
+
+def posted(receiver):
+    return [json.loads(call.request.content) for call in receiver.calls]
+
+
+def test_a_failover_and_a_failback_are_told_in_order(receiver, make):
+    with make() as webhook:
+        for event in (EntitySuspected(1000.0, "orders", "c"), FAILED_OVER, PingSent(1.0, "o", 1), RECOVERED):
+            webhook.write(event)
+
+    first, second = posted(receiver)
+    assert (first["kind"], first["event"], first["path"]) == ("failover", "entity_failed_over", "orders")
+    assert (second["kind"], second["event"]) == ("failback", "entity_recovered")
+    assert [first["ordinal"], second["ordinal"]] == [0, 1]
+    assert first["at"] == "2026-11-21T06:34:00.000Z"
+    assert first["pair"] == {"primary": "contoso", "secondary": "contoso-dr"}
+    headers = receiver.calls[0].request.headers
+    assert headers["X-Sbpair-Event"] == "failover"
+    assert headers["X-Sbpair-Delivery"] == first["id"] == f"{first['writer']}-0"
+    assert (webhook.counters.delivered, webhook.counters.attempts) == (2, 2)
+
+
+def test_a_false_alarm_is_told_to_nobody(receiver, make):
+    with make() as webhook:
+        webhook.write(EntitySuspected(1000.0, "orders", "c"))
+        webhook.write(RECOVERED)
+
+    assert posted(receiver) == []
+
+
+def test_dead_letters_and_aged_backlogs_are_told(receiver, make):
+    ages = BacklogAges(timedelta(minutes=5), timedelta(hours=1))
+    with make(role=Role.SYPHON) as webhook:
+        webhook.write(
+            MessageSetAside(1795242840.0, "contoso/x-servicebus-transfer/0", None, "PathMissing", "d")
+        )
+        for minutes in (4, 6, 7, 61, 62, 6, 2, 6):
+            if event := ages.measured("contoso/x-servicebus-transfer/0", timedelta(minutes=minutes)):
+                webhook.write(event)
+
+    dead, *aged = posted(receiver)
+    assert (dead["kind"], dead["reason"], dead["backlog"]) == ("dead-letter", "PathMissing", 0)
+    assert [(each["kind"], each["age"], each["threshold"]) for each in aged] == [
+        ("backlog-age", 360.0, 300.0),
+        ("backlog-age", 3660.0, 3600.0),
+        ("backlog-age", 360.0, 300.0),
+    ]
+
+
+def test_only_the_kinds_asked_for_are_told(receiver, make):
+    with make(on=[WebhookKind.FAILBACK]) as webhook:
+        webhook.write(FAILED_OVER)
+        webhook.write(RECOVERED)
+
+    assert [each["kind"] for each in posted(receiver)] == ["failback"]
+
+
+def test_the_receiver_can_verify_what_it_got(receiver, make, clock):
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+
+    request = receiver.calls[0].request
+    verify(request.headers["X-Sbpair-Signature"], request.content, SECRET, clock().epoch)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_what_may_pass_is_tried_again_with_the_same_id_and_a_new_signature(receiver, make, clock, status):
+    def late(request):
+        clock.passed += 1
+        return httpx.Response(status if len(receiver.calls) < 2 else 200)
+
+    receiver.side_effect = late
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+        webhook.write(RECOVERED)
+
+    bodies = posted(receiver)
+    assert [each["kind"] for each in bodies] == ["failover"] * 3 + ["failback"]
+    assert len({each["id"] for each in bodies[:3]}) == 1
+    stamps = [call.request.headers["X-Sbpair-Signature"] for call in receiver.calls]
+    assert len(set(stamps[:3])) == 3
+    assert (webhook.counters.delivered, webhook.counters.attempts) == (2, 4)
+
+
+def test_a_connection_that_fails_is_tried_again(receiver, make):
+    receiver.side_effect = [httpx.ConnectError("refused"), httpx.ReadTimeout("late"), httpx.Response(200)]
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+
+    assert (webhook.counters.delivered, webhook.counters.attempts) == (1, 3)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 410, 301])
+def test_a_refusal_is_not_tried_again_and_the_next_notice_goes_out(receiver, make, caplog, status):
+    receiver.side_effect = [httpx.Response(status), httpx.Response(200)]
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+        webhook.write(RECOVERED)
+
+    assert [each["kind"] for each in posted(receiver)] == ["failover", "failback"]
+    assert (webhook.counters.failed, webhook.counters.delivered) == (1, 1)
+    assert f"HTTP status {status}" in caplog.text
+
+
+def test_patience_has_an_end(receiver, make):
+    receiver.respond(503)
+    with make(
+        patience=Patience(request_timeout=1.0, give_up_after=0.05, first_wait=0.001, longest_wait=0.01)
+    ) as webhook:
+        webhook.write(FAILED_OVER)
+
+    assert (webhook.counters.failed, webhook.counters.delivered) == (1, 0)
+    assert webhook.counters.attempts > 1
+
+
+def test_a_full_queue_drops_its_oldest_and_counts_it(receiver, make, until):
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def slow(request):
+        arrived.set()
+        assert go_on.wait(20)
+        return httpx.Response(200)
+
+    receiver.side_effect = slow
+    with make(capacity=2) as webhook:
+        webhook.write(FAILED_OVER)
+        assert arrived.wait(20)
+        for _ in range(2):
+            webhook.write(RECOVERED)
+            webhook.write(FAILED_OVER)
+        go_on.set()
+
+    assert [each["ordinal"] for each in posted(receiver)] == [0, 3, 4]
+    assert (webhook.counters.dropped, webhook.counters.delivered) == (2, 3)
+
+
+def test_closing_is_bounded_and_drops_what_nobody_takes(receiver, make):
+    receiver.respond(503)
+    webhook = make(patience=Patience(first_wait=60.0, longest_wait=60.0))
+    webhook.write(FAILED_OVER)
+    webhook.write(RECOVERED)
+    webhook.close(0.05)
+
+    assert webhook.counters.delivered == 0
+    assert webhook.counters.dropped == 2
+
+
+def test_after_close_notices_are_dropped(receiver, make):
+    webhook = make()
+    webhook.close()
+    webhook.write(FAILED_OVER)
+
+    assert (webhook.counters.dropped, posted(receiver)) == (1, [])
+
+
+def test_neither_url_nor_secret_is_logged_or_shown(receiver, make, caplog):
+    caplog.set_level(logging.DEBUG)
+    receiver.side_effect = [httpx.Response(400), httpx.ConnectError("x"), httpx.Response(200)]
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+        webhook.write(RECOVERED)
+
+    shown = caplog.text + repr(webhook) + repr(vars(webhook)) + str(posted(receiver))
+    assert "CANARY" not in shown
+
+
+@pytest.mark.parametrize("url", ["hooks.example", "ftp://hooks.example", "https://", "https://[", ""])
+def test_a_url_that_cannot_work_is_refused(make, url):
+    with pytest.raises(ValueError, match="must be http:// or https:// and a host"):
+        make(url)
+
+
+def test_settings_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        make(secret="short")
+    with pytest.raises(ValueError, match="capacity must be at least 1, not 0"):
+        make(capacity=0)
+    with pytest.raises(ValueError, match="give_up_after must be above 0 s"):
+        Patience(give_up_after=0)
+
+
+@pytest.mark.spec("F-19")
+def test_a_forked_child_tells_its_own_notices(receiver, make):
+    webhook = make()
+    webhook.write(FAILED_OVER)
+
+    def in_child():
+        before = len(receiver.calls)
+        webhook.write(RECOVERED)  # for this writer nothing has failed over
+        webhook.write(FAILED_OVER)
+        webhook.close()
+        said = posted(receiver)[before:]
+        raise SystemExit(0 if [each["ordinal"] for each in said] == [0] else 1)
+
+    child = multiprocessing.get_context("fork").Process(target=in_child)
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    webhook.close()
+    assert webhook.counters.delivered == 1
+
+
+def test_a_changed_body_an_old_stamp_and_a_strange_header_are_refused():
+    header = sign(b"{}", SECRET, 1000.0)
+    verify(header, b"{}", SECRET, 1299.0)
+
+    with pytest.raises(SignatureRefused, match="does not fit"):
+        verify(header, b"{ }", SECRET, 1000.0)
+    with pytest.raises(SignatureRefused, match="does not fit"):
+        verify(header, b"{}", SECRET + "x", 1000.0)
+    with pytest.raises(SignatureRefused, match="does not fit"):
+        verify(header.replace("t=1000", "t=1001"), b"{}", SECRET, 1000.0)
+    with pytest.raises(SignatureRefused, match="400 s away"):
+        verify(header, b"{}", SECRET, 1400.0)
+    for strange in ("", "t=1000", "v1=ab", "t=x,v1=ab", "t=²,v1=ab", "t=-1,v1=a", "t=1000,v1=é"):
+        with pytest.raises(SignatureRefused):
+            verify(strange, b"{}", SECRET, 1000.0)
