@@ -34,7 +34,7 @@ class Pairing:
         ping: float = 1.0,
         timeout: float = 10.0,
         backlogs: int = 2,
-        **other: bool,
+        **other: object,
     ) -> PairedServiceBusClient:
         client = PairedServiceBusClient.from_connection_strings(
             self.primary.connection_string,

@@ -1,0 +1,282 @@
+"""Both namespaces are away: what rests in the spool comes home, in order, once one of them is back."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
+from sbpair import (
+    BacklogsCreated,
+    BacklogUnavailableError,
+    EntityState,
+    MessageSpooled,
+    Rest,
+    SpooledMessageRefused,
+    SpoolError,
+    SpoolFullError,
+    SpoolReplayed,
+)
+from sbpair.broker.faults import RejectWith
+from sbpair.testing.ledger import Ledger
+
+OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    return str(tmp_path / "spool")
+
+
+def take_down(pairing) -> None:
+    pairing.wait_for(BacklogsCreated)
+    pairing.primary.take_down("refuse")
+    pairing.secondary.take_down("refuse")
+
+
+def emptied(client) -> None:
+    """Wait until nothing waits in the spool any more."""
+    until, pause = time.monotonic() + PATIENCE, threading.Event()
+    while client.spooled():
+        assert time.monotonic() < until, f"{client.spooled()} still wait"
+        pause.wait(0.02)
+
+
+@pytest.mark.spec("G1", "F-35")
+def test_what_both_refuse_is_spooled_and_comes_home_in_order_when_the_primary_is_back(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("before"))
+    take_down(pairing)
+    receipt = sender.send_messages(ServiceBusMessage("0", message_id="m-0"))
+    assert (receipt.rests, receipt.backlog, receipt.message_ids) == (Rest.SPOOL, None, ("m-0",))
+    for n in range(1, 100):
+        assert sender.send_messages(ServiceBusMessage(str(n))).rests is Rest.SPOOL
+    assert client.spooled("ORDERS") == client.spooled() == 100
+    pairing.primary.bring_up()
+    emptied(client)
+    assert sender.send_messages(ServiceBusMessage("after")).rests is Rest.PRIMARY
+    expected = ["before", *map(str, range(100)), "after"]
+    assert pairing.bodies(pairing.primary, "orders") == [text.encode() for text in expected]
+    assert sum(event.count for event in pairing.told if isinstance(event, MessageSpooled)) == 100
+    replayed = [event for event in pairing.told if isinstance(event, SpoolReplayed)]
+    assert sum(event.count for event in replayed) == 100
+    assert (replayed[-1].path, replayed[-1].backlog, replayed[-1].left) == ("orders", None, 0)
+    pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("G1")
+def test_without_a_spool_the_send_fails_as_before(pairing) -> None:
+    sender = pairing.client(interval=0).get_queue_sender("orders")
+    take_down(pairing)
+    with pytest.raises(BacklogUnavailableError):
+        sender.send_messages(ServiceBusMessage("x"))
+
+
+@pytest.mark.spec("P-2")
+def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_still_raised(
+    pairing, spool
+) -> None:
+    client = pairing.client(interval=60, spool=spool)
+    sender = client.get_queue_sender("orders")
+    assert sender.send_messages(ServiceBusMessage("one")).rests is Rest.PRIMARY
+    assert sender.send_messages([ServiceBusMessage("two"), ServiceBusMessage("three")]).rests is Rest.PRIMARY
+    take_down(pairing)
+    with pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(ServiceBusMessage("raised"))
+    assert client.spooled() == 0
+
+
+@pytest.mark.spec("P-5")
+def test_with_only_a_backlog_back_the_spool_is_parked_there_in_order(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=60, backlogs=1, spool=spool)
+    take_down(pairing)
+    sender = client.get_queue_sender("orders")
+    for n in range(80):
+        sender.send_messages(ServiceBusMessage(str(n)))
+    pairing.secondary.bring_up()
+    emptied(client)
+    assert sender.send_messages(ServiceBusMessage("80")).rests is Rest.BACKLOG
+    bodies = pairing.bodies(pairing.secondary, "contoso/x-servicebus-transfer/0")
+    assert bodies == [str(n).encode() for n in range(81)]
+    assert client.state_of("orders") is EntityState.FAILED_OVER
+
+
+def test_while_older_messages_wait_newer_ones_go_behind_them_though_the_primary_is_there(
+    pairing, spool
+) -> None:
+    client = pairing.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    take_down(pairing)
+    sender.send_messages(ServiceBusMessage("0"))
+    with pairing.primary.fault("orders", RejectWith("com.microsoft:entity-disabled")):
+        pairing.primary.bring_up()
+        pairing.secondary.bring_up()
+        client.mark_path_healthy("orders")
+        assert sender.send_messages(ServiceBusMessage("1")).rests is Rest.SPOOL
+        assert sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")]).rests is Rest.SPOOL
+        pairing.primary.create_queue("invoices")
+        assert client.get_queue_sender("invoices").send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+        assert client.spooled("orders") == 4
+    emptied(client)
+    assert sender.send_messages(ServiceBusMessage("4")).rests is Rest.PRIMARY
+    assert pairing.bodies(pairing.primary, "orders") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.spec("G1", "G5")
+def test_the_next_client_replays_what_the_last_one_left_before_anybody_sends(pairing, spool) -> None:
+    with pairing.client(interval=0, ping=60, spool=spool) as client:
+        take_down(pairing)
+        client.get_queue_sender("Orders").send_messages(
+            [ServiceBusMessage(str(n), message_id=f"m-{n}", subject="s") for n in range(5)]
+        )
+    pairing.primary.bring_up()
+    pairing.secondary.bring_up()
+    emptied(pairing.client(interval=0, ping=60, spool=spool))
+    with (
+        ServiceBusClient.from_connection_string(pairing.primary.connection_string) as receiving,
+        receiving.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver,
+    ):
+        messages = receiver.receive_messages(5, max_wait_time=5)
+    assert [(m.message_id, m.subject) for m in messages] == [(f"m-{n}", "s") for n in range(5)]
+
+
+@pytest.mark.spec("F-35")
+def test_a_full_spool_is_an_error_that_names_the_first_cause_and_nothing_is_accepted(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=60, spool=spool, spool_max_messages=3)
+    sender = client.get_queue_sender("orders")
+    take_down(pairing)
+    sender.send_messages([ServiceBusMessage("0"), ServiceBusMessage("1")])
+    with pytest.raises(SpoolFullError, match="holds 2 messages"):
+        sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")])
+    other = client.get_queue_sender("invoices")
+    with pytest.raises(SpoolFullError) as raised:
+        other.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")])
+    assert isinstance(raised.value.__cause__, ServiceBusConnectionError)
+    assert client.spooled() == 2
+    pairing.primary.bring_up()
+    client.mark_path_healthy("orders")
+    emptied(client)
+    assert pairing.bodies(pairing.primary, "orders") == [b"0", b"1"]
+
+
+def test_a_second_client_on_one_spool_is_refused_until_the_first_is_closed(pairing, spool) -> None:
+    first = pairing.client(spool=spool)
+    with pytest.raises(SpoolError, match=f"in use by process {os.getpid()}"):
+        pairing.client(spool=spool)
+    first.close()
+    pairing.client(spool=spool)
+
+
+@pytest.mark.spec("P-22")
+def test_a_message_that_no_broker_takes_is_set_aside_and_the_others_go_on(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    take_down(pairing)
+    for n in range(3):
+        sender.send_messages(ServiceBusMessage(str(n)))
+    sender.send_messages(ServiceBusMessage(bytes(300 * 1024), message_id="huge"))
+    for n in range(3, 6):
+        sender.send_messages(ServiceBusMessage(str(n)))
+    pairing.primary.bring_up()
+    pairing.secondary.bring_up()
+    emptied(client)
+    refused = pairing.wait_for(SpooledMessageRefused)
+    assert (refused.path, refused.message_id) == ("orders", "huge")
+    assert "MessageSizeExceededError" in refused.cause
+    assert pairing.bodies(pairing.primary, "orders") == [str(n).encode() for n in range(6)]
+
+
+def test_a_message_that_cannot_be_encoded_is_refused_by_the_spool_too(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=60, spool=spool)
+    sender = client.get_queue_sender("orders")
+    take_down(pairing)
+    sender.send_messages(ServiceBusMessage("first"))
+    with pytest.raises(ValueError, match="int"):
+        sender.send_messages(ServiceBusMessage("x", application_properties={"n": 2**40}))
+    assert client.spooled() == 1
+
+
+@pytest.mark.spec("G18", "F-35")
+def test_with_both_silent_a_message_is_in_the_spool_by_its_deadline(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=60, spool=spool, assume_backlogs_exist=True)
+    sender = client.get_queue_sender("orders")
+    pairing.primary.take_down("silent")
+    pairing.secondary.take_down("silent")
+    start = time.monotonic()
+    receipt = sender.send_messages(ServiceBusMessage("x"), timeout=2)
+    assert time.monotonic() - start < 2 + OVERRUN
+    assert receipt.rests is Rest.SPOOL
+    pairing.primary.bring_up()
+    pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("F-19")
+def test_a_forked_child_leaves_the_spool_to_its_parent(pairing, spool) -> None:
+    client = pairing.client(interval=0, ping=60, timeout=3, spool=spool)
+    sender = client.get_queue_sender("orders")
+    take_down(pairing)
+    sender.send_messages(ServiceBusMessage("parent"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            sender.send_messages(ServiceBusMessage("child"))
+        except BacklogUnavailableError:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sender.send_messages(ServiceBusMessage("parent again")).rests is Rest.SPOOL
+    assert client.spooled() == 2
+
+
+@pytest.mark.spec("G1", "G2", "G3", "F-35")
+def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sender(pairing, spool) -> None:
+    pairing.primary.create_queue("invoices")
+    client = pairing.client(interval=0, ping=1, backlogs=1, spool=spool)
+    ledger, stop = Ledger(), threading.Event()
+
+    def work(number: int) -> None:
+        entity, n = ("orders", "invoices")[number % 2], 0
+        with client.get_queue_sender(entity) as sender:
+            while not stop.is_set():
+                key = f"{number}:{n:06}"
+                ledger.attempted(key)
+                sender.send_messages(ServiceBusMessage(key, message_id=key))
+                ledger.acknowledged(key)
+                n += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(0.2)
+    for _ in range(2):
+        take_down(pairing)
+        pairing.wait_for(MessageSpooled)
+        threads[0].join(2.0)  # some seconds under load
+        pairing.primary.bring_up()
+        threads[0].join(0.4)
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    emptied(client)
+    pairing.secondary.bring_up()
+    bodies = [
+        body.decode() for name in ("orders", "invoices") for body in pairing.bodies(pairing.primary, name)
+    ]
+    parked = [body.decode() for body in pairing.bodies(pairing.secondary, "contoso/x-servicebus-transfer/0")]
+    ledger.received_all(bodies + parked)
+    report = ledger.check()
+    assert report.is_conserved, report
+    assert sum(event.count for event in pairing.told if isinstance(event, MessageSpooled)) > 100
+    for number in range(4):
+        firsts = list(dict.fromkeys(body for body in bodies if body.startswith(f"{number}:")))
+        assert firsts == sorted(firsts)
+    assert not parked  # the secondary was down whenever the primary was

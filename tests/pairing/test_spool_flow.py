@@ -1,0 +1,137 @@
+"""Where does the spool stand on a message's way, and what of a send goes into it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+
+from sbpair.pairing.batch import ENVELOPE_ROOM, freeze
+from sbpair.pairing.envelope import message_id_of
+from sbpair.pairing.events import MessageSpooled
+from sbpair.pairing.failure import Failure
+from sbpair.pairing.pair import (
+    Attempt,
+    Landing,
+    Refused,
+    Rested,
+    Result,
+    Spool,
+    SpoolUse,
+    Step,
+    Stranded,
+)
+from sbpair.pairing.rotation import Choice
+
+if TYPE_CHECKING:
+    from conftest import Answer, Driver
+
+
+def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = None) -> Landing:
+    flow = driver.pair.send_flow(
+        "orders", 2, Choice(), now=driver.now, deadline=driver.now + 60.0, first=first, spool=use
+    )
+    driver.steps = []
+    step = next(flow)
+    while True:
+        driver.steps.append(step)
+        try:
+            step = flow.send(answer(step))
+        except StopIteration as landed:
+            landing: Landing = landed.value
+            return landing
+
+
+def failing(driver: Driver) -> Answer:
+    """Neither namespace answers; the disk does."""
+    return lambda step: driver.ok() if isinstance(step, Spool) else driver.fail()
+
+
+@pytest.mark.spec("F-35", "G1")
+def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(interval=0.0, backlogs=3)
+    landing = send(driver, failing(driver), SpoolUse.LAST_RESORT)
+    assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
+    assert [type(step) for step in driver.steps] == [Attempt] * 4 + [Spool]
+    spooled = driver.pair.events()[-1]
+    assert spooled == MessageSpooled(driver.now, "orders", 2)
+
+
+@pytest.mark.spec("F-35")
+def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once: Driver) -> None:
+    landing = send(at_once, failing(at_once), SpoolUse.NEVER)
+    assert isinstance(landing, Stranded)
+    assert landing.spool_error is None
+    assert not any(isinstance(step, Spool) for step in at_once.steps)
+
+
+def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> None:
+    landing = send(driver, failing(driver), SpoolUse.AT_ONCE)
+    assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
+    assert driver.steps == [Spool()]
+
+
+def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driver) -> None:
+    flow = driver.pair.send_flow(
+        "orders", 1, Choice(), now=0.0, deadline=60.0, first=driver.ok(), spool=SpoolUse.AT_ONCE
+    )
+    with pytest.raises(StopIteration) as landed:
+        next(flow)
+    assert landed.value.value == Rested(None, is_ambiguous=False)
+
+
+@pytest.mark.spec("F-35", "G1")
+def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Driver) -> None:
+    full = OSError("full")
+
+    def answer(step: Step) -> Result:
+        return Result(at_once.now, full) if isinstance(step, Spool) else at_once.fail()
+
+    landing = send(at_once, answer, SpoolUse.LAST_RESORT)
+    assert isinstance(landing, Stranded)
+    assert landing.spool_error is full
+    assert len(landing.causes) == 11
+    assert not any(isinstance(event, MessageSpooled) for event in at_once.pair.events())
+
+
+@pytest.mark.spec("P-2", "P-3")
+@pytest.mark.parametrize(
+    "failure", [Failure.CONFIGURATION, Failure.FULL, Failure.CALLER, Failure.UNAVAILABLE]
+)
+def test_what_is_raised_without_a_spool_is_raised_with_one(driver: Driver, failure: Failure) -> None:
+    landing = send(driver, lambda step: driver.fail(failure), SpoolUse.LAST_RESORT)
+    assert isinstance(landing, Refused)
+    assert landing.failure is failure
+    assert len(driver.steps) == 1
+
+
+@pytest.mark.spec("G7")
+def test_a_spooled_message_that_may_be_stored_too_is_ambiguous(at_once: Driver) -> None:
+    def answer(step: Step) -> Result:
+        return at_once.ok() if isinstance(step, Spool) else at_once.fail(is_ambiguous=True)
+
+    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Rested(None, is_ambiguous=True, is_spooled=True)
+
+
+class Maker:
+    """A link that takes batches of this size."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        return ServiceBusMessageBatch(max_size_in_bytes or self._limit)
+
+
+@pytest.mark.spec("P-22", "G4")
+def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
+    cargo = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
+    cargo.rewrite("orders")
+    pieces = cargo.chunks(Maker(ENVELOPE_ROOM + 7000))
+    next(pieces)
+    assert (cargo.parked, len(cargo.unparked())) == (0, 6)  # sent, not accepted yet
+    next(pieces)  # accepted; the second was sent, and fails
+    assert cargo.parked == 2
+    assert [message_id_of(message) for message in cargo.unparked()] == ["2", "3", "4", "5"]
