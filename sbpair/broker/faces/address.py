@@ -44,3 +44,8 @@ def parse_address(text: str) -> Address:
 def path_of(text: str) -> str:
     """The path of an address or audience, without scheme, authority and outer slashes."""
     return _AUTHORITY.sub("", text, count=1).strip("/")
+
+
+def management_of(path: str) -> str:
+    """The path of an entity's management node; clients may hold a claim for it alone."""
+    return f"{path}/$management"

@@ -31,7 +31,7 @@ from ..auth import Right
 from ..entities.deadlines import Deadlines
 from ..entities.queue import Queue
 from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
-from .address import NodeKind, parse_address
+from .address import Address, NodeKind, management_of, parse_address, path_of
 from .cbs import put_token
 from .claims import Claims
 from .management import manage
@@ -216,7 +216,7 @@ class ClientConnection:
                 )
             node = self._node(link, attach, address, moment)
         except BrokerError as error:
-            link.refuse(condition_of(error, self.face.tracker(address or ""), moment.entity))
+            link.refuse(condition_of(error, self.face.tracker(path_of(address or "")), moment.entity))
             return
         if isinstance(node, SessionWait):
             self._nodes[link] = node
@@ -264,10 +264,10 @@ class ClientConnection:
         address = parse_address(text)
         if address.kind is NodeKind.CLAIMS:
             return self._request_node(link, None, "$cbs")
-        self._require(address.path, _needed(link, address.kind), moment)
+        self._require(link, address, moment)
         queue = self.face.namespace.queue(address.path)
         if address.kind is NodeKind.MANAGEMENT:
-            return self._request_node(link, queue, f"{queue.path}/$management")
+            return self._request_node(link, queue, management_of(queue.path))
         if isinstance(link, SenderLink):
             return self._queue_receiver(link, attach, queue, moment)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
@@ -302,24 +302,22 @@ class ClientConnection:
 
     # -- rights
 
-    def _require(self, path: str, rights: tuple[Right, ...], moment: Moment) -> None:
-        self.claims.require(path, rights, moment.wall)
+    def _require(self, link: Link, address: Address, moment: Moment) -> None:
+        if address.kind is NodeKind.MANAGEMENT:
+            self.claims.require(management_of(address.path), (Right.LISTEN, Right.SEND), moment.wall)
+        else:
+            right = Right.LISTEN if isinstance(link, SenderLink) else Right.SEND
+            self.claims.require(address.path, (right,), moment.wall)
         self._claim_by = None
 
     def _may(self, node: Node, moment: Moment) -> bool:
         is_request = isinstance(node, RequestNode | ResponseNode)
         kind = NodeKind.MANAGEMENT if is_request else NodeKind.QUEUE
         try:
-            self._require(node.queue.path if node.queue else "", _needed(node.link, kind), moment)
+            self._require(node.link, Address(kind, node.queue.path if node.queue else ""), moment)
         except BrokerError:
             return False
         return True
-
-
-def _needed(link: Link, kind: NodeKind) -> tuple[Right, ...]:
-    if kind is NodeKind.MANAGEMENT:
-        return (Right.LISTEN, Right.SEND)
-    return (Right.LISTEN,) if isinstance(link, SenderLink) else (Right.SEND,)
 
 
 def _check_enabled(queue: Queue, barred: str) -> None:

@@ -15,6 +15,7 @@ from ..auth import Right
 from ..entities.queue import Queue
 from ..errors import BrokerError, InvalidArgument, NotImplementedHere
 from . import message_operations, session_operations
+from .address import management_of
 from .management_call import NAMES, ManagementCall, body_of
 from .moment import Moment
 from .request_node import Answer, status
@@ -55,7 +56,7 @@ def manage(connection: ClientConnection, queue: Queue | None, request: Message, 
     face.namespace.management_requested()
     try:
         operation = _operation(request)
-        connection.claims.require(queue.path, (operation.right,), moment.wall)
+        connection.claims.require(management_of(queue.path), (operation.right,), moment.wall)
         return operation.run(ManagementCall(connection, queue, body_of(request), moment.entity))
     except BrokerError as error:
         words = tracked(str(error), face.tracker(queue.path), moment.entity)
