@@ -8,6 +8,7 @@ can be taken apart and parked. No I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -44,13 +45,34 @@ class BatchMaker(Protocol):
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch: ...
 
 
+class PrimarySender(Protocol):
+    """What a cargo needs of an SDK sender, blocking or not."""
+
+    # The SDK's type wants lists of one kind; it takes mixed ones.
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> object: ...  # noqa: ANN401
+
+    def schedule_messages(
+        self,
+        messages: Any,  # noqa: ANN401
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+    ) -> object: ...
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: list[int], *, timeout: float | None = None
+    ) -> object: ...
+
+
 class Cargo:
     """The messages of one call, frozen; and how many of them are parked already.
 
     ``outgoing`` is what goes to the primary: the message, a list of them, or the batch.
     """
 
-    __slots__ = ("_parked", "messages", "outgoing", "rewritten")
+    __slots__ = ("_parked", "answer", "messages", "outgoing", "rewritten")
+
+    is_for_primary_only = False
 
     def __init__(
         self, outgoing: Message | list[Message] | ServiceBusMessageBatch, messages: Sequence[Message]
@@ -58,7 +80,12 @@ class Cargo:
         self.outgoing = outgoing
         self.messages = messages
         self.rewritten: list[AmqpAnnotatedMessage] | None = None
+        self.answer: object = None  # what the primary said to it
         self._parked = 0
+
+    def hand_over(self, sender: PrimarySender, timeout: float) -> object:
+        """Let an SDK sender send this to the primary; its answer, or an awaitable of it."""
+        return sender.send_messages(self.outgoing, timeout=timeout)
 
     def __len__(self) -> int:
         return len(self.messages)

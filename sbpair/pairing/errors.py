@@ -5,6 +5,7 @@
         ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
         ├── ReservedPropertyError       the message uses a name that parking needs
         ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
+        ├── ParkedScheduleError         a scheduled message that is parked cannot be cancelled
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
 
@@ -50,6 +51,17 @@ class ParkedMessageTooLargeError(PairingError):
         super().__init__(
             f"A message for {path!r} does not fit a backlog queue once it is rewritten for parking "
             f"(up to about 600 bytes more): {cause}"
+        )
+        self.path = path
+
+
+class ParkedScheduleError(PairingError):
+    """One of the sequence numbers is -1: it stands for a message that was parked. Nothing was cancelled."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"A sequence number of -1 stands for a message that was parked while {path!r} was failed over. It "
+            "has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
         )
         self.path = path
 

@@ -38,6 +38,11 @@ class Lane:
         self.was_reused = False
         self.has_overrun = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the SDK keeps the link for another send."""
+        return self.wire.is_open()
+
     def open(self) -> None:
         self.sender.__enter__()
 

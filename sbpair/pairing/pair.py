@@ -384,6 +384,21 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
 
 
+def primary_flow(now: float, deadline: float) -> SendFlow:
+    """For what the primary alone can do: no detour, and nothing is concluded about the entity."""
+    is_fresh = False
+    send = _Send("", 0, Choice(), deadline, deadline - now)
+    while True:
+        result = yield Attempt(None, deadline, is_fresh)
+        judgement = result.judgement
+        if judgement is None:
+            return Rested(None, is_ambiguous=False)
+        send.failed(result, judgement)
+        if is_fresh or not _may_be_stale(result, judgement, send, result.now):
+            return Refused(_last(send), False, judgement.is_too_large, judgement.failure)
+        is_fresh = True
+
+
 def _reserve(budget: float) -> float:
     return min(LONGEST_RESERVE, RESERVE_SHARE * budget)
 

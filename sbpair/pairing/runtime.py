@@ -7,47 +7,32 @@ needed, and again after a fork: a child never speaks on its parent's connections
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from . import fork
 from .address import Side
-from .aliases import PING_CONTENT_TYPE
-from .backlog import Backlogs
 from .batch import Cargo
+from .core import CLOSING, LONGEST_PING, Core, backlogs_event, failed, logger, time_left
 from .envelope import Message
-from .errors import SpoolError
-from .events import BacklogsCreated, BacklogsNotCreated
-from .failure import Failure
-from .health import EntityState
-from .hub import Hub
 from .lanes import GRACE, Lane, Lanes
 from .names import path_key
 from .options import PairedNamespaceOptions
 from .outcome import Phase, judge
-from .pair import Attempt, CreateBacklog, Landing, Pair, Pause, Result, SendFlow, Spool, SpoolUse, Step
+from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spool, Step
 from .rotation import Choice
 from .spooling import Spooling
 from .work import Watch, Workers
 
-_logger = logging.getLogger("sbpair")
-
-LONGEST_PING = 30.0  # seconds for one ping, opening its link included
-CLOSING = 5.0  # seconds that close() waits for what is under way
 ACCEPTED = Result(0.0)  # of a straight send
-_KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
 
 
-class Runtime:
+class Runtime(Core):
     """The state, links and threads of one paired client."""
 
     def __init__(
@@ -58,19 +43,9 @@ class Runtime:
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
     ) -> None:
-        self.hub = Hub()
-        self.is_closed = False
+        super().__init__(label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self.options = options
-        self._rng = rng or random.Random()
-        self.pair = Pair(
-            failover_interval=options.failover_interval.total_seconds(),
-            ping_interval=options.ping_primary_interval.total_seconds(),
-            backlog_count=options.backlog_queue_count,
-            rng=self._rng,
-        )
         self._primary, self._secondary = primary, secondary
-        self._backlogs = Backlogs(label, options.backlog_queue_count, secondary.administration)
         self._spooling = Spooling.opened(options, label, self._send_again, self.hub.tell, self._rng)
         self._start()
         fork.watch_over(self)
@@ -102,7 +77,7 @@ class Runtime:
         try:
             lane.sender.send_messages(message, timeout=seconds)
         except Exception as error:
-            return _failed(lanes, lane, error, Phase.SENDING)
+            return failed(lanes, lane, error, Phase.SENDING)
         except BaseException:
             lanes.drop(lane)
             raise
@@ -113,21 +88,11 @@ class Runtime:
         self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
     ) -> Landing:
         """Carry out the flow of one send; what became of it."""
-        deadline, spool = started + budget, self._spool_use(path)
-        return self._carried_out(
-            self.pair.send_flow(
-                path, len(cargo), choice, now=started, deadline=deadline, first=first, spool=spool
-            ),
-            path,
-            cargo,
-        )
+        return self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
 
     def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
         """For messages from the spool: the same way, but not back into it."""
-        now = time.monotonic()
-        deadline = now + self.options.operation_timeout.total_seconds()
-        flow = self.pair.send_flow(path, len(cargo), choice, now=now, deadline=deadline)
-        return self._carried_out(flow, path, cargo)
+        return self._carried_out(self._flow_again(path, cargo, choice), path, cargo)
 
     def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
         result: Result | None = None
@@ -143,20 +108,10 @@ class Runtime:
                     self.publish()
             result = self._perform(step, path, cargo)
 
-    def is_spooling(self, path: str) -> bool:
-        """Whether messages of this entity wait in the spool: then newer ones go behind them."""
-        return self._spooling is not None and self._spooling.waiting(path) > 0
-
-    def spooled(self, path: str | None) -> int:
-        """How many messages wait in the spool, for this entity or for all."""
-        return 0 if self._spooling is None else self._spooling.waiting(path)
-
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """While an entity is suspect, open the link its messages may need."""
         with self.lock:
-            if self.pair.state_of(path) is not EntityState.SUSPECT:
-                return
-            backlog = self.pair.rotation.pick(choice, time.monotonic())
+            backlog = self._backlog_to_warm(path, choice)
         if backlog is not None:
             lanes = self._backlog_lanes(backlog)
             self._beside("sbpair-warm", lambda: lanes.warm(LONGEST_PING))
@@ -233,13 +188,13 @@ class Runtime:
             case CreateBacklog(backlog, until):
                 return Result(time.monotonic(), self._created(backlog, until))
             case Spool():
-                return Result(time.monotonic(), self._spooled(path, cargo))
+                return Result(time.monotonic(), self._write(path, cargo))
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane = Phase.OPENING, None
         lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
         try:
-            _time_left(step.until)
+            time_left(step.until)
             if step.backlog is not None:
                 phase = Phase.SENDING  # a message that cannot be rewritten is the caller's fault
                 cargo.rewrite(path)
@@ -248,7 +203,7 @@ class Runtime:
             phase = Phase.SENDING
             _send(lane, step, cargo)
         except Exception as error:
-            return _failed(lanes, lane, error, phase)
+            return failed(lanes, lane, error, phase)
         except BaseException:
             if lane is not None:
                 lanes.drop(lane)
@@ -256,24 +211,10 @@ class Runtime:
         lanes.give(lane)
         return Result(time.monotonic())
 
-    def _spool_use(self, path: str) -> SpoolUse:
-        if self._spooling is None:
-            return SpoolUse.NEVER
-        return SpoolUse.AT_ONCE if self._spooling.waiting(path) else SpoolUse.LAST_RESORT
-
-    def _spooled(self, path: str, cargo: Cargo) -> Exception | None:
-        if self._spooling is None:
-            return SpoolError("the spool belongs to the process that this one was forked from")
-        try:
-            self._spooling.keep(path, cargo)
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return error
-        return None
-
     def _created(self, backlog: int, until: float) -> Exception | None:
-        if self.options.assume_backlogs_exist:
-            name = self._backlogs.name(backlog)
-            return MessagingEntityNotFoundError(message=f"Backlog queue {name} does not exist.")
+        must_exist = self._must_exist(backlog)
+        if must_exist is not None:
+            return must_exist
         job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]))
         if not job.wait(until - time.monotonic()):
             return OperationTimeoutError(message="The backlog queue was not created in time.")
@@ -324,17 +265,9 @@ class Runtime:
         self._watch.wake()
 
     def _ping(self, path: str) -> None:
-        ping = ServiceBusMessage(  # P-30; a session of its own, or a session queue could never heal
-            b"",
-            content_type=PING_CONTENT_TYPE,
-            time_to_live=timedelta(seconds=1),
-            session_id=str(uuid.uuid4()),
-        )
-        now = time.monotonic()
-        until = now + min(LONGEST_PING, self.options.operation_timeout.total_seconds())
         with self.lock:
-            self.pair.ping_left(path, now)
-        result = self._attempt(Attempt(None, until, is_fresh=True), path, Cargo(ping, (ping,)))
+            attempt, ping = self._ping_attempt(path)
+        result = self._attempt(attempt, path, ping)
         with self.lock:
             self.pair.ping_finished(path, result.judgement, result.now)
         self.publish()
@@ -349,46 +282,22 @@ class Runtime:
             created = self._backlogs.ensure_in_background(self._closed)
         except Exception as error:
             if not self._closed.is_set():
-                cause = f"{type(error).__name__}: {judge(error, Phase.OPENING).why}"
-                self.hub.tell([BacklogsNotCreated(time.monotonic(), "", cause)])
+                self.hub.tell([backlogs_event(error)])
             return
-        self.hub.tell([BacklogsCreated(time.monotonic(), "", created)])
+        self.hub.tell([backlogs_event(created)])
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:
             self._workers.start(name, task)
         except OperationTimeoutError as error:
-            _logger.warning("%s was left out: %s", name, error)
+            logger.warning("%s was left out: %s", name, error)
             return False
         return True
 
 
-def _time_left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
-        raise OperationTimeoutError(message="No time was left for this attempt.")
-    return left
-
-
 def _send(lane: Lane, step: Attempt, cargo: Cargo) -> None:
     if step.backlog is None:
-        outgoing: Any = cargo.outgoing  # the SDK's type wants lists of one kind; it takes mixed ones
-        lane.sender.send_messages(outgoing, timeout=_time_left(step.until))
+        cargo.answer = cargo.hand_over(lane.sender, time_left(step.until))
         return
     for piece in cargo.chunks(lane.sender):
-        lane.sender.send_messages(piece, timeout=_time_left(step.until))
-
-
-def _failed(lanes: Lanes, lane: Lane | None, error: Exception, phase: Phase) -> Result:
-    if lane is None:
-        return Result(time.monotonic(), error, judge(error, phase))
-    if lane.has_overrun:  # what the SDK says of the shut socket is our doing
-        late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
-        late.__cause__ = error
-        error = late
-    judgement = judge(error, phase)
-    if judgement.failure in _KEPT and lane.wire.is_open():
-        lanes.give(lane)
-    else:
-        lanes.drop(lane)
-    return Result(time.monotonic(), error, judgement, lane.was_reused)
+        lane.sender.send_messages(piece, timeout=time_left(step.until))
