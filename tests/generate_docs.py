@@ -247,8 +247,23 @@ def exit_codes() -> str:
 def cli() -> str:
     from sbpair.cli.group import COMMANDS
 
-    pages = [("sbpair", [])] + [(f"sbpair {name}", [name]) for name in sorted(COMMANDS)]
-    return "\n".join(f"## {title}\n\n```text\n{_help(arguments)}```\n" for title, arguments in pages)
+    pages: list[list[str]] = [[]]
+    for name in sorted(COMMANDS):
+        pages += [[name], *([name, inner] for inner in subcommands(name))]
+    return "\n".join(
+        f"##{'#' * (len(page) > 1)} {' '.join(['sbpair', *page])}\n\n```text\n{_help(page)}```\n"
+        for page in pages
+    )
+
+
+def subcommands(name: str) -> list[str]:
+    """The commands within a command; none for most."""
+    import click
+
+    from sbpair.cli.group import cli as group
+
+    found = group.get_command(click.Context(group), name)
+    return sorted(found.commands) if isinstance(found, click.Group) else []
 
 
 def _help(arguments: list[str]) -> str:

@@ -116,7 +116,9 @@ def test_every_public_name_is_explained_somewhere():
 def flags_of(command: str) -> set[str]:
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    return {flag for parameter in found.params for flag in parameter.opts}
+    within = found.commands.values() if isinstance(found, click.Group) else ()
+    options = [each for one in (found, *within) for each in one.params if isinstance(each, click.Option)]
+    return {flag for option in options for flag in option.opts}
 
 
 def test_every_command_line_in_the_docs_is_one_that_works():

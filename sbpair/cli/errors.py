@@ -55,6 +55,7 @@ KNOWN: dict[str, Known] = {
     "ServiceBusAuthorizationError": RIGHTS,
     "MessagingEntityNotFoundError": Known(ExitCode.CONFIGURATION, "create the queue or correct its name"),
     "BacklogUnavailableError": NO_ANSWER,
+    "SpoolError": SETTINGS,
     "ServiceBusConnectionError": NO_ANSWER,
     "ServiceBusCommunicationError": NO_ANSWER,
     "OperationTimeoutError": NO_ANSWER,

@@ -19,6 +19,7 @@ from sbpair.cli.exit_codes import ExitCode
 COMMANDS = {
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, to test against."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
+    "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),
 }
 
