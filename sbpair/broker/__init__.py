@@ -12,6 +12,7 @@ from .clock import ManualClock, ShiftedClock, SystemClock
 from .entities.description import QueueDescription
 from .entities.operations import OperationCounts
 from .entities.queue import QueueCounts
+from .entities.topic_description import SubscriptionDescription, TopicDescription
 from .errors import BrokerError
 from .faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
 from .server import Broker, NamespaceControl
@@ -29,7 +30,9 @@ __all__ = [
     "QueueDescription",
     "RejectWith",
     "ShiftedClock",
+    "SubscriptionDescription",
     "SystemClock",
+    "TopicDescription",
     "TwoFieldError",
     "Withhold",
 ]

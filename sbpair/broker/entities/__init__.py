@@ -7,5 +7,18 @@ from .description import QueueDescription
 from .namespace import Namespace
 from .queue import Queue
 from .stored_message import StoredMessage
+from .subscription import Subscription
+from .topic import Topic
+from .topic_description import SubscriptionDescription, TopicDescription
 
-__all__ = ["Namespace", "Queue", "QueueCounts", "QueueDescription", "StoredMessage"]
+__all__ = [
+    "Namespace",
+    "Queue",
+    "QueueCounts",
+    "QueueDescription",
+    "StoredMessage",
+    "Subscription",
+    "SubscriptionDescription",
+    "Topic",
+    "TopicDescription",
+]

@@ -1,13 +1,15 @@
 """A namespace: which entities there are, by which paths, and which of them has something due next.
 
 Paths are compared without regard to case and may hold slashes (``contoso/x-servicebus-transfer/0``, P-10).
-A dead-letter queue is reached through its queue: ``orders/$DeadLetterQueue``.
+A dead-letter queue is reached through its queue: ``orders/$DeadLetterQueue``, a subscription through its
+topic: ``events/Subscriptions/billing``. Queues and topics share one space of paths.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..errors import EntityAlreadyExists, EntityNotFound
 from .deadlines import Deadlines
@@ -16,9 +18,13 @@ from .message_session import SessionLock
 from .operations import OperationCounts
 from .queue import Queue
 from .stored_message import Instant, LockToken
+from .subscription import Subscription
 from .surroundings import Surroundings
+from .topic import Topic
+from .topic_description import SubscriptionDescription, TopicDescription, validated_name
 
 DEAD_LETTER = "/$deadletterqueue"
+Entity = TypeVar("Entity", bound=Queue)
 
 
 def random_token() -> LockToken:
@@ -27,7 +33,7 @@ def random_token() -> LockToken:
 
 
 class Namespace:
-    """The queues of one namespace, in memory."""
+    """The entities of one namespace, in memory."""
 
     def __init__(self, name: str, *, new_token: Callable[[], LockToken] = random_token) -> None:
         self.name = name
@@ -36,37 +42,33 @@ class Namespace:
         self._timers = Deadlines[Queue]()
         self._idle = Deadlines[str]()  # looked at again then, not deleted then
 
+    # -- queues
+
     def create_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Make a queue. Raises InvalidDescription, NotSupported, EntityAlreadyExists."""
-        key = validated_path(path).casefold()
+        validated_path(path)
         description = description.validated()
-        if key in self._queues:
-            raise EntityAlreadyExists(path)
-        queue = self._queues[key] = Queue(path, description, now, self._surroundings)
-        self._watch(key, queue)
-        return queue
+        self._check_free(path)
+        return self._add(Queue(path, description, now, self._surroundings))
 
     def update_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Give a queue another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
-        queue = self._existing(path)
+        queue = self._plain_queue(path)
         queue.redescribe(description.validated(), now)
-        self._watch(queue.path.casefold(), queue)
+        self._watch(queue)
         return queue
 
     def delete_queue(self, path: str, now: Instant) -> Queue:
         """Remove a queue with all of its messages and return it. Raises EntityNotFound."""
-        queue = self._existing(path)
-        key = queue.path.casefold()
-        del self._queues[key]
-        self._idle.drop(key)
-        for part in (queue, queue.dead_letter_queue):
-            if part is not None:
-                self._timers.drop(part)
-                self._surroundings.ready.add(part)  # so that its links learn of it
+        queue = self._plain_queue(path)
+        self._remove(queue)
         return queue
 
     def queue(self, path: str) -> Queue:
-        """The queue, or the dead-letter queue, of that path. Raises EntityNotFound."""
+        """What keeps messages at that path: queue, topic, subscription, or a dead-letter queue.
+
+        Raises EntityNotFound.
+        """
         key = path.casefold()
         if not key.endswith(DEAD_LETTER):
             return self._existing(path)
@@ -77,7 +79,88 @@ class Namespace:
 
     def queues(self) -> list[Queue]:
         """All queues, by path; dead-letter queues are reached through them."""
-        return [self._queues[key] for key in sorted(self._queues)]
+        return [queue for queue in self._sorted(Queue) if not isinstance(queue, Topic | Subscription)]
+
+    # -- topics and subscriptions
+
+    def create_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
+        """Make a topic. Raises InvalidDescription, NotSupported, EntityAlreadyExists."""
+        validated_path(path)
+        description = description.validated()
+        self._check_free(path)
+        return self._add(Topic(path, description, now, self._surroundings))
+
+    def update_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
+        """Give a topic another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        topic = self.topic(path)
+        topic.change(description.validated(), now)
+        self._watch(topic)
+        return topic
+
+    def delete_topic(self, path: str) -> Topic:
+        """Remove a topic and its subscriptions and return it. Raises EntityNotFound."""
+        topic = self.topic(path)
+        self._remove(topic)
+        return topic
+
+    def topic(self, path: str) -> Topic:
+        """The topic of that path. Raises EntityNotFound."""
+        topic = self._existing(path)
+        if not isinstance(topic, Topic):
+            raise EntityNotFound(path)
+        return topic
+
+    def topics(self) -> list[Topic]:
+        """All topics, by path."""
+        return self._sorted(Topic)
+
+    def create_subscription(
+        self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
+    ) -> Subscription:
+        """Make a subscription, which gets what is published from now on.
+
+        Raises EntityNotFound without the topic, InvalidDescription, NotSupported, EntityAlreadyExists.
+        """
+        topic = self.topic(topic_path)
+        made = Subscription(topic, validated_name(name), description.validated(), now, self._surroundings)
+        self._check_free(made.path)
+        topic.subscriptions[name.casefold()] = made
+        return self._add(made)
+
+    def update_subscription(
+        self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
+    ) -> Subscription:
+        """Give a subscription another description. Raises as :meth:`update_topic`."""
+        subscription = self.subscription(topic_path, name)
+        subscription.change(description.validated(), now)
+        self._watch(subscription)
+        return subscription
+
+    def delete_subscription(self, topic_path: str, name: str) -> Subscription:
+        """Remove a subscription with all of its messages and return it. Raises EntityNotFound."""
+        subscription = self.subscription(topic_path, name)
+        self._remove(subscription)
+        return subscription
+
+    def subscription(self, topic_path: str, name: str) -> Subscription:
+        """The subscription of that name. Raises EntityNotFound."""
+        found = self.topic(topic_path).subscriptions.get(name.casefold())
+        if found is None:
+            raise EntityNotFound(f"{topic_path}/Subscriptions/{name}")
+        return found
+
+    def subscriptions(self, topic_path: str) -> list[Subscription]:
+        """All subscriptions of a topic, by name. Raises EntityNotFound."""
+        found = self.topic(topic_path).subscriptions
+        return [found[name] for name in sorted(found)]
+
+    # -- all of them
+
+    def delete(self, path: str) -> Queue:
+        """Remove the queue, topic or subscription of that path. Raises EntityNotFound."""
+        entity = self._existing(path)
+        self._remove(entity)
+        return entity
 
     def holds(self, queue: Queue) -> bool:
         """False once the queue, or the queue this dead-letter queue belongs to, was deleted."""
@@ -117,7 +200,8 @@ class Namespace:
         for queue in self._timers.take_due(now):
             queue.handle_timer(now)
         for key in self._idle.take_due(now):
-            self._retire(key, self._queues[key], now)
+            if key in self._queues:  # not gone meanwhile with its topic
+                self._retire(key, self._queues[key], now)
 
     def _look_at_stirred(self) -> None:
         stirred = self._surroundings.stirred
@@ -134,16 +218,49 @@ class Namespace:
         if span is None:
             return
         if since is not None and since + span <= now:
-            self.delete_queue(queue.path, now)  # T-20
+            self._remove(queue)  # T-20
         else:
             self._idle.set(key, (now if since is None else since) + span)
 
-    def _watch(self, key: str, queue: Queue) -> None:
-        span = queue.description.auto_delete_on_idle
+    def _watch(self, queue: Queue) -> None:
+        key, span = queue.path.casefold(), queue.description.auto_delete_on_idle
         if span is None:
             self._idle.drop(key)
         else:
             self._idle.set(key, queue.updated_at + span)
+
+    def _add(self, made: Entity) -> Entity:
+        self._queues[made.path.casefold()] = made
+        self._watch(made)
+        return made
+
+    def _remove(self, queue: Queue) -> None:
+        if isinstance(queue, Topic):
+            for subscription in list(queue.subscriptions.values()):
+                self._remove(subscription)
+        elif isinstance(queue, Subscription):
+            del queue.topic.subscriptions[queue.name.casefold()]
+        key = queue.path.casefold()
+        del self._queues[key]
+        self._idle.drop(key)
+        for part in (queue, queue.dead_letter_queue):
+            if part is not None:
+                self._timers.drop(part)
+                self._surroundings.ready.add(part)  # so that its links learn of it
+
+    def _check_free(self, path: str) -> None:
+        if path.casefold() in self._queues:
+            raise EntityAlreadyExists(path)
+
+    def _sorted(self, kind: type[Entity]) -> list[Entity]:
+        entities = (self._queues[key] for key in sorted(self._queues))
+        return [entity for entity in entities if isinstance(entity, kind)]
+
+    def _plain_queue(self, path: str) -> Queue:
+        queue = self._existing(path)
+        if isinstance(queue, Topic | Subscription):
+            raise EntityNotFound(path)
+        return queue
 
     def _existing(self, path: str) -> Queue:
         queue = self._queues.get(path.casefold())

@@ -1,49 +1,57 @@
 """What does the administration API (Atom over https, P-11, P-12) answer to a request?
 
-    PUT    /{queue}                     create: 201, or 409 if it is there
-    PUT    /{queue}  If-Match: *        update: 200, or 404
-    GET    /{queue}                     200 with its entry; a queue that is not there: 200 with an empty feed
-    DELETE /{queue}                     200, or 404
-    GET    /$Resources/queues           a page of queues, $skip and $top
+    PUT    /{entity}                    create: 201, or 409 if it is there
+    PUT    /{entity}  If-Match: *       update: 200, or 404
+    GET    /{entity}                    200 with its entry; one that is not there: 200 with an empty feed
+    DELETE /{entity}                    200, or 404
+    GET    /$Resources/queues           a page of queues, $skip and $top; /$Resources/topics likewise
+    GET    /{topic}/Subscriptions       a page of subscriptions; each is an entity below this path
+    GET    /{topic}/Subscriptions/{subscription}/Rules            its one rule; below this path likewise
     GET    /$namespaceinfo              what the namespace is
 
-A slash in a queue's name arrives as ``%2F`` or as it is; the path is split first and decoded after, so an
-encoded slash never separates. Pure: request in, response out. Whether the caller may ask at all is what
+An entity is a queue or a topic: the body of a PUT says which. A slash in a name arrives as ``%2F`` or as it
+is; the path is split first and decoded after, so an encoded slash never separates. Pure: request in, response out. Whether the caller may ask at all is what
 ``refusal`` says before ``answer`` is asked: it judges by seconds of real time, not by the entities' clock.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from ..auth import Right, TokenRefused, Verifier
-from ..entities import Namespace, Queue, QueueDescription
+from ..entities import Namespace, Queue, Subscription
+from ..entities.subscription import DEFAULT_RULE
 from ..errors import (
     BrokerError,
     EntityNotFound,
     InvalidArgument,
     InvalidDescription,
-    NotSupported,
     Unauthorized,
 )
 from . import atom
-from .queue_fields import read_queue_description, write_queue_description
+from .descriptions import (
+    CHANGES,
+    SUBSCRIPTION,
+    Fields,
+    create_subscription,
+    title_of,
+    update_subscription,
+    write_description,
+)
+from .topic_fields import rule_not_implemented, write_default_rule
 from .wording import tracked
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"
 PAGE_SIZE = 100
 NEVER = None
+Entity = TypeVar("Entity", bound=Queue)
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
 _WHOLE = re.compile(r"[0-9]{1,9}")
-_NOT_YET = {
-    "TopicDescription": "A topic",
-    "SubscriptionDescription": "A subscription",
-    "RuleDescription": "A rule",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +125,95 @@ class _Call:
             case ["$namespaceinfo"]:
                 return self._route({"GET": self._namespace_information})
             case ["$resources", kind]:
-                return self._route({"GET": self._list if kind == "queues" else self._no_such_kind})
-        path = "/".join(segments)
+                return self._route({"GET": lambda: self._list_all(kind)})
+            case [*topic, "subscriptions"] if topic:
+                return self._route({"GET": lambda: self._list_subscriptions("/".join(segments[:-1]))})
+            case [*topic, "subscriptions", _] if topic:
+                return self._subscription("/".join(segments[:-2]), segments[-1])
+            case [*topic, "subscriptions", _, "rules"] if topic:
+                subscription = ("/".join(segments[:-3]), segments[-2])
+                return self._route({"GET": lambda: self._list_rules(*subscription)})
+            case [*topic, "subscriptions", _, "rules", _] if topic:
+                return self._rule("/".join(segments[:-4]), segments[-3], segments[-1])
+        return self._entity("/".join(segments))
+
+    # -- queues and topics
+
+    def _entity(self, path: str) -> Response:
         return self._route(
             {
-                "GET": lambda: self._get(path),
+                "GET": lambda: self._get(lambda: self.namespace.queue(path)),
                 "PUT": lambda: self._put(path),
-                "DELETE": lambda: self._delete(path),
+                "DELETE": lambda: self._delete(lambda: self.namespace.delete(path)),
             }
         )
+
+    def _put(self, path: str) -> Response:
+        kind, fields = self._description()
+        change = CHANGES.get(kind)
+        if change is None:
+            raise InvalidDescription(
+                f"The body describes a {kind}: one of {', '.join(CHANGES)} is expected here."
+            )
+        if self._is_update():
+            return self._made(200, change.update(self.namespace, path, fields, self.now))
+        return self._made(201, change.create(self.namespace, path, fields, self.now))
+
+    def _list_all(self, kind: str) -> Response:
+        namespace = self.namespace
+        if kind == "queues":
+            return self._list("Queues", namespace.queues(), self._entry)
+        if kind == "topics":
+            return self._list("Topics", namespace.topics(), self._entry)
+        return self._empty()
+
+    # -- subscriptions and their rules
+
+    def _subscription(self, topic: str, name: str) -> Response:
+        namespace = self.namespace
+        return self._route(
+            {
+                "GET": lambda: self._get(lambda: namespace.subscription(topic, name)),
+                "PUT": lambda: self._put_subscription(topic, name),
+                "DELETE": lambda: self._delete(lambda: namespace.delete_subscription(topic, name)),
+            }
+        )
+
+    def _put_subscription(self, topic: str, name: str) -> Response:
+        kind, fields = self._description()
+        if kind != SUBSCRIPTION:
+            raise InvalidDescription(f"The body describes a {kind}: a {SUBSCRIPTION} is expected here.")
+        if self._is_update():
+            return self._made(200, update_subscription(self.namespace, topic, name, fields, self.now))
+        return self._made(201, create_subscription(self.namespace, topic, name, fields, self.now))
+
+    def _list_subscriptions(self, topic: str) -> Response:
+        return self._list("Subscriptions", self.namespace.subscriptions(topic), self._entry)
+
+    def _rule(self, topic: str, name: str, rule: str) -> Response:
+        def get() -> Response:
+            try:
+                subscription = self.namespace.subscription(topic, name)
+            except EntityNotFound:
+                return self._empty()
+            is_there = rule.casefold() == DEFAULT_RULE.casefold()
+            return _xml(200, self._rule_entry(subscription)) if is_there else self._empty()
+
+        def refuse() -> Response:
+            self.namespace.subscription(topic, name)
+            raise rule_not_implemented(rule)
+
+        return self._route({"GET": get, "PUT": refuse, "DELETE": refuse})
+
+    def _list_rules(self, topic: str, name: str) -> Response:
+        return self._list("Rules", [self.namespace.subscription(topic, name)], self._rule_entry)
+
+    def _rule_entry(self, subscription: Subscription) -> str:
+        created = atom.instant(subscription.created_at)
+        path = f"{subscription.path}/Rules/{DEFAULT_RULE}"
+        return self._entry_of(path, DEFAULT_RULE, created, created, write_default_rule(subscription))
+
+    # -- what all have in common
 
     def _route(self, methods: Mapping[str, Callable[[], Response]]) -> Response:
         method = methods.get(self.request.method)
@@ -142,44 +230,36 @@ class _Call:
                 f"The api-version {version!r} is not one from {OLDEST_API} to {NEWEST_API}."
             )
 
-    def _get(self, path: str) -> Response:
+    def _description(self) -> tuple[str, Fields]:
+        return atom.read_description(self.request.body)
+
+    def _is_update(self) -> bool:
+        condition = self.request.headers.get("if-match")
+        if condition is not None and condition.strip() != "*":
+            raise InvalidArgument("If-Match is not *: an update is unconditional or it is none.")
+        return condition is not None
+
+    def _get(self, find: Callable[[], Queue]) -> Response:
         try:
-            queue = self.namespace.queue(path)
+            entity = find()
         except EntityNotFound:
             return self._empty()
-        return self._empty() if queue.parent else _xml(200, self._entry(queue))
+        return self._empty() if entity.parent else self._made(200, entity)
 
-    def _put(self, path: str) -> Response:
-        kind, fields = atom.read_description(self.request.body)
-        if kind in _NOT_YET:
-            raise NotSupported(_NOT_YET[kind])
-        if kind != "QueueDescription":
-            raise InvalidDescription(f"The body describes a {kind}: a QueueDescription is expected.")
-        condition = self.request.headers.get("if-match")
-        if condition is None:
-            description = read_queue_description(fields, QueueDescription())
-            return _xml(201, self._entry(self.namespace.create_queue(path, description, self.now)))
-        if condition.strip() != "*":
-            raise InvalidArgument("If-Match is not *: an update is unconditional or it is none.")
-        current = self.namespace.queue(path)
-        description = read_queue_description(fields, current.description)
-        return _xml(200, self._entry(self.namespace.update_queue(path, description, self.now)))
+    def _made(self, status: int, entity: Queue) -> Response:
+        return _xml(status, self._entry(entity))
 
-    def _delete(self, path: str) -> Response:
-        self.namespace.delete_queue(path, self.now)
+    def _delete(self, delete: Callable[[], Queue]) -> Response:
+        delete()
         return Response(200)
 
-    def _list(self) -> Response:
+    def _list(self, title: str, entities: Sequence[Entity], show: Callable[[Entity], str]) -> Response:
         skip, top = self._whole("$skip", 0), min(self._whole("$top", PAGE_SIZE), PAGE_SIZE)
-        queues = self.namespace.queues()
-        page = queues[skip : skip + top]
-        more = bool(page) and skip + len(page) < len(queues)
-        entries = [self._entry(queue) for queue in page]
+        page = entities[skip : skip + top]
+        more = bool(page) and skip + len(page) < len(entities)
         following = self._url_of_page(skip + len(page), top) if more else None
-        return _xml(200, atom.feed(self._url(), "Queues", atom.instant(self.now), entries, following))
-
-    def _no_such_kind(self) -> Response:
-        return self._empty()  # there are no topics yet: their list is empty
+        entries = [show(entity) for entity in page]
+        return _xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
 
     def _namespace_information(self) -> Response:
         never = atom.instant(NEVER)  # a namespace is as old as its process: it has no day of birth
@@ -198,15 +278,14 @@ class _Call:
     def _empty(self) -> Response:
         return _xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
 
-    def _entry(self, queue: Queue) -> str:
-        return atom.entry(
-            f"https://{self._host()}/{quote(queue.path)}?api-version={self._query('api-version')}",
-            queue.path,
-            self.namespace.name,
-            atom.instant(queue.created_at),
-            atom.instant(queue.updated_at),
-            write_queue_description(queue, self.now),
-        )
+    def _entry(self, entity: Queue) -> str:
+        created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
+        content = write_description(entity, self.now)
+        return self._entry_of(entity.path, title_of(entity), created, updated, content)
+
+    def _entry_of(self, path: str, title: str, created: str, updated: str, content: str) -> str:
+        url = f"https://{self._host()}/{quote(path)}?api-version={self._query('api-version')}"
+        return atom.entry(url, title, self.namespace.name, created, updated, content)
 
     def _host(self) -> str:
         return self.request.headers.get("host") or self.namespace.name

@@ -30,6 +30,8 @@ from ...amqp.performatives import Attach, Condition, Source, Target
 from ..auth import Right
 from ..entities.deadlines import Deadlines
 from ..entities.queue import Queue
+from ..entities.subscription import Subscription
+from ..entities.topic import Topic
 from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
 from .address import Address, NodeKind, management_of, parse_address, path_of
 from .cbs import put_token
@@ -273,10 +275,14 @@ class ClientConnection:
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
         if queue.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
+        if isinstance(queue, Subscription):
+            raise NotAllowed(queue.not_sent_to)
         _check_enabled(queue, "SendDisabled")
         return QueueSender(self, link, queue)
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue, moment: Moment) -> Node:
+        if isinstance(queue, Topic):
+            raise NotAllowed(queue.not_received_from)
         _check_enabled(queue, "ReceiveDisabled")
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:

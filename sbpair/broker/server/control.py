@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..entities.description import QueueDescription
 from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
+from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import InvalidDescription
 from ..faults import Fault, Outage
 from .station import Station
@@ -109,13 +110,113 @@ class NamespaceControl:
         namespace = self._station.face.namespace
         return self._in_loop(lambda: [queue.path for queue in namespace.queues()])
 
+    # -- topics
+
+    @overload
+    def create_topic(self, path: str, *, description: TopicDescription) -> None: ...
+    @overload
+    def create_topic(
+        self,
+        path: str,
+        *,
+        default_message_time_to_live: int | None = ...,
+        max_size_in_megabytes: int = ...,
+        requires_duplicate_detection: bool = ...,
+        duplicate_detection_history_time_window: int = ...,
+        enable_batched_operations: bool = ...,
+        filtering_messages_before_publishing: bool = ...,
+        status: str = ...,
+        support_ordering: bool = ...,
+        auto_delete_on_idle: int | None = ...,
+        enable_partitioning: bool = ...,
+        enable_subscription_partitioning: bool = ...,
+        enable_express: bool = ...,
+        user_metadata: str | None = ...,
+        max_message_size_in_kilobytes: int = ...,
+    ) -> None: ...
+    def create_topic(
+        self, path: str, *, description: TopicDescription | None = None, **fields: object
+    ) -> None:
+        """Make a topic, by its fields or by a whole description. Raises as :meth:`create_queue`."""
+        if description is not None and fields:
+            raise InvalidDescription("Give a description or its fields, not both.")
+        asked = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
+        namespace = self._station.face.namespace
+        self._in_loop(lambda: namespace.create_topic(path, asked, self._clock.now()))
+
+    def update_topic(self, path: str, description: TopicDescription) -> None:
+        """Give a topic another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.update_topic(path, description, self._clock.now()))
+
+    def delete_topic(self, path: str) -> None:
+        """Remove a topic and its subscriptions; their links are detached. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.delete_topic(path))
+
+    def topic_names(self) -> list[str]:
+        """The paths of all topics, sorted."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: [topic.path for topic in namespace.topics()])
+
+    @overload
+    def create_subscription(self, topic: str, name: str, *, description: SubscriptionDescription) -> None: ...
+    @overload
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        lock_duration: int = ...,
+        requires_session: bool = ...,
+        default_message_time_to_live: int | None = ...,
+        dead_lettering_on_message_expiration: bool = ...,
+        dead_lettering_on_filter_evaluation_exceptions: bool = ...,
+        max_delivery_count: int = ...,
+        enable_batched_operations: bool = ...,
+        status: str = ...,
+        forward_to: str | None = ...,
+        user_metadata: str | None = ...,
+        forward_dead_lettered_messages_to: str | None = ...,
+        auto_delete_on_idle: int | None = ...,
+    ) -> None: ...
+    def create_subscription(
+        self, topic: str, name: str, *, description: SubscriptionDescription | None = None, **fields: object
+    ) -> None:
+        """Make a subscription of a topic, by its fields or by a whole description.
+
+        Raises as :meth:`create_queue`, and EntityNotFound without the topic.
+        """
+        if description is not None and fields:
+            raise InvalidDescription("Give a description or its fields, not both.")
+        asked = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
+        namespace = self._station.face.namespace
+        self._in_loop(lambda: namespace.create_subscription(topic, name, asked, self._clock.now()))
+
+    def update_subscription(self, topic: str, name: str, description: SubscriptionDescription) -> None:
+        """Give a subscription another description. Raises as :meth:`update_topic`."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.update_subscription(topic, name, description, self._clock.now()))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Remove a subscription and its messages; its links are detached. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: namespace.delete_subscription(topic, name))
+
+    def subscription_names(self, topic: str) -> list[str]:
+        """The names of a topic's subscriptions, sorted. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
+
+    # -- all entities
+
     def description(self, path: str) -> QueueDescription:
-        """The description of a queue. Raises EntityNotFound."""
+        """What a queue, or the keeping of a topic or subscription, follows. Raises EntityNotFound."""
         namespace = self._station.face.namespace
         return self._in_loop(lambda: namespace.queue(path).description)
 
     def counts(self, path: str) -> QueueCounts:
-        """Messages of a queue by state. Raises EntityNotFound."""
+        """Messages by state of a queue, a topic or ``topic/Subscriptions/name``. Raises EntityNotFound."""
         namespace = self._station.face.namespace
         return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
 

@@ -1,0 +1,100 @@
+"""What does each kind of description in a request make, change and show? One table for the three of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from ..entities import (
+    Namespace,
+    Queue,
+    QueueDescription,
+    Subscription,
+    SubscriptionDescription,
+    Topic,
+    TopicDescription,
+)
+from .queue_fields import read_queue_description, write_queue_description
+from .topic_fields import (
+    SUBSCRIPTION,
+    TOPIC,
+    read_subscription_description,
+    read_topic_description,
+    write_subscription_description,
+    write_topic_description,
+)
+
+QUEUE = "QueueDescription"
+Fields = Mapping[str, Element]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Creates an entity, or updates one: in a namespace, at a path, by fields, at a time in milliseconds."""
+
+    create: Callable[[Namespace, str, Fields, int], Queue]
+    update: Callable[[Namespace, str, Fields, int], Queue]
+
+
+def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+    return namespace.create_queue(path, read_queue_description(fields, QueueDescription()), now)
+
+
+def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+    current = namespace.queue(path).description
+    return namespace.update_queue(path, read_queue_description(fields, current), now)
+
+
+def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+    return namespace.create_topic(path, read_topic_description(fields, TopicDescription()), now)
+
+
+def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+    current = namespace.topic(path).asked
+    return namespace.update_topic(path, read_topic_description(fields, current), now)
+
+
+CHANGES: Mapping[str, Change] = {
+    QUEUE: Change(_create_queue, _update_queue),
+    TOPIC: Change(_create_topic, _update_topic),
+}
+
+
+def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
+    """Make a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
+    asked = read_subscription_description(fields, SubscriptionDescription())
+    return namespace.create_subscription(topic, name, asked, now)
+
+
+def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
+    """Give a subscription another description. Raises as :func:`create_subscription`."""
+    current = namespace.subscription(topic, name).asked
+    asked = read_subscription_description(fields, current)
+    return namespace.update_subscription(topic, name, asked, now)
+
+
+def write_description(entity: Queue, now: int) -> str:
+    """The description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
+    if isinstance(entity, Topic):
+        return write_topic_description(entity, now)
+    if isinstance(entity, Subscription):
+        return write_subscription_description(entity, now)
+    return write_queue_description(entity, now)
+
+
+def title_of(entity: Queue) -> str:
+    """How its entry is headed: SDKs take a subscription's name, and a queue's path, from there."""
+    return entity.name if isinstance(entity, Subscription) else entity.path
+
+
+__all__ = [
+    "CHANGES",
+    "QUEUE",
+    "SUBSCRIPTION",
+    "TOPIC",
+    "create_subscription",
+    "title_of",
+    "update_subscription",
+    "write_description",
+]

@@ -1,0 +1,143 @@
+"""How does a table of elements read and write a description of any kind?
+
+A ``Setting`` is read and written, a ``Report`` only written: a client sends it back with an update, and it is
+ignored. The tables are in the order in which the service writes the elements: SDKs rely on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from xml.etree.ElementTree import Element
+
+from ..entities import Queue, QueueCounts
+from ..errors import InvalidDescription, NotSupported
+from . import atom
+from .duration import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Described = TypeVar("Described", bound=DataclassInstance)
+
+Entity = TypeVar("Entity", bound=Queue)
+Value = int | bool | str | None
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of value reads (raising ``ValueError``) and writes (None: the element is left out)."""
+
+    read: Callable[[str], Value]
+    write: Callable[[Value], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An element that is an attribute of the description."""
+
+    element: str
+    attribute: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Generic[Entity]):
+    """An element that tells of the entity as it is; ``show`` gives its markup."""
+
+    element: str
+    show: Callable[[Entity, QueueCounts], str]
+
+
+def _read_integer(text: str) -> Value:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError("it is not a whole number")
+    return int(text)
+
+
+def _read_boolean(text: str) -> Value:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError("it is neither true nor false")
+    return _BOOLEANS[text.lower()]
+
+
+def _write_duration(value: Value) -> str:
+    return format_duration(None if value is None else int(value))
+
+
+def _write_optional(value: Value) -> str | None:
+    return None if value is None else str(value)
+
+
+Row = Setting | Report[Entity]
+DURATION = Kind(parse_duration, _write_duration)
+INTEGER = Kind(_read_integer, str)
+BOOLEAN = Kind(_read_boolean, lambda value: "true" if value else "false")
+TEXT = Kind(lambda text: text or None, _write_optional)
+
+
+def shown(name: str, show: Callable[[Entity, QueueCounts], str]) -> Report[Entity]:
+    """A report of plain text."""
+    return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
+
+
+def count_details(_: Queue, counts: QueueCounts) -> str:
+    """The element CountDetails."""
+    pairs = (
+        ("ActiveMessageCount", counts.active),
+        ("DeadLetterMessageCount", counts.dead_letter),
+        ("ScheduledMessageCount", counts.scheduled),
+        ("TransferMessageCount", 0),  # nothing forwards yet
+        ("TransferDeadLetterMessageCount", 0),
+    )
+    inner = "".join(atom.element(f"d2p1:{name}", str(count)) for name, count in pairs)
+    return atom.element("CountDetails", inner, {"xmlns:d2p1": atom.COUNTS})
+
+
+def read_fields(
+    kind: str, rows: Sequence[Row[Entity]], fields: Mapping[str, Element], base: Described
+) -> Described:
+    """``base`` with what ``fields`` set; an element that is not there changes nothing. Not yet validated.
+
+    Raises InvalidDescription that names an unknown or unreadable element, NotSupported for access rules.
+    """
+    by_name = {row.element: row for row in rows}
+    values: dict[str, Any] = {}
+    for name, found in fields.items():
+        row = by_name.get(name)
+        if row is None:
+            raise InvalidDescription(f"A {kind} has no element {name}.")
+        if isinstance(row, Setting):
+            values[row.attribute] = _read(row, found)
+        elif name == "AuthorizationRules" and len(found):
+            raise NotSupported(name)
+    return replace(base, **values)
+
+
+def write_fields(
+    kind: str, rows: Sequence[Row[Entity]], entity: Entity, description: object, now: int
+) -> str:
+    """The whole ``description`` of ``entity`` with its counts at ``now`` (ms since the epoch)."""
+    counts = entity.counts(now)
+    return atom.description(kind, (_write(row, entity, description, counts) for row in rows))
+
+
+def _read(row: Setting, found: Element) -> Value:
+    text = (found.text or "").strip()
+    if len(found):
+        raise InvalidDescription(f"The element {row.element} holds elements where text should stand.")
+    try:
+        return row.kind.read(text)
+    except ValueError as problem:
+        raise InvalidDescription(f"The element {row.element} is {text[:100]!r}: {problem}.") from None
+
+
+def _write(row: Row[Entity], entity: Entity, description: object, counts: QueueCounts) -> str:
+    if isinstance(row, Report):
+        return row.show(entity, counts)
+    text = row.kind.write(getattr(description, row.attribute))
+    return "" if text is None else atom.element(row.element, atom.plain(text))
