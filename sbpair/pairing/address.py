@@ -6,24 +6,28 @@ by what is missing, and never by a text that holds the key.
 
 from __future__ import annotations
 
+import inspect
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import certifi
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
+from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
 from .names import namespace_label
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
+    from azure.servicebus import aio
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
+Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
+AsyncCredential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
 HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
 ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
@@ -60,7 +64,7 @@ class Side:
         settings: SdkSettings,
         *,
         connection_string: str | None = None,
-        credential: Credential | None = None,
+        credential: Credential | AsyncCredential | None = None,
         use_tls: bool = True,
         custom_endpoint_address: str | None = None,
     ) -> None:
@@ -100,19 +104,37 @@ class Side:
 
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
         """An SDK client that does not retry by itself, or does as usual when ``retry_total`` is None."""
-        keywords = self._keywords()
-        if retry_total is not None:
-            keywords["retry_total"] = retry_total
+        keywords = self._keywords(self._context or self._settings.ssl_context, retry_total)
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusClient(
             self.info.endpoint, cast("Credential", self._credential), use_tls=self._use_tls, **keywords
         )
 
-    def administration(self) -> ServiceBusAdministrationClient:
-        """An SDK administration client with bounded waiting; always https."""
+    def asyncio_client(self, *, retry_total: int | None = 0) -> aio.ServiceBusClient:
+        """As :meth:`client`, for asyncio."""
+        from azure.servicebus import aio
+
+        context = self._settings.ssl_context if self._context is None else self._context.context
+        keywords = self._keywords(context, retry_total)
+        if self._connection_string is not None:
+            return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)
+        return aio.ServiceBusClient(
+            self.info.endpoint, cast("AsyncCredential", self._credential), use_tls=self._use_tls, **keywords
+        )
+
+    def administration(
+        self, bridge: Callable[[AsyncTokenCredential], TokenCredential] | None = None
+    ) -> ServiceBusAdministrationClient:
+        """An SDK administration client with bounded waiting; always https, and always blocking.
+
+        ``bridge`` makes a credential of asyncio one that can be asked from a thread.
+        """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
+        credential: object = self._credential
+        if bridge is not None and inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
+            credential = bridge(cast("AsyncTokenCredential", credential))
         keywords: dict[str, Any] = {
             "retry_total": 0,
             "connection_timeout": ADMIN_CONNECT_TIMEOUT,
@@ -127,15 +149,16 @@ class Side:
         if self._connection_string is not None:
             return ServiceBusAdministrationClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusAdministrationClient(
-            self.info.endpoint, cast("TokenCredential", self._credential), **keywords
+            self.info.endpoint, cast("TokenCredential", credential), **keywords
         )
 
-    def _keywords(self) -> dict[str, Any]:
+    def _keywords(self, context: object, retry_total: int | None) -> dict[str, Any]:
         given = {
             "http_proxy": self._settings.http_proxy,
             "user_agent": self._settings.user_agent,
             "connection_verify": self._settings.connection_verify,
-            "ssl_context": self._context or self._settings.ssl_context,
+            "ssl_context": context,
+            "retry_total": retry_total,
             "socket_timeout": self._settings.socket_timeout,
             "custom_endpoint_address": self._custom_endpoint_address,
         }
@@ -162,11 +185,11 @@ class BoundedHandshake:
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
+        self.context = context
 
     def wrap_socket(self, sock: socket.socket, *, server_hostname: str | None = None) -> ssl.SSLSocket:
         sock.settimeout(HANDSHAKE_TIMEOUT)
-        return self._context.wrap_socket(sock, server_hostname=server_hostname)
+        return self.context.wrap_socket(sock, server_hostname=server_hostname)
 
 
 def connection_fields(role: str, text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -65,6 +66,14 @@ class Core:
             rng=self._rng,
         )
         self._backlogs = Backlogs(label, options.backlog_queue_count, administration)
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """What stands around the pure state while it is used."""
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        """Tell what happened; the timers may have changed with it."""
+        raise NotImplementedError
 
     def is_spooling(self, path: str) -> bool:
         """Whether messages of this entity wait in the spool: then newer ones go behind them."""

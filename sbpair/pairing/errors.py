@@ -60,8 +60,8 @@ class ParkedScheduleError(PairingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"A sequence number of -1 stands for a message that was parked while {path!r} was failed over. It "
-            "has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
+            f"A sequence number of -1 stands for a message that was parked while {path!r} was failed over. "
+            "It has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
         )
         self.path = path
 

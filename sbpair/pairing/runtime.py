@@ -62,6 +62,10 @@ class Runtime(Core):
         self._workers = Workers()
         self._watch = Watch(self._tick)
 
+    def exclusive(self) -> threading.Lock:
+        """The lock around the pure state."""
+        return self.lock
+
     # -- sending
 
     def send_straight(self, path: str, message: Message, seconds: float) -> Result | None:

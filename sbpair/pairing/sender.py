@@ -6,45 +6,41 @@ What happens to a message is decided in pair.py and carried out in runtime.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from .batch import PairedMessageBatch, freeze
+from .batch import Cargo, PairedMessageBatch, freeze
 from .envelope import message_id_of, prepare
-from .errors import BacklogUnavailableError, ParkedMessageTooLargeError
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import Phase, judge
-from .pair import Refused, Rested, Result, Stranded
+from .pair import Rested, Result
 from .receipt import Rest, SendReceipt
-from .rotation import Choice
 from .runtime import ACCEPTED, Runtime
-
-STANDARD_BATCH = 256 * 1024
-"""Bytes in a batch where no link can be asked: the Standard tier's limit."""
+from .schedule import cancellation, scheduled
+from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
 
 _HEALTHY = EntityState.HEALTHY
-OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 
 
-class PairedServiceBusSender:
-    """Sends to one queue of the primary, or parks on the secondary. Safe for several threads.
+class PairedServiceBusSender(SenderSurface):
+    """Sends to one queue or topic of the primary, or parks on the secondary. Safe for several threads.
 
-    Made by :meth:`PairedServiceBusClient.get_queue_sender`.
+    Made by :meth:`PairedServiceBusClient.get_queue_sender` and ``get_topic_sender``.
     """
 
-    def __init__(self, runtime: Runtime, entity_name: str, closed: Callable[[str], None]) -> None:
-        self.entity_name = entity_name
+    def __init__(
+        self, runtime: Runtime, entity_name: str, namespace: str, closed: Callable[[str], None]
+    ) -> None:
+        super().__init__(runtime, entity_name, namespace)
         self._runtime = runtime
-        self._choice = Choice()  # P-7: each sender picks its own
         self._closed = closed
-        self._is_closed = False
         budget = runtime.options.operation_timeout.total_seconds()
         with runtime.lock:
             self._health, self._straight = runtime.pair.straight(entity_name, budget)
@@ -64,8 +60,7 @@ class PairedServiceBusSender:
         ReservedPropertyError, ParkedMessageTooLargeError; ValueError on a closed sender.
         """
         runtime = self._runtime
-        if self._is_closed or runtime.is_closed:
-            raise ValueError("the sender is closed; get another from an open paired client")
+        self._check_open()
         first: Result | None = None
         started = time.monotonic()
         is_straight = self._health.state is _HEALTHY and not runtime.is_spooling(self.entity_name)
@@ -76,32 +71,49 @@ class PairedServiceBusSender:
                 if self._health.state is _HEALTHY:
                     return SendReceipt(Rest.PRIMARY, None, (message_id_of(message),))
                 first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
-        return self._send(message, timeout, first, started)
-
-    def _send(
-        self, message: object, timeout: float | None, first: Result | None, started: float
-    ) -> SendReceipt:
-        budget = timeout_seconds(timeout, self._runtime.options)
+        budget = timeout_seconds(timeout, runtime.options)
         cargo = freeze(message)
         if not cargo:
             return SendReceipt(Rest.PRIMARY, None, ())
-        landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
-        if isinstance(landing, Rested):
-            return SendReceipt(_rest(landing), landing.backlog, cargo.message_ids(), landing.is_ambiguous)
-        self._runtime.warm_backlog(self.entity_name, self._choice)
-        raise self._error(landing)
+        return receipt(self._sent(cargo, budget, first, started), cargo)
+
+    def schedule_messages(
+        self,
+        messages: OneMessage | Iterable[OneMessage],
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Have messages enqueued at that time; the sequence number of each, to cancel it by.
+
+        A message that is parked keeps its time and gets -1 in place of a number. Raises as
+        :meth:`send_messages` does.
+        """
+        self._check_open()
+        budget = timeout_seconds(timeout, self._runtime.options)
+        cargo = scheduled(messages, schedule_time_utc)
+        return cargo.sequence_numbers(self._sent(cargo, budget)) if cargo else []
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
+    ) -> None:
+        """Cancel scheduled messages on the primary, wherever the entity's messages go now.
+
+        Raises ParkedScheduleError when one of the numbers is -1, and what the SDK raises.
+        """
+        self._check_open()
+        budget = timeout_seconds(timeout, self._runtime.options)
+        cargo = cancellation(self.entity_name, sequence_numbers)
+        if cargo.numbers:
+            self._sent(cargo, budget)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit.
 
         While the primary cannot be asked for its limit, 256 KiB is assumed.
         """
-        if self._is_closed:
-            raise ValueError("the sender is closed; get another from an open paired client")
-        limit = self._batch_limit()
-        if max_size_in_bytes is not None and max_size_in_bytes > limit:
-            raise ValueError(f"max_size_in_bytes must be at most {limit}, not {max_size_in_bytes}")
-        return PairedMessageBatch(max_size_in_bytes or limit)
+        self._check_open()
+        return empty_batch(max_size_in_bytes, self._batch_limit())
 
     def close(self) -> None:
         """Close; the links of the entity go with its last sender."""
@@ -116,6 +128,15 @@ class PairedServiceBusSender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _sent(
+        self, cargo: Cargo, budget: float, first: Result | None = None, started: float | None = None
+    ) -> Rested:
+        started = time.monotonic() if started is None else started
+        landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
+        if not isinstance(landing, Rested):
+            self._runtime.warm_backlog(self.entity_name, self._choice)
+        return self._rested(landing)
 
     def _straight_seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -136,20 +157,3 @@ class PairedServiceBusSender:
         limit = lane.sender.create_message_batch().max_size_in_bytes
         lanes.give(lane)
         return limit
-
-    def _error(self, landing: Refused | Stranded) -> Exception:
-        if isinstance(landing, Stranded):
-            stranded = landing.spool_error or BacklogUnavailableError(self.entity_name, landing.causes)
-            stranded.__cause__ = landing.causes[0] if landing.causes else None
-            return stranded
-        if landing.is_parked and landing.is_too_large:
-            too_large = ParkedMessageTooLargeError(self.entity_name, landing.error)
-            too_large.__cause__ = landing.error
-            return too_large
-        return landing.error
-
-
-def _rest(landing: Rested) -> Rest:
-    if landing.is_spooled:
-        return Rest.SPOOL
-    return Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG

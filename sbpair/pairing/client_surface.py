@@ -1,0 +1,215 @@
+"""What of a paired client is the same for both skins?
+
+How it is made, what it tells about itself, and the state of its entities. Nothing in here waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from azure.servicebus import TransportType
+
+from .address import AsyncCredential, Credential, NamespaceInfo, SdkSettings, Side, check_pair
+from .events import PairingEvent
+from .health import EntityState
+from .names import path_key
+from .options import PairedNamespaceOptions
+
+if TYPE_CHECKING:
+    import ssl
+
+    from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue
+
+    from .core import Core
+
+CredentialT = TypeVar("CredentialT", bound=Credential | AsyncCredential, contravariant=True)
+
+
+class ClientSurface(Generic[CredentialT]):
+    """The part of a paired client that opens nothing. See PairedServiceBusClient."""
+
+    _core: Core
+
+    def __init__(
+        self,
+        primary_namespace: str,
+        secondary_namespace: str,
+        credential: CredentialT,
+        *,
+        secondary_credential: CredentialT | None = None,
+        options: PairedNamespaceOptions | None = None,
+        transport_type: TransportType = TransportType.Amqp,
+        http_proxy: Mapping[str, str | int] | None = None,
+        user_agent: str | None = None,
+        connection_verify: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        logging_enable: bool = False,
+        socket_timeout: float | None = None,
+        custom_endpoint_address: str | None = None,
+        secondary_custom_endpoint_address: str | None = None,
+        use_tls: bool = True,
+    ) -> None:
+        settings = SdkSettings(
+            transport_type=transport_type,
+            http_proxy=http_proxy,
+            user_agent=user_agent,
+            connection_verify=connection_verify,
+            ssl_context=ssl_context,
+            logging_enable=logging_enable,
+            socket_timeout=socket_timeout,
+        )
+        self._set_up(
+            Side(
+                "primary",
+                primary_namespace,
+                settings,
+                credential=credential,
+                use_tls=use_tls,
+                custom_endpoint_address=custom_endpoint_address,
+            ),
+            Side(
+                "secondary",
+                secondary_namespace,
+                settings,
+                credential=secondary_credential or credential,
+                use_tls=use_tls,
+                custom_endpoint_address=secondary_custom_endpoint_address,
+            ),
+            options,
+        )
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        *,
+        options: PairedNamespaceOptions | None = None,
+        transport_type: TransportType = TransportType.Amqp,
+        http_proxy: Mapping[str, str | int] | None = None,
+        user_agent: str | None = None,
+        connection_verify: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        logging_enable: bool = False,
+        socket_timeout: float | None = None,
+        custom_endpoint_address: str | None = None,
+        secondary_custom_endpoint_address: str | None = None,
+    ) -> Self:
+        """A client for the namespaces of two connection strings.
+
+        Raises ValueError that names the side and what is wrong with it, never the key.
+        """
+        settings = SdkSettings(
+            transport_type=transport_type,
+            http_proxy=http_proxy,
+            user_agent=user_agent,
+            connection_verify=connection_verify,
+            ssl_context=ssl_context,
+            logging_enable=logging_enable,
+            socket_timeout=socket_timeout,
+        )
+        client = cls.__new__(cls)
+        client._set_up(
+            Side.from_connection_string("primary", primary, settings, custom_endpoint_address),
+            Side.from_connection_string("secondary", secondary, settings, secondary_custom_endpoint_address),
+            options,
+        )
+        return client
+
+    def _set_up(self, primary: Side, secondary: Side, options: PairedNamespaceOptions | None) -> None:
+        options = options or PairedNamespaceOptions()
+        label = check_pair(primary, secondary, options.primary_namespace_name)
+        self._primary, self._secondary = primary, secondary
+        self._senders: Counter[str] = Counter()
+        self._core = self._made(primary, secondary, label, options)
+
+    def _made(self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions) -> Core:
+        raise NotImplementedError
+
+    @property
+    def primary(self) -> NamespaceInfo:
+        """The namespace messages are for."""
+        return self._primary.info
+
+    @property
+    def secondary(self) -> NamespaceInfo:
+        """The namespace they wait on when the primary is away."""
+        return self._secondary.info
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The primary's host, as the SDK's client calls it."""
+        return self._primary.info.endpoint
+
+    @property
+    def pings_sent(self) -> int:
+        """How many pings this client has sent: they are billed as messages (P-34)."""
+        return self._core.pair.pings_sent
+
+    def state_of(self, path: str) -> EntityState:
+        """The state that all senders of this entity share (P-6)."""
+        with self._core.exclusive():
+            return self._core.pair.state_of(path)
+
+    def fail_over(self, path: str) -> None:
+        """Park the messages of this entity from now on; a ping brings it home."""
+        with self._core.exclusive():
+            self._core.pair.fail_over(path, time.monotonic())
+        self._core.publish()
+
+    def mark_path_healthy(self, path: str) -> None:
+        """Send this entity's messages to the primary from now on (P-6)."""
+        with self._core.exclusive():
+            self._core.pair.mark_healthy(path, time.monotonic())
+        self._core.publish()
+
+    def spooled(self, path: str | None = None) -> int:
+        """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
+        return self._core.spooled(path)
+
+    def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with every event, in the thread it happened in; returns how to stop that."""
+        return self._core.hub.subscribe(callback)
+
+    def _check_open(self) -> None:
+        if self._core.is_closed:
+            raise ValueError("the paired client is closed")
+
+    def _counted(self, what: str, name: str) -> str:
+        """The name of an entity that gets one more sender."""
+        if not isinstance(name, str):
+            raise TypeError(f"{what} must be text, not {name!r}")
+        if not name.strip("/ "):
+            raise ValueError(f"{what} must not be empty")
+        self._check_open()
+        with self._core.exclusive():
+            self._senders[path_key(name)] += 1
+        return name
+
+    def _was_last(self, path: str) -> bool:
+        """Whether the sender that was closed was the last of this entity."""
+        with self._core.exclusive():
+            self._senders[path_key(path)] -= 1
+            return self._senders[path_key(path)] <= 0
+
+
+def receiver_keywords(
+    session_id: str | ServiceBusSessionFilter | None,
+    sub_queue: ServiceBusSubQueue | str | None,
+    receive_mode: ServiceBusReceiveMode | str,
+    max_wait_time: float | None,
+    auto_lock_renewer: object,
+    prefetch_count: int,
+) -> dict[str, Any]:
+    """The keyword arguments for the SDK's receiver: those that were given."""
+    keywords = {
+        "session_id": session_id,
+        "sub_queue": sub_queue,
+        "max_wait_time": max_wait_time,
+        "auto_lock_renewer": auto_lock_renewer,
+    }
+    given = {name: value for name, value in keywords.items() if value is not None}
+    return {**given, "receive_mode": receive_mode, "prefetch_count": prefetch_count}

@@ -1,0 +1,83 @@
+"""What of a paired sender is the same for both skins?
+
+What it is called, what is checked before anything is sent, and what the caller gets in the end: a receipt,
+or the error that is his. Nothing in here waits.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from .batch import Cargo, PairedMessageBatch
+from .core import Core
+from .errors import BacklogUnavailableError, ParkedMessageTooLargeError
+from .pair import Landing, Refused, Rested, Stranded
+from .receipt import Rest, SendReceipt
+from .rotation import Choice
+
+STANDARD_BATCH = 256 * 1024
+"""Bytes in a batch where no link can be asked: the Standard tier's limit."""
+
+OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
+
+
+class SenderSurface:
+    """A sender for one entity of the primary, a queue or a topic."""
+
+    def __init__(self, core: Core, entity_name: str, namespace: str) -> None:
+        self.entity_name = entity_name
+        self.fully_qualified_namespace = namespace
+        self._core = core
+        self._choice = Choice()  # P-7: each sender picks its own
+        self._is_closed = False
+        self._name = f"SBSender-{uuid.uuid4()}"  # as the SDK makes it
+
+    @property
+    def client_identifier(self) -> str:
+        """What tells this sender from others, as the SDK's has it."""
+        return self._name
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    def _check_open(self) -> None:
+        if self._is_closed or self._core.is_closed:
+            raise ValueError("the sender is closed; get another from an open paired client")
+
+    def _rested(self, landing: Landing) -> Rested:
+        """Raises the caller's error if the messages rest nowhere."""
+        if isinstance(landing, Rested):
+            return landing
+        raise _error(self.entity_name, landing)
+
+
+def receipt(landing: Rested, cargo: Cargo) -> SendReceipt:
+    """Where the messages of one call rest."""
+    rests = Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG
+    if landing.is_spooled:
+        rests = Rest.SPOOL
+    return SendReceipt(rests, landing.backlog, cargo.message_ids(), landing.is_ambiguous)
+
+
+def empty_batch(max_size_in_bytes: int | None, limit: int) -> PairedMessageBatch:
+    """Raises ValueError when the size exceeds the limit."""
+    if max_size_in_bytes is not None and max_size_in_bytes > limit:
+        raise ValueError(f"max_size_in_bytes must be at most {limit}, not {max_size_in_bytes}")
+    return PairedMessageBatch(max_size_in_bytes or limit)
+
+
+def _error(path: str, landing: Refused | Stranded) -> Exception:
+    if isinstance(landing, Stranded):
+        stranded = landing.spool_error or BacklogUnavailableError(path, landing.causes)
+        stranded.__cause__ = landing.causes[0] if landing.causes else None
+        return stranded
+    if landing.is_parked and landing.is_too_large:
+        too_large = ParkedMessageTooLargeError(path, landing.error)
+        too_large.__cause__ = landing.error
+        return too_large
+    return landing.error
