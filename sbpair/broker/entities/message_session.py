@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
@@ -98,4 +97,5 @@ class MessageSession:
 
     def numbers_from(self, start: int) -> Iterator[int]:
         """The numbers from ``start`` on, some of which may be gone."""
-        return islice(self._numbers, bisect_left(self._numbers, start), None)
+        numbers = self._numbers
+        return (numbers[index] for index in range(bisect_left(numbers, start), len(numbers)))

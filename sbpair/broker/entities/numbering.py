@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import islice
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -43,4 +42,5 @@ class Numbering(Generic[Item]):
 
     def numbers_from(self, start: int) -> Iterator[int]:
         """The numbers given out from ``start`` on, in order; some may be gone."""
-        return islice(self._numbers, bisect_left(self._numbers, start), None)
+        numbers = self._numbers
+        return (numbers[index] for index in range(bisect_left(numbers, start), len(numbers)))

@@ -1,0 +1,367 @@
+"""Message sessions of a queue, in virtual time: who gets which, in what order, and what a lost hold costs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sbpair.broker.entities.stored_message import MessageState
+from sbpair.broker.errors import (
+    InvalidDescription,
+    LockLost,
+    MessageNotFound,
+    NotAllowed,
+    OutOfRange,
+    QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
+    SessionRequired,
+)
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+
+
+@pytest.fixture
+def queue(make_queue):
+    """A queue that requires sessions."""
+    return make_queue(requires_session=True)
+
+
+@pytest.fixture
+def fill(queue, message):
+    """Sends one message to each of the sessions named, at noon."""
+
+    def send(*session_ids, **fields):
+        return [
+            queue.enqueue(message(bare=b"%d" % i, session_id=session_id, **fields), NOON)
+            for i, session_id in enumerate(session_ids)
+        ]
+
+    return send
+
+
+def bodies(messages):
+    return [message.bare for message in messages]
+
+
+def all_of(queue, lock, now=NOON):
+    found = []
+    while (message := queue.receive(now, lock)) is not None:
+        found.append(message)
+    return found
+
+
+class TestAccepting:
+    def test_the_next_available_session_is_the_one_that_became_so_first(self, queue, fill):
+        fill("b", "a", "b")
+
+        taken = [queue.sessions.accept(None, NOON) for _ in range(3)]
+        assert [lock and lock.session_id for lock in taken] == ["b", "a", None]
+
+    def test_a_session_can_be_accepted_by_name_before_anything_is_in_it(self, queue, fill):
+        lock = queue.sessions.accept("new", NOON)
+
+        assert (lock.session_id, lock.locked_until) == ("new", NOON + MINUTE)
+        assert queue.receive(NOON, lock) is None
+        fill("new")
+        assert queue.receive(NOON, lock) is not None
+
+    @pytest.mark.parametrize("name", ["a", ""])
+    def test_a_session_has_one_holder(self, queue, fill, name):
+        fill(name)
+        queue.sessions.accept(name, NOON)
+
+        with pytest.raises(SessionCannotBeLocked, match=f"'{name}' cannot be accepted. It may be locked by"):
+            queue.sessions.accept(name, NOON)
+        assert queue.sessions.accept(None, NOON) is None
+
+    def test_a_session_that_was_handed_back_goes_to_the_end_of_the_line(self, queue, fill):
+        fill("a", "b")
+        queue.sessions.release(queue.sessions.accept(None, NOON), NOON)
+
+        assert queue.sessions.accept(None, NOON).session_id == "b"
+
+    def test_a_session_whose_messages_all_expired_is_not_available(self, queue, fill):
+        fill("a", time_to_live=1000)
+        fill("b")
+
+        assert queue.sessions.accept(None, NOON + 1000).session_id == "b"
+        assert queue.sessions.accept(None, NOON + 1000) is None
+        assert queue.counts(NOON + 1000).total == 1
+
+    def test_a_session_whose_messages_expired_by_the_entitys_span_is_not_available(self, make_queue, message):
+        queue = make_queue(requires_session=True, default_message_time_to_live=1000)
+        queue.enqueue(message(session_id="a"), NOON)
+
+        assert queue.sessions.accept(None, NOON + 1000) is None
+        assert queue.counts(NOON + 1000).total == len(queue.sessions) == 0
+
+    @pytest.mark.spec("P-31")
+    def test_a_pings_session_is_neither_offered_nor_listed(self, queue, fill):
+        fill("ping", is_ping=True, time_to_live=1000)
+
+        assert queue.counts(NOON).total == 1
+        assert queue.sessions.ids(0, 100) == []
+        assert queue.sessions.accept(None, NOON) is None
+        assert queue.counts(NOON).total == 0
+        assert queue.counts(NOON).dead_letter == 0
+
+    @pytest.mark.spec("P-31")
+    def test_a_ping_is_not_delivered_in_a_session_that_has_its_name(self, queue, fill):
+        fill("s", is_ping=True)
+        fill("s")
+
+        lock = queue.sessions.accept(None, NOON)
+        assert len(all_of(queue, lock)) == 1
+
+    def test_the_next_of_many_sessions_costs_no_more_than_of_few(self, make_queue, message):
+        queue = make_queue(requires_session=True)
+        for i in range(100_000):
+            queue.enqueue(message(session_id=str(i)), NOON)
+        started = time.perf_counter()
+        locks = [queue.sessions.accept(None, NOON) for _ in range(1000)]
+        for lock in locks:
+            queue.complete(queue.receive(NOON, lock).lock_token, NOON)
+            queue.sessions.release(lock, NOON)
+        spent = time.perf_counter() - started
+
+        assert [lock.session_id for lock in locks] == [str(i) for i in range(1000)]
+        assert len(queue.sessions) == 99_000  # what is empty is not kept
+        assert spent < 2.0  # a walk over the sessions for each would take minutes
+
+
+class TestReceiving:
+    def test_a_session_is_in_order_whatever_is_in_between(self, queue, fill):
+        fill("a", "b", "a", "b", "a")
+
+        assert bodies(all_of(queue, queue.sessions.accept("a", NOON))) == [b"0", b"2", b"4"]
+        assert bodies(all_of(queue, queue.sessions.accept("b", NOON))) == [b"1", b"3"]
+
+    def test_an_abandoned_message_comes_first_again(self, queue, fill):
+        fill("a", "a")
+        lock = queue.sessions.accept("a", NOON)
+        queue.abandon(queue.receive(NOON, lock).lock_token, NOON)
+
+        again = all_of(queue, lock)
+        assert bodies(again) == [b"0", b"1"]
+        assert [message.delivery_count for message in again] == [1, 0]
+
+    def test_the_sessions_lock_is_the_messages_lock(self, queue, fill):
+        fill("a")
+        lock = queue.sessions.accept("a", NOON)
+        message = queue.receive(NOON + 30_000, lock)
+        assert message.locked_until == lock.locked_until == NOON + MINUTE
+
+        queue.sessions.renew(lock, NOON + 50_000)
+        assert message.locked_until == NOON + 110_000
+        queue.complete(message.lock_token, NOON + 100_000)
+        assert queue.counts(NOON).total == 0
+
+    def test_a_messages_own_lock_cannot_be_renewed(self, queue, fill):
+        fill("a")
+        token = queue.receive(NOON, queue.sessions.accept("a", NOON)).lock_token
+
+        with pytest.raises(NotAllowed, match="renew that lock"):
+            queue.renew(token, NOON)
+
+    def test_receive_and_delete_works_in_a_session(self, queue, fill):
+        fill("a", "a")
+        lock = queue.sessions.accept("a", NOON)
+
+        assert queue.receive_and_delete(NOON, lock).bare == b"0"
+        assert queue.counts(NOON).total == 1
+
+    def test_nothing_is_sent_or_received_outside_of_a_session(self, queue, message):
+        with pytest.raises(SessionRequired, match="'orders' requires sessions"):
+            queue.enqueue_all([message(session_id="a"), message()], NOON)
+        assert queue.counts(NOON).total == 0
+        with pytest.raises(NotAllowed):
+            queue.receive(NOON)
+
+    def test_a_dead_letter_queue_requires_no_sessions(self, queue, fill):
+        fill("a")
+        queue.dead_letter(queue.receive(NOON, queue.sessions.accept("a", NOON)).lock_token, NOON, {})
+
+        assert queue.dead_letter_queue.sessions is None
+        assert queue.dead_letter_queue.receive(NOON).session_id == "a"
+
+    def test_a_scheduled_message_joins_its_session_at_its_time(self, queue, message, fill):
+        queue.enqueue(message(session_id="a", scheduled_for=NOON + MINUTE), NOON)
+        assert queue.sessions.accept(None, NOON) is None
+        assert queue.sessions.ids(0, 10) == []
+
+        queue.handle_timer(NOON + MINUTE)
+        lock = queue.sessions.accept(None, NOON + MINUTE)
+        assert (lock.session_id, queue.receive(NOON + MINUTE, lock).sequence_number) == ("a", 2)
+
+
+class TestLosing:
+    def test_a_session_that_times_out_costs_its_messages_a_delivery(self, queue, fill, namespace):
+        fill("a", "a")
+        lock = queue.sessions.accept("a", NOON)
+        held = queue.receive(NOON, lock)
+        assert namespace.next_timer() == NOON + MINUTE
+        namespace.take_ready()
+        namespace.handle_timer(NOON + MINUTE)
+
+        assert lock.is_lost
+        assert lock in namespace.take_ready()  # word is left for who held it
+        with pytest.raises(LockLost):
+            queue.complete(b"nothing", NOON + MINUTE)
+        again = queue.sessions.accept("a", NOON + MINUTE)
+        assert [message.delivery_count for message in all_of(queue, again, NOON + MINUTE)] == [1, 0]
+        assert held.delivery_count == 1
+
+    def test_a_session_that_is_handed_back_costs_none(self, queue, fill):
+        fill("a", "a")
+        lock = queue.sessions.accept("a", NOON)
+        all_of(queue, lock)
+        queue.sessions.release(lock, NOON)
+
+        assert lock.is_lost
+        again = all_of(queue, queue.sessions.accept(None, NOON))
+        assert bodies(again) == [b"0", b"1"]
+        assert [message.delivery_count for message in again] == [0, 0]
+
+    def test_a_message_of_a_lost_session_cannot_be_settled(self, queue, fill):
+        fill("a")
+        lock = queue.sessions.accept("a", NOON)
+        token = queue.receive(NOON, lock).lock_token
+
+        with pytest.raises(SessionLockLost):
+            queue.complete(token, NOON + MINUTE)
+        for late in (
+            lambda: queue.sessions.renew(lock, NOON + MINUTE),
+            lambda: queue.sessions.state(lock, NOON + MINUTE),
+            lambda: queue.receive(NOON + MINUTE, lock),
+        ):
+            with pytest.raises(SessionLockLost):
+                late()
+        assert queue.counts(NOON + MINUTE).active == 1
+
+    def test_handing_back_what_is_lost_does_nothing(self, queue, fill):
+        fill("a")
+        lock = queue.sessions.accept("a", NOON)
+        queue.handle_timer(NOON + MINUTE)
+        mine = queue.sessions.accept("a", NOON + MINUTE)
+        queue.sessions.release(lock, NOON + MINUTE)
+
+        assert not mine.is_lost
+
+    def test_one_time_out_too_many_is_a_dead_letter(self, make_queue, message):
+        queue = make_queue(requires_session=True, max_delivery_count=1)
+        queue.enqueue(message(session_id="a"), NOON)
+        queue.receive(NOON, queue.sessions.accept(None, NOON))
+        queue.handle_timer(NOON + MINUTE)
+
+        assert queue.counts(NOON + MINUTE).dead_letter == 1
+        assert len(queue.sessions) == 0
+
+    @pytest.mark.spec("T-3")
+    def test_what_expired_under_the_lock_goes_as_the_session_is_handed_back(self, queue, fill):
+        fill("a", time_to_live=1000)
+        lock = queue.sessions.accept("a", NOON)
+        queue.receive(NOON, lock)
+        queue.sessions.release(lock, NOON + 2000)
+
+        assert queue.counts(NOON + 2000).total == len(queue.sessions) == 0
+
+
+class TestState:
+    def test_a_state_outlives_the_messages_until_null_clears_it(self, queue, fill):
+        fill("a")
+        lock = queue.sessions.accept("a", NOON)
+        assert queue.sessions.state(lock, NOON) is None
+        queue.sessions.set_state(lock, b"step 2", NOON)
+        queue.complete(queue.receive(NOON, lock).lock_token, NOON)
+        queue.sessions.release(lock, NOON)
+
+        assert queue.sessions.ids(0, 10) == ["a"]
+        assert queue.sessions.accept(None, NOON) is None  # nothing to deliver
+        lock = queue.sessions.accept("a", NOON)
+        assert queue.sessions.state(lock, NOON) == b"step 2"
+        queue.sessions.set_state(lock, None, NOON)
+        queue.sessions.release(lock, NOON)
+        assert len(queue.sessions) == queue.size == 0
+
+    def test_a_state_counts_to_the_quota_and_has_the_size_of_a_message(self, make_queue, message):
+        queue = make_queue(requires_session=True, max_message_size_in_kilobytes=102_400)
+        lock = queue.sessions.accept("a", NOON)
+        queue.sessions.set_state(lock, b"four", NOON)
+        assert queue.counts(NOON).size_in_bytes == 4
+
+        with pytest.raises(OutOfRange, match="at most 104857600"):
+            queue.sessions.set_state(lock, bytes(104_857_601), NOON)
+        queue.size = queue.description.quota_in_bytes - 1  # instead of a gigabyte of messages
+        with pytest.raises(QuotaExceeded):
+            queue.sessions.set_state(lock, b"seven b", NOON)
+        assert queue.sessions.state(lock, NOON) == b"four"
+
+
+class TestLooking:
+    def test_the_list_has_sessions_with_messages_or_state_page_by_page(self, queue, fill):
+        fill(*(str(i) for i in range(5)))
+        queue.sessions.accept("held", NOON)  # neither messages nor state
+        queue.sessions.set_state(queue.sessions.accept("noted", NOON), b"x", NOON)
+        queue.receive(NOON, queue.sessions.accept("3", NOON))  # locked is active still
+
+        pages = [queue.sessions.ids(skip, 4) for skip in (0, 4, 8)]
+        assert pages == [["0", "1", "2", "3"], ["4", "noted"], []]
+
+    def test_the_list_can_be_of_those_whose_state_was_set_after_a_time(self, queue, fill):
+        fill("a")
+        for i, name in enumerate(("early", "late")):
+            queue.sessions.set_state(queue.sessions.accept(name, NOON), b"x", NOON + i)
+
+        assert queue.sessions.ids(0, 10, NOON) == ["late"]
+
+    def test_peek_can_be_of_one_session_in_every_state(self, queue, message, fill):
+        fill("a", "b", "a", "a")
+        lock = queue.sessions.accept("a", NOON)
+        queue.defer(queue.receive(NOON, lock).lock_token, NOON)
+        queue.receive(NOON, lock)
+        queue.enqueue(message(session_id="a", scheduled_for=NOON + 1), NOON)
+
+        shown = queue.peek(1, 10, NOON, "a")
+        assert [(message.sequence_number, message.state) for message in shown] == [
+            (1, MessageState.DEFERRED),
+            (3, MessageState.LOCKED),
+            (4, MessageState.ACTIVE),
+            (5, MessageState.SCHEDULED),
+        ]
+        assert [message.sequence_number for message in queue.peek(2, 2, NOON, "a")] == [3, 4]
+        assert queue.peek(1, 10, NOON, "nobody") == []
+
+    def test_a_session_that_was_long_remembers_no_more_than_it_holds(self, queue, message):
+        lock = queue.sessions.accept("a", NOON)
+        for _ in range(1000):
+            queue.enqueue(message(session_id="a"), NOON)
+            queue.complete(queue.receive(NOON, lock).lock_token, NOON)
+        queue.enqueue(message(session_id="a"), NOON)
+
+        assert len(list(queue.sessions.numbers("a", 1))) < 100
+        assert [message.sequence_number for message in queue.peek(1, 10, NOON, "a")] == [1001]
+
+
+class TestDeferral:
+    def test_a_deferred_message_is_received_under_its_sessions_lock_only(self, queue, fill):
+        fill("a", "b")
+        lock, other = queue.sessions.accept("a", NOON), queue.sessions.accept("b", NOON)
+        queue.defer(queue.receive(NOON, lock).lock_token, NOON)
+
+        with pytest.raises(MessageNotFound):
+            queue.receive_deferred([1], NOON, other)
+        with pytest.raises(SessionRequired):
+            queue.receive_deferred([1], NOON)
+        (message,) = queue.receive_deferred([1], NOON, lock)
+        assert message.locked_until == lock.locked_until
+        queue.sessions.release(lock, NOON)
+        assert message.state is MessageState.DEFERRED
+
+
+def test_whether_a_queue_has_sessions_is_for_ever(namespace, make_queue, queue):
+    with pytest.raises(InvalidDescription, match="requires_session of an existing queue cannot be changed"):
+        namespace.update_queue("orders", type(queue.description)(), NOON)
+    assert queue.description.requires_session

@@ -1,0 +1,496 @@
+"""A client's links on message sessions, frame by frame, without a socket."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sbpair.amqp.events import LinkAttached, LinkDetached, MessageReceived
+from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Source
+from sbpair.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+FILTER = Symbol("com.microsoft:session-filter")
+TIMEOUT = Symbol("com.microsoft:timeout")
+PING = "application/vnd.ms-servicebus-ping"
+EVERY = Timestamp(253_402_300_800_000)
+LONG, UUID = 0x81, 0x98
+
+
+@pytest.fixture
+def sessions(lab):
+    """The lab, with a queue `orders` that requires sessions."""
+    lab.queue(requires_session=True)
+    return lab
+
+
+def send(lab, *session_ids, **properties):
+    client = lab.client()
+    link = client.sender("orders")
+    for i, session_id in enumerate(session_ids):
+        message = Message(
+            properties=Properties(message_id=f"m{i}", group_id=session_id, **properties),
+            body=DataBody((b"%d" % i,)),
+        )
+        assert isinstance(client.send(link, message.encode()), Accepted)
+
+
+def accept(client, session_id, *, timeout=None, **how):
+    """A receiver link on the session; its attach may not be answered yet."""
+    properties = None if timeout is None else {TIMEOUT: UInt(timeout)}
+    source = Source("orders", filter={FILTER: session_id})
+    return client.receiver("orders", source=source, properties=properties, **how)
+
+
+def granted(link):
+    return link.remote_attach.source.filter[FILTER]
+
+
+def is_waiting(link):
+    return link.remote_attach is None
+
+
+def refusal(client):
+    """The condition of the one attach that was refused."""
+    (attached,) = client.take(LinkAttached)
+    (detached,) = client.take(LinkDetached)
+    assert attached.attach.source is None
+    return detached.condition
+
+
+def manage(client, operation, body, node="orders/$management", **extra):
+    """Status code, error condition and body of an operation."""
+    request = Message(
+        properties=Properties(message_id=uuid.uuid4(), reply_to=node),
+        application_properties={"operation": f"com.microsoft:{operation}", "type": "entity-mgmt", **extra},
+        body=ValueBody(body),
+    )
+    response = client.ask(node, request)
+    told = response.application_properties
+    return told["statusCode"], told.get("errorCondition"), response.body.value
+
+
+class TestAttaching:
+    def test_the_answer_names_the_session_and_until_when_it_is_held(self, sessions):
+        send(sessions, "a")
+        client = sessions.client()
+        source = Source("amqps://HOST:5671/Orders", filter={FILTER: None, Symbol("other"): 1})
+        link = client.receiver("orders", source=source)
+
+        answer = link.remote_attach
+        assert answer.source.address == "amqps://HOST:5671/Orders"
+        assert answer.source.filter == {FILTER: "a", "other": 1}
+        ticks = answer.properties["com.microsoft:locked-until-utc"]
+        assert type(ticks) is int
+        assert ticks == 621_355_968_000_000_000 + (NOON + MINUTE) * 10_000
+
+    def test_a_described_filter_is_read_as_well(self, sessions):
+        client = sessions.client()
+
+        assert granted(accept(client, Described(Symbol("com.microsoft:session-filter"), "a"))) == "a"
+
+    def test_a_session_that_is_held_is_refused_in_the_services_words(self, sessions):
+        first, second = sessions.client(), sessions.client()
+        accept(first, "a")
+        accept(second, "a")
+
+        condition = refusal(second)
+        assert condition.symbol == "com.microsoft:session-cannot-be-locked"
+        assert condition.description.startswith(
+            "The requested session 'a' cannot be accepted. It may be locked by another receiver. TrackingId:"
+        )
+
+    def test_a_receiver_without_a_session_is_refused(self, sessions):
+        client = sessions.client()
+        client.receiver("orders")
+
+        condition = refusal(client)
+        assert condition.symbol == "amqp:not-allowed"
+        assert "not possible for an entity that requires sessions" in condition.description
+
+    def test_the_dead_letter_queue_takes_a_plain_receiver_and_no_other(self, sessions):
+        client = sessions.client()
+        assert client.receiver("orders/$deadletterqueue").is_open
+        client.take(LinkAttached)
+        client.receiver("orders", source=Source("orders/$deadletterqueue", filter={FILTER: None}))
+
+        assert refusal(client).symbol == "amqp:not-allowed"
+
+    @pytest.mark.parametrize(
+        ("session_id", "timeout"), [(7, None), (b"a", None), ("a", "soon"), (None, Int(-1))]
+    )
+    def test_nonsense_is_an_argument_error(self, sessions, session_id, timeout):
+        client = sessions.client()
+        source = Source("orders", filter={FILTER: session_id})
+        client.receiver("orders", source=source, properties=timeout and {TIMEOUT: timeout})
+
+        assert refusal(client).symbol == "com.microsoft:argument-error"
+        send(sessions, "a")
+        assert granted(accept(client, "a")) == "a"  # nothing was held by those who were refused
+
+    @pytest.mark.parametrize("session_id", [None, "x" * 129])
+    def test_a_message_without_a_session_id_or_with_a_longer_is_rejected(self, sessions, session_id):
+        client = sessions.client()
+        link = client.sender("orders")
+        message = Message(properties=Properties(message_id="m", group_id=session_id), body=DataBody((b"",)))
+
+        answer = client.send(link, message.encode())
+        assert isinstance(answer, Rejected)
+        expected = "com.microsoft:argument-error" if session_id else "amqp:not-allowed"
+        assert answer.error.symbol == expected
+
+
+class TestWaiting:
+    def test_an_attach_waits_until_a_session_is_available(self, sessions):
+        client = sessions.client()
+        link = accept(client, None, timeout=30_000)
+        assert is_waiting(link)
+        send(sessions, "a")
+
+        assert granted(link) == "a"
+        link.flow(5)
+        sessions.run()
+        assert len(client.take(MessageReceived)) == 1
+
+    def test_the_first_to_wait_is_the_first_to_get_one(self, sessions):
+        clients = [sessions.client() for _ in range(3)]
+        links = [accept(client, None) for client in clients]
+        send(sessions, "a", "b")
+
+        assert [granted(link) for link in links[:2]] == ["a", "b"]
+        assert is_waiting(links[2])
+        links[0].detach()
+        sessions.run()
+        assert granted(links[2]) == "a"  # handed back, its message still there
+
+    @pytest.mark.parametrize(
+        ("timeout", "seconds", "text"), [(30_500, 30.5, "00:00:30.500"), (None, 65, "00:01:05")]
+    )
+    def test_who_waits_in_vain_is_refused_after_the_time_it_gave_or_65_seconds(
+        self, sessions, timeout, seconds, text
+    ):
+        client = sessions.client()
+        link = accept(client, None, timeout=timeout)
+        sessions.advance(connection=seconds - 0.01)
+        assert is_waiting(link)
+        assert client.server.next_timer() <= sessions.moment.connection + 0.02
+        sessions.advance(connection=0.02)
+
+        condition = refusal(client)
+        assert condition.symbol == "com.microsoft:timeout"
+        assert f"within the allotted timeout of {text}." in condition.description
+        send(sessions, "a")
+        assert granted(accept(client, None)) == "a"  # who gave up takes nothing
+
+    @pytest.mark.spec("P-31")
+    def test_a_ping_grants_nobody_a_session(self, sessions):
+        link = accept(sessions.client(), None)
+        send(sessions, "ping", content_type=PING)
+
+        assert is_waiting(link)
+        assert manage(sessions.client(), "get-message-sessions", {"last-updated-time": EVERY})[0] == 204
+
+    @pytest.mark.parametrize("how", ["detach", "eof"])
+    def test_who_leaves_the_line_gets_nothing(self, sessions, how):
+        client = sessions.client()
+        link = accept(client, None)
+        if how == "detach":
+            link.detach()
+            sessions.run()
+        else:
+            client.server.receive_eof(sessions.moment)
+        send(sessions, "a")
+
+        assert granted(accept(sessions.client(), None)) == "a"
+
+    def test_a_queue_that_is_deleted_refuses_who_waits_at_it(self, sessions):
+        client = sessions.client()
+        accept(client, None)
+        sessions.namespace.delete_queue("orders", NOON)
+        sessions.run()
+
+        assert refusal(client).symbol == "amqp:resource-deleted"
+
+    @pytest.mark.spec("T-21")
+    def test_who_waits_for_a_session_uses_the_queue(self, lab):
+        queue = lab.queue(requires_session=True, auto_delete_on_idle=5 * MINUTE)
+        link = accept(lab.client(), None)
+        assert queue.idle_since is None
+
+        link.detach()
+        lab.run()
+        assert queue.idle_since == NOON
+
+
+class TestDelivering:
+    def test_each_holder_gets_its_own_session_in_order(self, sessions):
+        send(sessions, "a", "b", "a", "b", "a")
+        for name, expected in (("a", ["m0", "m2", "m4"]), ("b", ["m1", "m3"])):
+            client = sessions.client()
+            accept(client, name, credit=10)
+            got = [Message.decode(event.payload) for event in client.take(MessageReceived)]
+
+            assert [message.properties.message_id for message in got] == expected
+            assert {message.properties.group_id for message in got} == {name}
+            assert got[0].message_annotations["x-opt-locked-until"] == NOON + MINUTE
+
+    def test_a_message_that_comes_later_goes_to_who_holds_its_session(self, sessions):
+        holder, other = sessions.client(), sessions.client()
+        accept(holder, "a", credit=5)
+        accept(other, "b", credit=5)
+        send(sessions, "a")
+
+        assert len(holder.take(MessageReceived)) == 1
+        assert other.take(MessageReceived) == []
+
+    def test_a_lock_that_lapses_detaches_the_link_and_costs_a_delivery(self, sessions):
+        send(sessions, "a")
+        client = sessions.client()
+        link = accept(client, "a", credit=5)
+        sessions.advance(entity=MINUTE)
+
+        (detached,) = client.take(LinkDetached)
+        assert detached.link is link
+        assert detached.condition.symbol == "com.microsoft:session-lock-lost"
+        again = sessions.client()
+        accept(again, "a", credit=5)
+        (delivery,) = again.take(MessageReceived)
+        assert Message.decode(delivery.payload).header.delivery_count == 1
+
+    @pytest.mark.parametrize("how", ["detach", "eof"])
+    def test_a_link_that_ends_hands_its_session_back_and_costs_nothing(self, sessions, how):
+        send(sessions, "a")
+        client = sessions.client()
+        link = accept(client, "a", credit=5)
+        if how == "detach":
+            link.detach()
+            sessions.run()
+        else:
+            client.server.receive_eof(sessions.moment)
+
+        again = sessions.client()
+        accept(again, None, credit=5)
+        (delivery,) = again.take(MessageReceived)
+        assert Message.decode(delivery.payload).header in (None, Header(delivery_count=0))
+
+    def test_settling_twice_loses_the_messages_lock_and_not_the_sessions(self, sessions):
+        send(sessions, "a")
+        client = sessions.client()
+        accept(client, "a", credit=5)
+        (delivery,) = client.take(MessageReceived)
+        tokens = Array(UUID, (uuid.UUID(bytes_le=delivery.tag),))
+        assert isinstance(client.settle(delivery, ACCEPTED), Accepted)
+        body = {"disposition-status": "completed", "lock-tokens": tokens, "session-id": "a"}
+
+        assert manage(client, "update-disposition", body)[:2] == (410, "com.microsoft:message-lock-lost")
+
+    def test_receive_and_delete_leaves_nothing(self, sessions):
+        send(sessions, "a")
+        client = sessions.client()
+        accept(client, "a", credit=5, deletes=True)
+
+        assert client.take(MessageReceived)[0].settled
+        assert sessions.namespace.queue("orders").counts(NOON).total == 0
+
+
+class TestManagement:
+    def test_state_is_set_got_and_cleared(self, sessions):
+        client = sessions.client()
+        accept(client, "a")
+        mine = {"session-id": "a"}
+
+        assert manage(client, "get-session-state", mine) == (200, None, {"session-state": None})
+        assert manage(client, "set-session-state", {**mine, "session-state": b"\x00x"}) == (200, None, {})
+        assert manage(client, "get-session-state", mine)[2] == {"session-state": b"\x00x"}
+        assert manage(client, "set-session-state", {**mine, "session-state": None})[0] == 200
+        assert manage(client, "get-session-state", mine)[2] == {"session-state": None}
+
+    def test_a_lock_is_renewed_from_now_on(self, sessions):
+        client = sessions.client()
+        link = accept(client, "a")
+        sessions.advance(entity=MINUTE - 1)
+        code, _, body = manage(client, "renew-session-lock", {"session-id": "a"})
+
+        assert (code, body) == (200, {"expiration": NOON + 2 * MINUTE - 1})
+        assert type(body["expiration"]) is Timestamp
+        sessions.advance(entity=MINUTE - 1)
+        assert link.is_open
+        sessions.advance(entity=1)
+        assert not link.is_open
+
+    @pytest.mark.parametrize(
+        ("operation", "body"),
+        [
+            ("get-session-state", {}),
+            ("set-session-state", {"session-state": b"x"}),
+            ("renew-session-lock", {}),
+            ("receive-by-sequence-number", {"sequence-numbers": Array(LONG, (1,))}),
+            (
+                "update-disposition",
+                {"disposition-status": "completed", "lock-tokens": Array(UUID, (uuid.uuid4(),))},
+            ),
+        ],
+    )
+    def test_who_does_not_hold_the_session_has_lost_its_lock(self, sessions, operation, body):
+        accept(sessions.client(), "a")
+        for name in ("a", "nobody has it"):
+            answer = manage(sessions.client(), operation, {**body, "session-id": name})
+            assert answer[:2] == (410, "com.microsoft:session-lock-lost")
+
+    @pytest.mark.parametrize(
+        ("operation", "body", "condition"),
+        [
+            ("get-session-state", {}, "com.microsoft:argument-error"),
+            ("get-session-state", {"session-id": 7}, "com.microsoft:argument-error"),
+            ("set-session-state", {"session-id": "a", "session-state": "x"}, "com.microsoft:argument-error"),
+            ("get-message-sessions", {"skip": Int(-1)}, "com.microsoft:argument-out-of-range"),
+            ("get-message-sessions", {"top": Int(0)}, "com.microsoft:argument-out-of-range"),
+            ("get-message-sessions", {"top": "all"}, "com.microsoft:argument-error"),
+        ],
+    )
+    def test_nonsense_is_named(self, sessions, operation, body, condition):
+        assert manage(sessions.client(), operation, body)[:2] == (400, condition)
+
+    def test_sessions_are_listed_a_page_at_a_time(self, sessions):
+        send(sessions, *(f"s{i}" for i in range(150)))
+        client = sessions.client()
+        pages = []
+        for skip in (0, 100, 150):
+            asked = {"last-updated-time": EVERY, "skip": Int(skip), "top": Int(100)}
+            pages.append(manage(client, "get-message-sessions", asked))
+
+        assert [len(body.get("sessions-ids", Array(0xB1, ())).items) for _, _, body in pages] == [100, 50, 0]
+        assert pages[1][2]["sessions-ids"].items[0] == "s100"
+        assert pages[2][0] == 204
+
+    def test_sessions_are_listed_by_when_their_state_was_set(self, sessions):
+        client = sessions.client()
+        for name in ("early", "late"):
+            accept(client, name)
+            manage(client, "set-session-state", {"session-id": name, "session-state": b"x"})
+            sessions.advance(entity=1000)
+        asked = {"last-updated-time": Timestamp(NOON + 500), "skip": Int(0), "top": Int(100)}
+
+        assert manage(client, "get-message-sessions", asked)[2]["sessions-ids"].items == ("late",)
+
+    def test_a_queue_without_sessions_has_none_to_manage(self, lab):
+        lab.queue()
+        for operation in ("get-message-sessions", "get-session-state", "renew-session-lock"):
+            answer = manage(lab.client(), operation, {"session-id": "a"})
+            assert answer[:2] == (400, "amqp:not-allowed")
+
+    def test_a_deferred_message_is_received_and_settled_under_the_session(self, sessions):
+        send(sessions, "a")
+        client = sessions.client()
+        accept(client, "a", credit=1)
+        (delivery,) = client.take(MessageReceived)
+        client.settle(delivery, Modified(delivery_failed=True, undeliverable_here=True))
+        mine = {"session-id": "a"}
+        asked = {"sequence-numbers": Array(LONG, (1,)), "receiver-settle-mode": UInt(1)}
+        assert manage(client, "receive-by-sequence-number", asked)[:2] == (400, "amqp:not-allowed")
+
+        (entry,) = manage(client, "receive-by-sequence-number", {**asked, **mine})[2]["messages"]
+        tokens = Array(UUID, (entry["lock-token"],))
+        body = {"disposition-status": "completed", "lock-tokens": tokens, **mine}
+        assert manage(client, "update-disposition", body)[0] == 200
+        assert sessions.namespace.queue("orders").counts(NOON).total == 0
+
+
+class TestScheduling:
+    def scheduled(self, name, at, session_id=None, **fields):
+        message = Message(
+            properties=Properties(message_id=name, group_id=session_id),
+            message_annotations={Symbol("x-opt-scheduled-enqueue-time"): Timestamp(at)},
+            body=DataBody((b"",)),
+            **fields,
+        )
+        return {"message-id": name, "message": message.encode()}
+
+    def test_messages_are_scheduled_and_cancelled_by_their_numbers(self, lab):
+        queue = lab.queue()
+        client = lab.client()
+        messages = [self.scheduled(f"m{i}", NOON + MINUTE) for i in range(3)]
+        code, _, body = manage(client, "schedule-message", {"messages": messages})
+
+        numbers = body["sequence-numbers"]
+        assert (code, numbers.code, numbers.items) == (200, LONG, (1, 2, 3))
+        assert manage(client, "cancel-scheduled-message", {"sequence-numbers": Array(LONG, (2,))})[0] == 200
+        assert queue.counts(NOON).scheduled == 2
+        link = client.receiver("orders", credit=5)
+        lab.advance(entity=MINUTE)
+        got = [Message.decode(event.payload).message_annotations for event in client.take(MessageReceived)]
+        assert [found["x-opt-sequence-number"] for found in got] == [4, 5]
+        assert [found["x-opt-enqueue-sequence-number"] for found in got] == [1, 3]
+        assert link.is_open
+
+    def test_what_was_cancelled_or_never_was_is_not_found(self, lab):
+        lab.queue()
+        asked = {"sequence-numbers": Array(LONG, (5,))}
+
+        answer = manage(lab.client(), "cancel-scheduled-message", asked)
+        assert answer[:2] == (404, "com.microsoft:message-not-found")
+
+    def test_all_are_scheduled_or_none(self, sessions):
+        client = sessions.client()
+        messages = [self.scheduled("a", NOON + MINUTE, "s"), self.scheduled("b", NOON + MINUTE)]
+
+        assert manage(client, "schedule-message", {"messages": messages})[:2] == (400, "amqp:not-allowed")
+        assert sessions.namespace.queue("orders").counts(NOON).total == 0
+
+    @pytest.mark.parametrize(
+        ("messages", "condition"),
+        [
+            ([], "com.microsoft:argument-out-of-range"),
+            (["x"], "com.microsoft:argument-error"),
+            ([{"message": "x"}], "com.microsoft:argument-error"),
+            ([{"message": b"\x00\x53\x75"}], "amqp:decode-error"),
+            ([{"message": bytes(300_000)}], "amqp:link:message-size-exceeded"),
+            (None, "com.microsoft:argument-error"),
+        ],
+    )
+    def test_nonsense_is_named(self, lab, messages, condition):
+        lab.queue()
+
+        assert manage(lab.client(), "schedule-message", {"messages": messages})[:2] == (400, condition)
+
+    def test_a_client_that_may_only_listen_may_not_schedule(self, guarded):
+        from sbpair.broker.auth import make_token
+
+        guarded.queue()
+        client = guarded.client()
+        token = make_token("sb://localhost/orders", "Listener", "bGlzdGVu", NOON // 1000 + 3600)
+        client.ask(
+            "$cbs",
+            Message(
+                properties=Properties(message_id="1", reply_to="$cbs"),
+                application_properties={
+                    "operation": "put-token",
+                    "type": "servicebus.windows.net:sastoken",
+                    "name": "sb://localhost/orders",
+                },
+                body=ValueBody(token),
+            ),
+        )
+        body = {"messages": [self.scheduled("m", NOON + MINUTE)]}
+
+        assert manage(client, "schedule-message", body)[:2] == (401, "amqp:unauthorized-access")
+        asked = {"from-sequence-number": 1, "message-count": Int(1)}
+        assert manage(client, "peek-message", asked)[0] == 204
+
+    @pytest.mark.parametrize("span", [UInt(0), UInt(1), UInt(60_000)])
+    def test_every_answer_comes_within_the_time_the_client_gave(self, lab, span):
+        lab.queue()
+        asked = {"from-sequence-number": 1, "message-count": Int(1)}
+
+        extra = {"com.microsoft:server-timeout": span}
+        assert manage(lab.client(), "peek-message", asked, **extra)[0] == 204
+
+    @pytest.mark.parametrize("span", ["soon", Int(-1), True])
+    def test_a_time_that_is_none_is_an_argument_error(self, lab, span):
+        lab.queue()
+
+        answer = manage(lab.client(), "peek-message", {}, **{"com.microsoft:server-timeout": span})
+        assert answer[:2] == (400, "com.microsoft:argument-error")
