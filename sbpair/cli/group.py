@@ -17,6 +17,7 @@ from sbpair.cli.errors import explained
 from sbpair.cli.exit_codes import ExitCode
 
 COMMANDS = {
+    "backlog": ("sbpair.cli.backlog", "See, create, redrive or purge the backlog queues."),
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, to test against."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),

@@ -27,13 +27,14 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 def pair_options(command: Command) -> Command:
     """Add --primary and --secondary; the command receives two checked connection strings."""
-    return _namespace_option("primary")(_namespace_option("secondary")(command))
+    return namespace_option("primary")(namespace_option("secondary")(command))
 
 
-def _namespace_option(side: str) -> Callable[[Command], Command]:
+def namespace_option(side: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """Add --primary or --secondary; the command receives a checked connection string, or None."""
     return click.option(
         f"--{side}",
-        required=True,
+        required=required,
         envvar=f"SBPAIR_{side.upper()}",
         metavar="SOURCE",
         callback=_resolved,
@@ -42,7 +43,9 @@ def _namespace_option(side: str) -> Callable[[Command], Command]:
     )
 
 
-def _resolved(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _resolved(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
     flag = parameter.opts[0]
     text = fetched(value, flag)
     fields = checked(text, flag)

@@ -1,0 +1,160 @@
+"""`sbpair backlog list`: which backlog queues are there, how full, how old, and what is odd about them?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.backlog.ages import age_seconds, age_text
+from sbpair.cli.backlog.reach import administering, connected
+from sbpair.cli.backlog.target import Target, with_target
+from sbpair.pairing.inventory import Inventory, index_of, take_inventory
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
+
+    from sbpair.syphon.connection import NamespaceConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One backlog queue; ages in seconds, None where there is no message."""
+
+    name: str
+    index: int
+    active: int
+    dead_lettered: int
+    oldest_age: float | None
+    oldest_dead_letter_age: float | None
+    size_in_bytes: int
+    is_extra: bool
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What was found on the secondary."""
+
+    backlogs: tuple[Row, ...]
+    missing: tuple[str, ...]
+    other_pairings: dict[str, int]
+
+
+@click.command("list")
+@with_target
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def list_(target: Target, as_json: bool) -> None:
+    """List the backlog queues: how many messages wait, and since when.
+
+    Needs the Manage right on the secondary, to list and to describe queues. A queue beyond
+    --backlogs is reported: nobody sends to it, and no syphon of this count drains it.
+    """
+    listing = asyncio.run(_listing(target))
+    if as_json:
+        click.echo(json.dumps({"primary": target.label, **asdict(listing)}))
+        return
+    _show(target, listing)
+
+
+async def _listing(target: Target) -> Listing:
+    from sbpair.pairing.backlog import differences
+
+    with administering(), target.administration() as administration:
+        described = {queue.name: queue for queue in administration.list_queues()}
+        inventory = take_inventory(described, target.label, target.count)
+        counted = {queue.name: queue for queue in administration.list_queues_runtime_properties()}
+    spelled = {name.casefold(): name for name in described}
+    names = [spelled[name.casefold()] for name in (*inventory.present, *inventory.extra)]
+    rows = []
+    if names:
+        async with connected(target) as connection:
+            for name in names:
+                is_extra = name in inventory.extra
+                row = _row(described[name], counted.get(name), differences(described[name]), is_extra)
+                rows.append(await _aged(row, connection))
+    return _found(rows, inventory)
+
+
+def _found(rows: list[Row], inventory: Inventory) -> Listing:
+    return Listing(tuple(rows), inventory.missing, inventory.others)
+
+
+def _row(
+    queue: QueueProperties, counts: QueueRuntimeProperties | None, differences: list[str], is_extra: bool
+) -> Row:
+    return Row(
+        name=queue.name,
+        index=index_of(queue.name),
+        active=(counts and counts.active_message_count) or 0,
+        dead_lettered=(counts and counts.dead_letter_message_count) or 0,
+        oldest_age=None,
+        oldest_dead_letter_age=None,
+        size_in_bytes=(counts and counts.size_in_bytes) or 0,
+        is_extra=is_extra,
+        differences=tuple(differences),
+    )
+
+
+async def _aged(row: Row, connection: NamespaceConnection) -> Row:
+    from dataclasses import replace
+
+    from sbpair.syphon.look import DEAD_LETTERS
+
+    oldest = await _oldest(connection, row.name) if row.active else None
+    dead = await _oldest(connection, row.name + DEAD_LETTERS) if row.dead_lettered else None
+    return replace(row, oldest_age=oldest, oldest_dead_letter_age=dead)
+
+
+async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
+    from sbpair.syphon.look import look
+
+    now = time.time_ns() // 1_000_000
+    async for message in look(connection, path, most=1):
+        return age_seconds(message.parked_at, now)
+    return None
+
+
+def _show(target: Target, listing: Listing) -> None:
+    from rich.table import Table
+
+    from sbpair.cli.backlog.screen import show
+
+    table = Table("backlog queue", "active", "oldest", "dead-lettered", "oldest dead letter", "note")
+    for row in listing.backlogs:
+        cells = (str(row.active), age_text(row.oldest_age), str(row.dead_lettered))
+        table.add_row(row.name, *cells, age_text(row.oldest_dead_letter_age), _note(row))
+    for name in listing.missing:
+        table.add_row(name, "-", "-", "-", "-", "missing")
+    show(table)
+    active, dead = (
+        sum(row.active for row in listing.backlogs),
+        sum(row.dead_lettered for row in listing.backlogs),
+    )
+    click.echo(f"{active} messages wait, {dead} are dead-lettered")
+    for line in _warnings(target, listing):
+        click.echo(f"sbpair: warning: {line}", err=True)
+
+
+def _note(row: Row) -> str:
+    return "; ".join((*(["EXTRA"] if row.is_extra else []), *row.differences)) or "ok"
+
+
+def _warnings(target: Target, listing: Listing) -> list[str]:
+    extra = [row for row in listing.backlogs if row.is_extra]
+    lines = [
+        f"{row.name} is extra: with --backlogs {target.count} nobody sends to it and no syphon drains it"
+        + (f"; {row.active} messages are stranded in it" if row.active else "")
+        for row in extra
+    ]
+    if extra:
+        most = max(row.index for row in extra) + 1
+        lines.append(f"to bring home what is in them, run `sbpair syphon --drain --backlogs {most}`")
+    if len(listing.missing) == target.count and listing.other_pairings:
+        named = ", ".join(f"{name} ({count})" for name, count in listing.other_pairings.items())
+        lines.append(f"no backlog queue of {target.label!r} is here, but there are some of: {named}")
+    return lines

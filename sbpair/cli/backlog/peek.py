@@ -1,0 +1,88 @@
+"""`sbpair backlog peek`: what is in the backlog queues? Nothing is locked, and no body is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.backlog.ages import instant_text
+from sbpair.cli.backlog.reach import connected, passing_by
+from sbpair.cli.backlog.target import Target, index_option, with_target
+
+if TYPE_CHECKING:
+    from sbpair.syphon.parked import ParkedMessage
+
+Found = list[tuple[str, "ParkedMessage"]]
+
+
+@click.command("peek")
+@with_target
+@index_option
+@click.option("--dead-letter", is_flag=True, help="Look into the dead-letter queues instead.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 100_000),
+    default=10,
+    show_default=True,
+    help="The most messages of each backlog queue.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each message.")
+def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_json: bool) -> None:
+    """Look at parked messages, oldest first, without touching them.
+
+    Shows where each is going and what it will be given back. Bodies are never shown. Needs
+    the Listen right on the secondary.
+    """
+    found = asyncio.run(_found(target, target.names(index), dead_letter, count, skips_missing=index is None))
+    if as_json:
+        for backlog, message in found:
+            click.echo(json.dumps({"backlog": backlog, **asdict(message)}))
+        return
+    _show(found)
+
+
+async def _found(
+    target: Target, backlogs: list[str], dead_letter: bool, count: int, *, skips_missing: bool
+) -> Found:
+    from sbpair.syphon.look import DEAD_LETTERS, look
+
+    found: Found = []
+    async with connected(target) as connection:
+        for backlog in backlogs:
+            path = backlog + DEAD_LETTERS if dead_letter else backlog
+            with passing_by(skips_missing):
+                found += [(backlog, each) async for each in look(connection, path, most=count)]
+    return found
+
+
+def _show(found: Found) -> None:
+    from rich.table import Table
+
+    from sbpair.cli.backlog.screen import show
+
+    if not found:
+        click.echo("no messages")
+        return
+    table = Table(
+        "backlog queue", "number", "message id", "for", "parked since", "carries", "dead-lettered for"
+    )
+    for backlog, each in found:
+        table.add_row(
+            backlog,
+            str(each.sequence_number),
+            each.message_id or "-",
+            each.path or "no path",
+            instant_text(each.parked_at),
+            "; ".join(f"{name}={value}" for name, value in each.aliases.items()) or "-",
+            _why(each),
+        )
+    show(table)
+
+
+def _why(message: ParkedMessage) -> str:
+    said = ": ".join(filter(None, (message.reason, message.description)))
+    return "; ".join(filter(None, (message.trouble, said))) or "-"

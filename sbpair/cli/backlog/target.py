@@ -1,0 +1,125 @@
+"""Whose backlog queues does the command work on, and where are they?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from sbpair.cli.errors import ConfigurationError, configuration
+from sbpair.cli.namespaces import checked, namespace_option
+from sbpair.pairing.names import backlog_queue_name, namespace_label
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from sbpair.syphon.connection_string import Namespace
+
+MOST = 10_000  # backlog queues, as for the syphon
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The backlog queues of one primary on one secondary."""
+
+    secondary: str | None  # the connection string
+    label: str
+    count: int
+    ca_file: str | None
+
+    def name(self, index: int) -> str:
+        """The name of backlog queue ``index``; any index will do, extra ones too (P-13)."""
+        return backlog_queue_name(self.label, index)
+
+    def names(self, index: int | None) -> list[str]:
+        """The one at ``index``, or all that were asked for."""
+        return [self.name(each) for each in ([index] if index is not None else range(self.count))]
+
+    def namespace(self) -> Namespace:
+        """The secondary, as the raw client is to see it."""
+        from sbpair.syphon.connection_string import parse
+
+        with configuration():
+            return parse(self._secondary())
+
+    def administration(self) -> ServiceBusAdministrationClient:
+        """An administration client of the secondary; the key needs the Manage right."""
+        from sbpair.pairing.address import SdkSettings, Side
+
+        with configuration():
+            settings = SdkSettings(connection_verify=self.ca_file)
+            return Side.from_connection_string("secondary", self._secondary(), settings).administration()
+
+    def _secondary(self) -> str:
+        if self.secondary is None:
+            raise click.UsageError(
+                "--secondary (or SBPAIR_SECONDARY) is missing", click.get_current_context()
+            )
+        return self.secondary
+
+
+def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Add the flags that say which backlog queues; the command receives them as one Target."""
+
+    @wraps(command)
+    def called(
+        *,
+        primary: str | None,
+        secondary: str | None,
+        primary_namespace_name: str | None,
+        backlogs: int,
+        ca_file: str | None,
+        **rest: object,
+    ) -> Result:
+        label = _label(primary, primary_namespace_name)
+        return command(target=Target(secondary, label, backlogs, ca_file), **rest)
+
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    return called
+
+
+_OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] = (
+    namespace_option("secondary", required=False),
+    namespace_option("primary", required=False),
+    click.option(
+        "--primary-namespace-name",
+        help="The prefix of the backlog queues, where the primary's host does not give it.",
+    ),
+    click.option(
+        "--backlogs",
+        type=click.IntRange(1, MOST),
+        default=10,
+        show_default=True,
+        help="How many backlog queues there are, as the senders were told.",
+    ),
+    click.option("--ca-file", help="A file of trusted certificates (PEM) instead of the system's."),
+)
+
+index_option = click.option(
+    "--index",
+    type=click.IntRange(min=0),
+    help="Only backlog queue INDEX; it may be an extra one.  [default: all]",
+)
+
+
+def _label(primary: str | None, name: str | None) -> str:
+    if name is not None:
+        if not name.strip() or "/" in name:
+            raise click.UsageError(
+                "--primary-namespace-name must be a plain name without slashes", click.get_current_context()
+            )
+        return name
+    if primary is None:
+        raise click.UsageError(
+            "whose backlog? give --primary (or SBPAIR_PRIMARY), or --primary-namespace-name",
+            click.get_current_context(),
+        )
+    try:
+        return namespace_label(checked(primary, "--primary")["endpoint"])
+    except ValueError as error:
+        raise ConfigurationError(f"--primary: {error}") from error

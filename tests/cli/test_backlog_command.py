@@ -1,0 +1,343 @@
+"""`sbpair backlog` as a process, against a broker: see, create, redrive, purge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from datetime import timedelta
+
+import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair.amqp.message import Message, split
+from sbpair.amqp.performatives import Condition, Rejected
+from sbpair.amqp.types import Symbol
+from sbpair.broker import Broker
+from sbpair.broker.faults import Withhold
+from sbpair.syphon.connection_string import parse
+from sbpair.syphon.dial import connect
+from tests.syphon.pair import parked, put, take
+
+BACKLOG = "contoso/x-servicebus-transfer/{}"
+DEAD = BACKLOG + "/$DeadLetterQueue"
+FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
+
+
+@pytest.fixture
+def broker():
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running
+
+
+@pytest.fixture
+def secondary(broker):
+    return broker.namespace("contoso-dr")
+
+
+@pytest.fixture
+def backlog(sbpair, broker, secondary):
+    """Run `sbpair backlog ...` on the secondary of the broker."""
+
+    def run(*arguments, flags=FLAGS, **env):
+        keys = {"SBPAIR_SECONDARY": secondary.connection_string} | env
+        return sbpair("backlog", *arguments, *flags, "--ca-file", str(broker.ca_file), **keys)
+
+    return run
+
+
+@pytest.fixture
+def backlogs(backlog):
+    assert backlog("create").returncode == 0
+
+
+def administration(broker, secondary):
+    return ServiceBusAdministrationClient.from_connection_string(
+        secondary.connection_string, connection_verify=str(broker.ca_file)
+    )
+
+
+def fill(namespace, path, payloads):
+    asyncio.run(put(namespace, path, payloads))
+
+
+def dead_letter(namespace, path, count, reason):
+    """Set aside the first ``count`` messages of a queue, as a syphon does."""
+
+    async def run():
+        connection = await connect(parse(namespace.connection_string))
+        arrived = []
+        receiver = await connection.open_receiver(path, arrived.append)
+        receiver.flow(count, drain=True)
+        await receiver.drained()
+        condition = Condition("com.microsoft:dead-letter", "", {Symbol("DeadLetterReason"): reason})
+        for event in arrived:
+            assert await receiver.settled(event.delivery_id, Rejected(condition)) is not None
+        await connection.close()
+        assert len(arrived) == count
+
+    asyncio.run(run())
+
+
+def set_aside(namespace, index, numbers, reason="DestinationNotFound"):
+    path = BACKLOG.format(index)
+    payloads = [parked(number) for number in numbers]
+    fill(namespace, path, payloads)
+    dead_letter(namespace, path, len(payloads), reason)
+    return payloads
+
+
+@pytest.mark.spec("P-11", "P-12")
+def test_create_makes_what_is_missing_and_says_so(backlog, broker, secondary):
+    first, again = backlog("create", "--count", "3"), backlog("create", "--count", "4")
+
+    assert "3 created, 0 existed" in first.stdout, first.stderr
+    assert "1 created, 3 existed" in again.stdout, again.stderr
+    assert set(secondary.queue_names()) == {BACKLOG.format(i) for i in range(4)}
+
+
+@pytest.mark.spec("P-11")
+def test_the_bicep_template_has_the_properties_that_create_gives(backlog, broker, secondary):
+    backlog("create", "--count", "1")
+    done = backlog("create", "--print", "bicep")
+
+    assert done.returncode == 0
+    with administration(broker, secondary) as client:
+        queue = client.get_queue(BACKLOG.format(0))
+    assert f"maxSizeInMegabytes: {queue.max_size_in_megabytes}\n" in done.stdout
+    assert f"maxDeliveryCount: {queue.max_delivery_count}\n" in done.stdout
+    assert "lockDuration: 'PT1M'\n" in done.stdout
+    assert queue.lock_duration == timedelta(minutes=1)
+    assert "deadLetteringOnMessageExpiration: true\n" in done.stdout
+    assert queue.dead_lettering_on_message_expiration is True
+    assert "name: 'contoso~x-servicebus-transfer~${i}'" in done.stdout
+    assert "param backlogCount int = 2" in done.stdout
+
+
+def test_a_template_needs_no_key_and_creates_nothing(sbpair):
+    done = sbpair("backlog", "create", "--print", "bicep", "--primary-namespace-name", "contoso")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("{") == done.stdout.count("}")
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_list_counts_and_ages_every_backlog_queue(backlog, secondary):
+    fill(secondary, BACKLOG.format(0), [parked(n) for n in range(3)])
+    set_aside(secondary, 1, range(2))
+
+    done = backlog("list", "--json")
+
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)["backlogs"]
+    assert (first["active"], first["dead_lettered"], first["differences"]) == (3, 0, [])
+    assert 0 <= first["oldest_age"] < 60
+    assert first["oldest_dead_letter_age"] is None
+    assert (second["active"], second["dead_lettered"], second["oldest_age"]) == (0, 2, None)
+    assert 0 <= second["oldest_dead_letter_age"] < 60
+
+
+@pytest.mark.spec("P-13")
+@pytest.mark.usefixtures("backlogs")
+def test_list_is_loud_about_an_extra_queue_and_leaves_it_alone(backlog, secondary):
+    backlog("create", "--count", "4")
+    fill(secondary, BACKLOG.format(3), [parked(1)])
+
+    listed, for_people = backlog("list", "--json"), backlog("list")
+
+    extra = [row["name"] for row in json.loads(listed.stdout)["backlogs"] if row["is_extra"]]
+    assert extra == [BACKLOG.format(2), BACKLOG.format(3)]
+    assert f"{BACKLOG.format(3)} is extra" in for_people.stderr
+    assert "1 messages are stranded" in for_people.stderr
+    assert "--backlogs 4" in for_people.stderr
+    assert len(secondary.queue_names()) == 4
+    assert secondary.counts(BACKLOG.format(3)).active == 1
+
+
+@pytest.mark.spec("P-14")
+def test_list_names_what_differs_from_what_we_would_have_made(backlog, secondary):
+    secondary.create_queue(BACKLOG.format(0))
+
+    row = json.loads(backlog("list", "--json").stdout)["backlogs"][0]
+
+    assert any(text.startswith("max_delivery_count is 10") for text in row["differences"])
+    assert "max_delivery_count is 10" in backlog("list").stdout
+
+
+def test_list_says_what_is_missing_and_whose_backlogs_are_there_instead(backlog, secondary):
+    secondary.create_queue("fabrikam/x-servicebus-transfer/0")
+
+    listed, for_people = backlog("list", "--json"), backlog("list")
+
+    found = json.loads(listed.stdout)
+    assert found["missing"] == [BACKLOG.format(0), BACKLOG.format(1)]
+    assert found["other_pairings"] == {"fabrikam": 1}
+    assert "missing" in for_people.stdout
+    assert "fabrikam (1)" in for_people.stderr
+
+
+@pytest.mark.spec("P-20")
+@pytest.mark.usefixtures("backlogs")
+def test_peek_shows_where_a_message_goes_and_never_its_body(backlog, secondary):
+    payload = parked(7, body=b"SECRET-BODY", x_ms_sessionid="s-1", x_ms_timetolive="PT5M")
+    fill(secondary, BACKLOG.format(1), [payload])
+
+    done, for_people = backlog("peek", "--json"), backlog("peek", "--index", "1")
+
+    (line,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (line["backlog"], line["message_id"], line["path"]) == (BACKLOG.format(1), "m7", "orders")
+    assert line["aliases"] == {
+        "x-ms-sessionid": "s-1",
+        "x-ms-timetolive": "PT5M",
+        "x-sbpair-version": "1",
+    }
+    assert line["sequence_number"] >= 1
+    assert "x-ms-sessionid=s-1" in for_people.stdout
+    assert "SECRET-BODY" not in done.stdout + for_people.stdout
+    assert secondary.counts(BACKLOG.format(1)).active == 1
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_peek_shows_why_a_message_was_dead_lettered_and_an_alias_nobody_can_read(backlog, secondary):
+    fill(secondary, BACKLOG.format(0), [parked(1, x_ms_timetolive=True)])
+    dead_letter(secondary, BACKLOG.format(0), 1, "InvalidAlias")
+
+    (line,) = backlog("peek", "--dead-letter", "--json").stdout.splitlines()
+
+    message = json.loads(line)
+    assert message["reason"] == "InvalidAlias"
+    assert "boolean" in message["aliases"]["x-ms-timetolive"]
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_peek_shows_no_more_than_it_was_asked_for(backlog, secondary):
+    fill(secondary, BACKLOG.format(0), [parked(n) for n in range(5)])
+
+    assert len(backlog("peek", "--count", "3", "--json").stdout.splitlines()) == 3
+    assert "no messages" in backlog("peek", "--dead-letter").stdout
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_redrive_puts_dead_letters_back_with_every_byte_of_the_application(backlog, secondary):
+    payloads = [*set_aside(secondary, 0, range(120)), *set_aside(secondary, 1, range(120, 130))]
+
+    done = backlog("redrive", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["redriven"] == 130
+    for index, count in ((0, 120), (1, 10)):
+        counts = secondary.counts(BACKLOG.format(index))
+        assert (counts.active, counts.dead_letter) == (count, 0)
+    back = [asyncio.run(take(secondary, BACKLOG.format(i), n)) for i, n in ((0, 120), (1, 10))]
+    assert {kept(each) for each in back[0] + back[1]} == {kept(each) for each in payloads}
+
+
+def kept(payload):
+    sections = split(payload)
+    return sections.properties, sections.application_properties, sections.body
+
+
+@pytest.mark.spec("P-42")
+@pytest.mark.usefixtures("backlogs")
+def test_a_redriven_message_is_brought_home_by_the_syphon(backlog, sbpair, broker, secondary):
+    fill(secondary, BACKLOG.format(0), [parked(1, path="invoices")])
+    keys = {
+        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
+        "SBPAIR_SECONDARY": secondary.connection_string,
+    }
+    sbpair("syphon", "--drain", *FLAGS, **keys)
+    assert secondary.counts(BACKLOG.format(0)).dead_letter == 1
+    broker.namespace("contoso").create_queue("invoices")
+
+    assert backlog("redrive").returncode == 0
+    sbpair("syphon", "--drain", *FLAGS, **keys)
+
+    (home,) = asyncio.run(take(broker.namespace("contoso"), "invoices", 1))
+    assert Message.decode(home).application_properties == {"number": 1}
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_redrive_by_reason_leaves_the_other_dead_letters_where_they_are(backlog, secondary):
+    set_aside(secondary, 0, range(3), "DestinationNotFound")
+    set_aside(secondary, 0, range(3, 5), "InvalidAlias")
+
+    done = backlog("redrive", "--index", "0", "--reason", "destinationnotfound")
+
+    assert "3 redriven, 2 left" in done.stdout, done.stderr
+    assert secondary.counts(BACKLOG.format(0)).active == 3
+    lines = backlog("peek", "--dead-letter", "--json").stdout.splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == ["InvalidAlias"] * 2
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary, settled):
+    set_aside(secondary, 0, range(20))
+    path = BACKLOG.format(0)
+    with secondary.fault(path, Withhold()):
+        running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
+        settled(lambda: secondary.counts(path).active == 20)  # sent; the accept never comes
+        running.process.send_signal(signal.SIGKILL)
+        running.wait()
+
+    assert secondary.counts(path).active == 20
+    assert secondary.counts(path).dead_letter == 20  # twice, and not once too few
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_purge_asks_for_yes_and_for_dead_letter_and_counts(backlog, secondary):
+    set_aside(secondary, 0, range(7))
+    fill(secondary, BACKLOG.format(0), [parked(99)])
+
+    vague, asked = backlog("purge", "--yes"), backlog("purge", "--dead-letter")
+    assert (vague.returncode, asked.returncode) == (2, 2)
+    assert "would delete 7" in asked.stderr
+    assert secondary.counts(BACKLOG.format(0)).dead_letter == 7
+
+    done = backlog("purge", "--dead-letter", "--yes")
+    assert done.stdout == "deleted 7\n"
+    assert secondary.counts(BACKLOG.format(0)).dead_letter == 0
+    assert secondary.counts(BACKLOG.format(0)).active == 1
+
+
+@pytest.mark.parametrize("command", [("peek",), ("redrive",), ("purge", "--dead-letter", "--yes")])
+def test_a_backlog_queue_that_was_named_and_is_not_there_is_exit_code_3(backlog, command):
+    done = backlog(*command, "--index", "5")
+
+    assert done.returncode == 3, done.stderr
+    assert BACKLOG.format(5) in done.stderr
+
+
+@pytest.mark.parametrize("command", [("list",), ("create",), ("peek",), ("redrive",)])
+def test_a_wrong_key_is_exit_code_4_and_a_dead_address_exit_code_5(
+    backlog, wrong_key, secondary, pair_environment, command
+):
+    refused = backlog(*command, SBPAIR_SECONDARY=wrong_key(secondary.connection_string))
+    silent = backlog(*command, SBPAIR_SECONDARY=pair_environment["SBPAIR_SECONDARY"])
+
+    assert (refused.returncode, silent.returncode) == (4, 5), refused.stderr + silent.stderr
+
+
+def test_a_certificate_nobody_vouches_for_is_a_matter_of_configuration(sbpair, secondary):
+    done = sbpair("backlog", "list", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
+
+    assert done.returncode == 3, done.stderr
+    assert "--ca-file" in done.stderr
+
+
+def test_without_a_name_or_a_secondary_it_says_which_flag_is_missing(sbpair, secondary):
+    nameless = sbpair("backlog", "list", SBPAIR_SECONDARY=secondary.connection_string)
+    nowhere = sbpair("backlog", "list", *FLAGS)
+
+    assert (nameless.returncode, nowhere.returncode) == (2, 2)
+    assert "--primary" in nameless.stderr
+    assert "--secondary" in nowhere.stderr
+
+
+def test_the_name_is_read_from_the_primary(sbpair, secondary):
+    primary = (
+        "Endpoint=sb://fabrikam.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=CANARYkey="
+    )
+    done = sbpair("backlog", "create", "--print", "bicep", SBPAIR_PRIMARY=primary)
+
+    assert "fabrikam~x-servicebus-transfer~" in done.stdout
