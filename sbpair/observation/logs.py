@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
         for name, value in vars(record).items():
             if name not in _STANDARD and name not in line:
                 line[name] = _tolerant(value)
-        return json.dumps(line, separators=(",", ":"), ensure_ascii=True).replace("\x7f", "\\u007f")
+        return json.dumps(line, separators=(",", ":"), ensure_ascii=True)
 
 
 def _tolerant(value: object) -> JsonValue:
@@ -56,14 +56,14 @@ def use_json_logs(
     logger = logging.getLogger(name)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
-    before = logger.level, logger.propagate
+    level_before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False  # else the host's own handlers write every line a second time
 
     def undo() -> None:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before
-        logger.setLevel(before[0])
+        logger.setLevel(level_before)
+        logger.propagate = propagated
 
     return undo

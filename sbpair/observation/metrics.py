@@ -147,7 +147,7 @@ class Metrics:
         gauge = self._gauges["sbpair_entity_state"]
         for state in Watched:
             gauge.labels(path=path, state=state.value).set(int(state is after))
-        if before is not after and after is Watched.FAILED_OVER:
+        if after is Watched.FAILED_OVER:
             self._counters["sbpair_failovers_total"].labels(path=path).inc()
         if before is Watched.FAILED_OVER and after is Watched.HEALTHY:
             self._counters["sbpair_failbacks_total"].labels(path=path).inc()

@@ -170,4 +170,4 @@ def scrubbed(text: str) -> str:
 def to_line(record: Record) -> bytes:
     """One line of ASCII: CR, LF, escape and other control characters of a text stand in it as ``\\uXXXX``."""
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+    return text.encode("ascii") + b"\n"

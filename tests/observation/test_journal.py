@@ -214,6 +214,20 @@ def test_a_directory_that_vanished_is_made_again(make):
     ]
 
 
+def test_a_file_that_could_not_begin_leaves_nothing_behind(make):
+    journal = make()
+    journal.roll()
+    with no_room_beyond(10):
+        journal.write(ping(1))
+    assert len(journal_files(journal.directory, with_open=True)) == 1
+    journal.write(ping(2))
+    journal.close()
+
+    records = all_records(journal.directory)
+    assert [record["ordinal"] for record in records] == list(range(len(records)))
+    assert [record["file"] for record in records if record["event"] == "journal_opened"] == [1, 2]
+
+
 def test_an_event_that_has_no_record_is_counted_and_the_next_is_written(make):
     journal = make()
     journal.write(object())

@@ -107,7 +107,7 @@ def test_two_spellings_of_a_path_are_one_entity(metrics):
     found = told(
         metrics,
         pairing.EntityFailedOver(0.0, "Orders", "c"),
-        pairing.EntityRecovered(0.0, "orders", "c"),
+        pairing.EntityRecovered(0.0, "ORDERS", "c"),
     )
 
     assert found["sbpair_failbacks_total", "path=Orders"] == 1

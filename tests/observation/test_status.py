@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from aiohttp import web
 
 from sbpair.observation import Metrics, Status, StatusError, StatusServer, StatusThread
+from sbpair.observation.status import application
 from sbpair.pairing.events import EntityFailedOver
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
@@ -82,6 +85,33 @@ async def test_those_who_ask_at_once_share_one_round_trip():
 
     assert {answer.status_code for answer in answers} == {200}
     assert len(trips) <= 2
+
+
+async def test_one_who_stops_waiting_does_not_end_the_round_trip_of_the_others():
+    trips, go_on = [], asyncio.Event()
+
+    async def probe():
+        trips.append(1)
+        await go_on.wait()
+
+    runner = web.AppRunner(application(status(probe)), handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = SimpleNamespace(port=runner.addresses[0][1])
+    impatient = asyncio.ensure_future(get(server, "health"))
+    while not trips:
+        await asyncio.sleep(0.005)
+    patient = asyncio.ensure_future(get(server, "health"))
+    await get(server, "ready")
+    impatient.cancel()
+    await asyncio.gather(impatient, return_exceptions=True)
+    await get(server, "ready")
+    go_on.set()
+
+    assert (await patient).status_code == 200
+    assert len(trips) == 1
+    await runner.cleanup()
 
 
 async def test_closing_ends_a_round_trip_that_is_under_way():

@@ -139,7 +139,8 @@ def test_a_connection_that_fails_is_tried_again(receiver, make):
 
 @pytest.mark.parametrize("status", [400, 401, 404, 410, 301])
 def test_a_refusal_is_not_tried_again_and_the_next_notice_goes_out(receiver, make, caplog, status):
-    receiver.side_effect = [httpx.Response(status), httpx.Response(200)]
+    elsewhere = {"Location": URL} if status == 301 else {}
+    receiver.side_effect = [httpx.Response(status, headers=elsewhere), httpx.Response(200)]
     with make() as webhook:
         webhook.write(FAILED_OVER)
         webhook.write(RECOVERED)
