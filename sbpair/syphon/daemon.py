@@ -78,7 +78,7 @@ class Syphon:
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     async def run(self, shutdown: asyncio.Event) -> None:
-        """Move messages until ``shutdown`` is set; then finish what is in flight and give back the rest (G-27)."""
+        """Move messages until ``shutdown`` is set; then finish what is in flight, release the rest (G-27)."""
         try:
             while not shutdown.is_set():
                 relay = await _unless(shutdown, self._connect(gives_up=False))
