@@ -10,9 +10,10 @@ line, or with sessions one for each (3.5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..errors import MessageNotFound
 from .deadlines import Deadlines
 from .description import QueueDescription
 from .message_session import MessageSession, SessionLock
@@ -47,6 +48,15 @@ class MessageStore:
     def message(self, number: int) -> StoredMessage | None:
         """The message of this sequence number, in whatever state, or None."""
         return self._messages.get(number)
+
+    def all_in(self, state: MessageState, numbers: Iterable[int]) -> list[StoredMessage]:
+        """The messages of these numbers, once each, all in ``state``. Raises MessageNotFound."""
+        found = {number: self._messages.get(number) for number in numbers}
+        messages = [message for message in found.values() if message is not None and message.state is state]
+        if len(messages) < len(found):
+            there = {message.sequence_number for message in messages}
+            raise MessageNotFound(*(number for number in found if number not in there))
+        return messages
 
     @property
     def size_in_bytes(self) -> int:

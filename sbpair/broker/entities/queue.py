@@ -129,17 +129,10 @@ class Queue(MessageStore):
         self._check_status("SendDisabled")
         self.accessed_at = now
         self.handle_timer(now)
-        for message in self._all_in(SCHEDULED, numbers):
+        for message in self.all_in(SCHEDULED, numbers):
             self._schedule.drop(message.sequence_number)
             self._forget(message)
         self.timers_moved()
-
-    def _all_in(self, state: MessageState, numbers: Sequence[int]) -> list[StoredMessage]:
-        found = {number: self._messages.get(number) for number in numbers}
-        missing = [number for number, found_one in found.items() if not _is_in(state, found_one)]
-        if missing:
-            raise MessageNotFound(*missing)
-        return [message for message in found.values() if message is not None]
 
     # -- receiving; with sessions, under the lock of one
 
@@ -175,8 +168,11 @@ class Queue(MessageStore):
         """
         self._check_status("ReceiveDisabled")
         self.accessed_at = now
-        self._check_session(session, now)
-        messages = self._all_in(DEFERRED, numbers)
+        if self.sessions is not None:
+            if session is None:
+                raise SessionRequired(self.path)
+            self.sessions.check(session, now)
+        messages = self.all_in(DEFERRED, numbers)
         expired = [message for message in messages if self._expired(message, now)]
         for message in expired:
             self._expire(message, now)  # 3.2: touched, so expiry applies
@@ -203,16 +199,12 @@ class Queue(MessageStore):
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.look(now)
-        self._check_session(session, now)
-        if self.sessions is None or session is None:
+        if self.sessions is None:
             return self.first_of(self._waiting, now)
+        if session is None:
+            raise SessionRequired(self.path)
+        self.sessions.check(session, now)
         return self.first_of(self.sessions.line_of(session), now)
-
-    def _check_session(self, session: SessionLock | None, now: Instant) -> None:
-        if self.sessions is not None:
-            if session is None:
-                raise SessionRequired(self.path)
-            self.sessions.check(session, now)
 
     def _lock(self, message: StoredMessage, now: Instant, session: SessionLock | None) -> None:
         self._operations.receives += 1
@@ -300,12 +292,8 @@ class Queue(MessageStore):
 
     def _failed(self, message: StoredMessage, now: Instant) -> None:
         message.delivery_count += 1
-        limit = self.description.max_delivery_count
-        if (
-            message.delivery_count >= limit
-            and self.dead_letter_queue is not None
-            and not self._expired(message, now)
-        ):
+        is_spent = message.delivery_count >= self.description.max_delivery_count
+        if is_spent and self.dead_letter_queue is not None and not self._expired(message, now):
             text = f"Message could not be consumed after {message.delivery_count} delivery attempts."
             self._bury(message, now, {REASON: "MaxDeliveryCountExceeded", DESCRIPTION: text})
         else:
@@ -375,10 +363,12 @@ class Queue(MessageStore):
         return max(self.updated_at, self.accessed_at or 0)
 
     def next_timer(self) -> Instant | None:
-        """The earliest end of a lock or of a schedule; None for never."""
-        lapse = None if self.sessions is None else self.sessions.next_lapse()
-        ends = (self._locks.next(), self._schedule.next(), lapse)
-        return min((at for at in ends if at is not None), default=None)
+        """The earliest end of a lock (with sessions: of a hold) or of a schedule; None for never."""
+        first = self._locks.next() if self.sessions is None else self.sessions.next_lapse()
+        schedule = self._schedule.next()
+        if first is None or schedule is None:
+            return schedule if first is None else first
+        return min(first, schedule)
 
     def handle_timer(self, now: Instant) -> None:
         """Let locks lapse and scheduled messages become active, up to ``now``."""
@@ -388,10 +378,11 @@ class Queue(MessageStore):
         self.timers_moved()
         for number in self._schedule.take_due(now):
             self._activate(number)
-        for message in self._locks.take_lapsed(now):
-            self._failed(message, now)
         if self.sessions is not None:
             self.sessions.lapse(now)
+            return
+        for message in self._locks.take_lapsed(now):
+            self._failed(message, now)
 
     def _activate(self, number: int) -> None:
         message = self._messages.get(number)
@@ -407,7 +398,3 @@ class Queue(MessageStore):
     def timers_moved(self) -> None:
         """Leave word that the next timer may be another."""
         self._stirred.add(self)
-
-
-def _is_in(state: MessageState, message: StoredMessage | None) -> bool:
-    return message is not None and message.state is state
