@@ -79,6 +79,10 @@ class Spool:
     """Write what no broker has accepted to the disk; the result has an error when that did not work."""
 
 
+class CaughtUp(Exception):
+    """Not written: the older messages in the spool have been accepted meanwhile."""
+
+
 class SpoolUse(Enum):
     """What the spool is for in one send."""
 
@@ -246,7 +250,10 @@ class Pair:
         """
         send = _Send(path, count, choice, deadline, deadline - now)
         if spool is SpoolUse.AT_ONCE and first is None:
-            return (yield from self._spool(send))
+            result = yield Spool()
+            if not isinstance(result.error, CaughtUp):
+                return self._spooled(send, result)
+            now = result.now
         health = self._health(path)
         if first is not None or health.state is not EntityState.FAILED_OVER:
             landing = yield from self._try_primary(send, health, now, first)
@@ -260,6 +267,11 @@ class Pair:
 
     def _spool(self, send: _Send) -> SendFlow:
         result = yield Spool()
+        while isinstance(result.error, CaughtUp):  # nobody took this one: it has to be written
+            result = yield Spool()
+        return self._spooled(send, result)
+
+    def _spooled(self, send: _Send, result: Result) -> Rested | Stranded:
         if result.error is not None:
             return Stranded(tuple(send.causes), result.error)
         self._events.append(MessageSpooled(result.now, send.path, send.count))

@@ -6,6 +6,9 @@
 Of one entity, whatever is sent while older messages wait goes behind them, so what one sender sends stays in
 order. A message is deleted after a broker has accepted it: a kill in between repeats it, and loses nothing.
 One that no broker will ever accept is set aside with the reason.
+
+Senders that never pause would keep the last few messages waiting for ever. So when a replay that gets on
+comes to them, senders of the entity are held back for a moment, and go on the direct way.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from .events import (
 from .failure import Failure
 from .names import path_key
 from .options import PairedNamespaceOptions
-from .pair import Landing, Refused, Rested
+from .pair import CaughtUp, Landing, Refused, Rested
 from .rotation import Choice
 from .spool import Entry, Spool, Spooled
 from .spool_codec import from_bytes, to_bytes
@@ -44,6 +47,7 @@ _logger = logging.getLogger("sbpair")
 
 MOST_IN_UNIT = 64  # messages that are replayed as one batch
 MOST_BYTES_IN_UNIT = 128 * 1024
+HOLD = 0.5  # seconds a sender waits for the last messages before it
 LONGEST_REASON = 300
 _NO_LIMIT = 2**40  # bytes, of a batch that is never sent
 
@@ -73,7 +77,9 @@ class Spooling:
         self._send_again = send_again
         self._tell = tell
         self._schedule = ReplaySchedule(lambda: rng.uniform(0.75, 1.25))
-        self._lock = threading.Lock()  # around the schedule
+        self._lock = threading.Lock()  # around the schedule and the holds
+        self._lifted = threading.Condition(self._lock)
+        self._holds: dict[str, float] = {}  # until when senders of an entity wait for its replay
         self._choices: dict[str, Choice] = {}
         self._is_closed = False
         now = time.monotonic()
@@ -109,8 +115,10 @@ class Spooling:
         """Write what no broker has accepted of this cargo.
 
         Raises SpoolFullError, SpoolError, and what the SDK raises for a message that cannot be encoded:
-        one that could never be sent is not accepted here either.
+        one that could never be sent is not accepted here either. CaughtUp when nothing waits any more,
+        after a hold.
         """
+        self._wait_for_the_last(path)
         cargo.rewrite(path)
         entries = [_entry(message) for message in cargo.unparked()]
         if not self.waiting(path):
@@ -148,6 +156,8 @@ class Spooling:
         progress, has_moved, most = Progress.MOVED, False, MOST_IN_UNIT
         try:
             while progress is Progress.MOVED and not self._is_closed:
+                if has_moved and self.waiting(path) <= MOST_IN_UNIT:
+                    self._hold(path)
                 progress, most = self._replay_unit(path, most)
                 has_moved = has_moved or progress is Progress.MOVED
         except Exception as error:  # the outermost loop of a worker
@@ -204,9 +214,26 @@ class Spooling:
         self._spool.set_aside(path, message, why)
         self._tell([SpooledMessageRefused(time.monotonic(), path, message.message_id, why)])
 
+    def _hold(self, path: str) -> None:
+        with self._lock:
+            self._holds[path_key(path)] = time.monotonic() + HOLD
+
+    def _wait_for_the_last(self, path: str) -> None:
+        has_waited = False
+        with self._lifted:
+            while (
+                self.waiting(path) and (left := self._holds.get(path_key(path), 0.0) - time.monotonic()) > 0
+            ):
+                self._lifted.wait(left)
+                has_waited = True
+            if has_waited and not self.waiting(path):
+                raise CaughtUp
+
     def _finished(self, path: str, *, is_empty: bool, has_moved: bool) -> None:
         now = time.monotonic()
-        with self._lock:
+        with self._lifted:
+            self._holds.pop(path_key(path), None)
+            self._lifted.notify_all()
             # Asked under the lock: what is written later is scheduled under it too.
             is_empty = is_empty and not self.waiting(path)
             self._schedule.finished(path, now, is_empty=is_empty, has_moved=has_moved)

@@ -14,6 +14,7 @@ from sbpair.pairing.events import MessageSpooled
 from sbpair.pairing.failure import Failure
 from sbpair.pairing.pair import (
     Attempt,
+    CaughtUp,
     Landing,
     Refused,
     Rested,
@@ -71,6 +72,25 @@ def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> Non
     landing = send(driver, failing(driver), SpoolUse.AT_ONCE)
     assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
     assert driver.steps == [Spool()]
+
+
+def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
+    landing = send(
+        driver,
+        lambda step: Result(5.0, CaughtUp()) if isinstance(step, Spool) else driver.ok(),
+        SpoolUse.AT_ONCE,
+    )
+    assert landing == Rested(None, is_ambiguous=False)
+    assert driver.steps == [Spool(), Attempt(None, 60.0)]
+
+
+def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
+    answers = iter([CaughtUp(), None])
+
+    def answer(step: Step) -> Result:
+        return Result(at_once.now, next(answers)) if isinstance(step, Spool) else at_once.fail()
+
+    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Rested(None, is_ambiguous=False, is_spooled=True)
 
 
 def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driver) -> None:
