@@ -19,6 +19,7 @@ from sbpair.cli.exit_codes import ExitCode
 COMMANDS = {
     "backlog": ("sbpair.cli.backlog", "See, create, redrive or purge the backlog queues."),
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, to test against."),
+    "cost": ("sbpair.cli.cost", "Count the operations that a pairing bills, by kind."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),

@@ -76,9 +76,9 @@ async def _redrive(
         if not taken:
             break
         ours = [event for number, event in taken if number in wanted]
+        rounds.held += [event.delivery_id for number, event in taken if number not in wanted]
         wanted.difference_update(number for number, _ in taken)
         await asyncio.gather(*(_one(event, rounds.receiver, sender, counts) for event in ours))
-        rounds.held += [event.delivery_id for number, event in taken if event not in ours]
         if sender.detached.done() or rounds.receiver.detached.done():
             raise ConnectionLost("the links went while dead letters were being sent back")
 

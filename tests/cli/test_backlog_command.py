@@ -14,7 +14,7 @@ from sbpair.amqp.message import Message, split
 from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.amqp.types import Symbol
 from sbpair.broker import Broker
-from sbpair.broker.faults import Withhold
+from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.syphon.connection_string import parse
 from sbpair.syphon.dial import connect
 from tests.syphon.pair import parked, put, take
@@ -211,6 +211,16 @@ def test_peek_shows_why_a_message_was_dead_lettered_and_an_alias_nobody_can_read
 
 
 @pytest.mark.usefixtures("backlogs")
+def test_a_message_cannot_write_to_the_terminal_of_who_looks(backlog, secondary):
+    fill(secondary, BACKLOG.format(0), [parked(1, path="a\x1b[31m[red]b")])
+
+    done = backlog("peek")
+
+    assert "\x1b" not in done.stdout
+    assert "[red]b" in done.stdout
+
+
+@pytest.mark.usefixtures("backlogs")
 def test_peek_shows_no_more_than_it_was_asked_for(backlog, secondary):
     fill(secondary, BACKLOG.format(0), [parked(n) for n in range(5)])
 
@@ -282,6 +292,35 @@ def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker
 
     assert secondary.counts(path).active == 20
     assert secondary.counts(path).dead_letter == 20  # twice, and not once too few
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(start, secondary, settled):
+    set_aside(secondary, 0, range(20))
+    path = BACKLOG.format(0)
+    with secondary.fault(path, Withhold()):
+        running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
+        settled(lambda: secondary.counts(path).active == 20)
+        running.signal(signal.SIGTERM)
+        settled(lambda: "once more" in "".join(running.errors))
+        assert running.process.poll() is None
+        code, _ = running.stop(signal.SIGTERM)
+
+    assert code == 1
+    assert secondary.counts(path).dead_letter == 20
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_a_backlog_that_refuses_a_message_keeps_it_dead_lettered_and_says_why(backlog, secondary):
+    set_aside(secondary, 0, range(3))
+    with secondary.fault(BACKLOG.format(0), RejectWith("amqp:resource-limit-exceeded", "it is full")):
+        done = backlog("redrive", "--json")
+
+    assert done.returncode == 1
+    counts = json.loads(done.stdout)
+    assert (counts["redriven"], counts["refused"]) == (0, 3)
+    assert "it is full" in counts["refusal"]
+    assert secondary.counts(BACKLOG.format(0)).dead_letter == 3
 
 
 @pytest.mark.usefixtures("backlogs")

@@ -122,7 +122,7 @@ async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
 def _show(target: Target, listing: Listing) -> None:
     from rich.table import Table
 
-    from sbpair.cli.backlog.screen import show
+    from sbpair.cli.screen import show
 
     table = Table("backlog queue", "active", "oldest", "dead-lettered", "oldest dead letter", "note")
     for row in listing.backlogs:

@@ -62,7 +62,7 @@ async def _found(
 def _show(found: Found) -> None:
     from rich.table import Table
 
-    from sbpair.cli.backlog.screen import show
+    from sbpair.cli.screen import plain, show
 
     if not found:
         click.echo("no messages")
@@ -71,7 +71,7 @@ def _show(found: Found) -> None:
         "backlog queue", "number", "message id", "for", "parked since", "carries", "dead-lettered for"
     )
     for backlog, each in found:
-        table.add_row(
+        cells = (
             backlog,
             str(each.sequence_number),
             each.message_id or "-",
@@ -80,6 +80,7 @@ def _show(found: Found) -> None:
             "; ".join(f"{name}={value}" for name, value in each.aliases.items()) or "-",
             _why(each),
         )
+        table.add_row(*map(plain, cells))
     show(table)
 
 

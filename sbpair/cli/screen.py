@@ -1,4 +1,4 @@
-"""How is a table printed: coloured on a terminal, whole lines into a file."""
+"""How is a table printed? Coloured on a terminal, whole lines into a file; nothing a message says goes out raw."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH_IN_A_FILE = 200
+
+
+def plain(text: str) -> str:
+    """``text`` without what would move a terminal's cursor or change its colours."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def show(table: Table) -> None:

@@ -1,0 +1,99 @@
+"""`sbpair cost`: what does a pairing add to the bill?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TypeVar
+
+import click
+
+from sbpair.cli.option_flags import Span
+from sbpair.pairing.meter import Operations, Usage, billed
+
+Command = TypeVar("Command", bound=Callable[..., object])
+MOST = 10**12
+
+NUMBERS = {
+    "backlogs": (10, "Backlog queues."),
+    "days": (30, "Over how many days."),
+    "syphons": (1, "Syphon processes; each of them waits on every backlog queue."),
+    "outages": (1, "How many outages in these days."),
+    "parked": (0, "Messages parked in each outage."),
+    "entities": (1, "Queues that fail over in each process."),
+    "processes": (1, "Sending processes; forked workers count one by one."),
+}
+KINDS = {
+    "idle_receives": "receives of an idle syphon",
+    "backlog_sends": "sends to a backlog",
+    "backlog_receives": "receives from a backlog",
+    "primary_sends": "sends to the primary by the syphon",
+    "primary_receives": "receives from the primary",
+    "pings": "pings",
+}
+
+
+def _number_options(command: Command) -> Command:
+    for name, (default, text) in reversed(NUMBERS.items()):
+        kind = click.IntRange(0, MOST)
+        command = click.option(f"--{name}", type=kind, default=default, show_default=True, help=text)(command)
+    return command
+
+
+@click.command("cost")
+@_number_options
+@click.option(
+    "--failed-over", type=Span(), default="1h", show_default=True, help="How long each outage lasts."
+)
+@click.option(
+    "--ping-interval", type=Span(), default="60s", show_default=True, help="As ping_primary_interval."
+)
+@click.option("--price-per-million", type=click.FloatRange(min=0), help="The price of a million operations.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def command(
+    failed_over: timedelta,
+    ping_interval: timedelta,
+    price_per_million: float | None,
+    as_json: bool,
+    **numbers: int,
+) -> None:
+    """Count the operations that a pairing bills, by kind.
+
+    Pure arithmetic, nothing is asked. A message is one operation, and so is a receive that
+    waited 15 minutes for nothing. Pings that nobody answers may not be billed at all.
+    """
+    try:
+        usage = Usage(failed_over=failed_over, ping_interval=ping_interval, **numbers)
+    except ValueError as error:
+        raise click.UsageError(str(error).replace("_", "-"), click.get_current_context()) from error
+    operations = billed(usage)
+    price = None if price_per_million is None else operations.total * price_per_million / 1_000_000
+    if as_json:
+        sums = {"total": operations.total, "beyond_direct": operations.beyond_direct, "price": price}
+        click.echo(json.dumps(asdict(operations) | sums))
+    else:
+        _show(operations, usage, price)
+
+
+def _show(operations: Operations, usage: Usage, price: float | None) -> None:
+    from rich.table import Table
+
+    from sbpair.cli.screen import show
+
+    table = Table("operations", f"in {usage.days} days")
+    table.columns[1].justify = "right"
+    for name, number in asdict(operations).items():
+        table.add_row(KINDS[name], grouped(number))
+    table.add_section()
+    table.add_row("all", grouped(operations.total))
+    table.add_row("beyond what the direct way costs", grouped(operations.beyond_direct))
+    if price is not None:
+        table.add_row("price of all", f"{price:.2f}")
+    show(table)
+
+
+def grouped(number: int) -> str:
+    """``28 800``."""
+    return f"{number:,}".replace(",", " ")
