@@ -9,7 +9,8 @@ from __future__ import annotations
 from .attach import attach
 from .backlog_age import BacklogAged, BacklogAges
 from .entities import EntityStates
-from .journal import Fsync, Journal, JournalError, journal_files, read
+from .journal import Fsync, Journal
+from .journal_reading import JournalError, journal_files, read
 from .logs import JsonFormatter, use_json_logs
 from .metrics import Metrics
 from .notice import WebhookKind

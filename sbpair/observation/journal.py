@@ -11,11 +11,10 @@ never notice: :meth:`Journal.write` does not raise.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -24,17 +23,14 @@ from typing import Self
 from uuid import uuid4
 
 from .fork import renewed_in_children
-from .journal_file import OPEN_PREFIX, JournalFile
-from .record import Instant, Origin, PairLabels, Record, Role, to_line, to_record
+from .journal_file import JournalFile
+from .journal_reading import JournalError
+from .record import Instant, Origin, PairLabels, Role, to_line, to_record
 
 ROLL_BYTES = 64 * 1024 * 1024
 LEAST_ROLL_BYTES = 4096
 
 logger = logging.getLogger("sbpair.journal")
-
-
-class JournalError(ValueError):
-    """A journal cannot be opened where it was told to, or a file is not one."""
 
 
 class Fsync(Enum):
@@ -288,37 +284,3 @@ class Journal:
 def _why(error: Exception) -> str:
     strerror = error.strerror if isinstance(error, OSError) else None
     return strerror or str(error)
-
-
-def journal_files(directory: str | Path, *, with_open: bool = False) -> list[Path]:
-    """The closed files of a journal's directory, in the order of each writer; the open ones too if asked."""
-    found = Path(directory).glob("*.jsonl")
-    is_wanted = (path for path in found if with_open or not path.name.startswith(OPEN_PREFIX))
-    return sorted(is_wanted, key=lambda path: path.name.removeprefix(OPEN_PREFIX))
-
-
-def read(path: str | Path) -> Iterator[Record]:
-    """The records of one file, open or closed. A torn last line, of a writer that was killed, is left out.
-
-    Raises JournalError, which names file and line, for any other line that is no record.
-    """
-    with Path(path).open("rb") as file:
-        torn: int | None = None
-        for number, line in enumerate(file, 1):
-            if torn is not None:
-                raise JournalError(f"{path}, line {torn}: not a record")
-            record = _parsed(line)
-            if record is None:
-                torn = number
-            else:
-                yield record
-
-
-def _parsed(line: bytes) -> Record | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
