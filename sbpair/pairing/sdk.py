@@ -7,13 +7,17 @@ later SDK the loss is logged once and the rest goes on without.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
 
 _logger = logging.getLogger("sbpair")
 _missed: set[str] = set()
@@ -102,6 +106,78 @@ class Wire:
         transports = [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
         found = [_socket_of(transport, self._LOSS) for transport in transports]
         return [wire for wire in found if wire is not None]
+
+
+class AsyncWire:
+    """The connections under one SDK sender of asyncio, so that they end when we say so."""
+
+    _LOSS = "a connection may stay open for a while after its call was ended"
+
+    def __init__(self, sender: AsyncServiceBusSender) -> None:
+        self._sender = sender
+        self._handlers: list[object] = []
+        self._transports: list[object] = []
+        self._keep_alive: list[asyncio.Future[object]] = []
+        create = _read(sender, "_create_handler", self._LOSS)
+        if callable(create):
+            sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
+
+    def abort(self) -> None:
+        """Drop the connections at once, saying nothing to the peer; the call that waits raises."""
+        for transport in self._all_transports():
+            inner = getattr(getattr(transport, "writer", None), "transport", None)
+            if inner is not None:
+                inner.abort()
+        for task in self._keep_alive:
+            task.cancel()
+
+    async def release(self) -> None:
+        """Let go of everything that the SDK leaves behind."""
+        self.abort()
+        for transport in self._all_transports():
+            session = getattr(transport, "session", None)  # aiohttp's, of a websocket
+            if session is not None:
+                await session.close()
+        await asyncio.gather(*self._keep_alive, return_exceptions=True)
+        self._keep_alive.clear()
+        self._handlers.clear()
+        self._transports.clear()
+
+    def is_open(self) -> bool:
+        """Whether the SDK keeps the link for another send."""
+        return bool(_read(self._sender, "_running", "links are reopened after every error"))
+
+    def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
+        def create_and_remember(auth: object) -> None:
+            create(auth)
+            handler = _read(self._sender, "_handler", self._LOSS)
+            opening = getattr(handler, "open_async", None)
+            if handler is None or opening is None:
+                return
+            self._handlers.append(handler)
+            handler.open_async = self._remembering_what_opens(handler, opening)  # type: ignore[attr-defined]
+
+        return create_and_remember
+
+    def _remembering_what_opens(
+        self, handler: object, opening: Callable[..., Awaitable[object]]
+    ) -> Callable[..., Awaitable[None]]:
+        # As in Wire; the keep-alive is a task here, and waiting for it takes up to a second too.
+        async def open_and_remember(connection: object = None) -> None:
+            try:
+                await opening(connection=connection)
+            finally:
+                del handler.open_async  # type: ignore[attr-defined]  # each send calls it again
+                self._transports.append(_transport_of(handler, self._LOSS))
+                task = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
+                if isinstance(task, asyncio.Future):
+                    handler._keep_alive_thread = None  # type: ignore[attr-defined]
+                    self._keep_alive.append(task)
+
+        return open_and_remember
+
+    def _all_transports(self) -> list[object]:
+        return [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
 
 
 def _transport_of(handler: object, loss: str) -> object:

@@ -1,0 +1,376 @@
+"""What does an asyncio client run on?
+
+The decisions are made in pair.py, the same as for the blocking client; here they are carried out over
+azure.servicebus.aio. Everything happens in one event loop, the one in which the client is first used, so
+there is no lock. One task lets the pair's timers run. What blocks (the disk of the spool, the
+administration API) goes to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from azure.core.credentials import AccessToken, TokenCredential
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from .address import Side
+from .aio_lanes import AsyncLane, AsyncLanes, Tasks
+from .batch import Cargo
+from .core import CLOSING, LONGEST_PING, Core, backlogs_event, failed, logger, time_left
+from .events import PairingEvent
+from .names import path_key
+from .options import PairedNamespaceOptions
+from .outcome import Phase
+from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spool, Step
+from .rotation import Choice
+from .spooling import Spooling
+from .work import Workers
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.servicebus import ServiceBusMessageBatch
+    from azure.servicebus.aio import ServiceBusClient
+
+T = TypeVar("T")
+
+LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
+
+
+class AsyncRuntime(Core):
+    """The state, links and tasks of one paired client of asyncio."""
+
+    def __init__(
+        self,
+        primary: Side,
+        secondary: Side,
+        label: str,
+        options: PairedNamespaceOptions,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(label, options, lambda: secondary.administration(self._bridge), rng)
+        self._primary, self._secondary = primary, secondary
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = threading.Event()  # threads look at it too
+        self._closing = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._tasks = Tasks()
+        self._workers = Workers()
+        self._lanes: dict[str, AsyncLanes] = {}
+        self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
+        self._spooling = Spooling.opened(options, label, self._send_again, self._tell, self._rng)
+
+    def bind(self) -> None:
+        """Belong to the running loop from now on.
+
+        Raises RuntimeError when that is another than before, or when none is running.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None:
+            raise RuntimeError(
+                "this paired client belongs to another event loop; make one client for each loop"
+            )
+        self._loop = loop
+        self._tasks.start("sbpair-timers", self._keep_time())
+        if not self.options.assume_backlogs_exist:
+            self._tasks.start("sbpair-backlogs", self._create_backlogs())
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Nothing: only the loop's thread uses the state. Raises RuntimeError in any other."""
+        if self._loop is not None:
+            self.bind()
+        return nullcontext()
+
+    # -- sending
+
+    async def drive(self, path: str, cargo: Cargo, choice: Choice, budget: float) -> Landing:
+        """Carry out the flow of one send; what became of it."""
+        self.bind()
+        started = time.monotonic()
+        return await self._carried_out(self._flow(path, cargo, choice, started, budget, None), path, cargo)
+
+    async def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
+        result: Result | None = None
+        while True:
+            try:
+                step = flow.send(result) if result is not None else next(flow)
+            except StopIteration as landed:
+                landing: Landing = landed.value
+                return landing
+            finally:
+                if self.pair.has_news:
+                    self.publish()
+            result = await self._perform(step, path, cargo)
+
+    def warm_backlog(self, path: str, choice: Choice) -> None:
+        """While an entity is suspect, open the link its messages may need."""
+        backlog = self._backlog_to_warm(path, choice)
+        if backlog is not None:
+            lanes = self._backlog_lanes(backlog)
+            self._tasks.start("sbpair-warm", lanes.warm(time.monotonic() + LONGEST_PING))
+
+    def primary_lanes(self, path: str) -> AsyncLanes:
+        """The lanes to a primary entity."""
+        return self._lanes.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+
+    def publish(self) -> None:
+        happened = self.pair.events()
+        if self._spooling is not None:
+            self._spooling.hear(happened)
+        self._woken.set()
+        self.hub.tell(happened)
+
+    def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
+        """One SDK client for each side and purpose, made when first needed."""
+        key = (side.role, retry_total)
+        if key not in self._clients:
+            self._clients[key] = side.asyncio_client(retry_total=retry_total)
+        return self._clients[key]
+
+    # -- closing
+
+    def release_path(self, path: str) -> None:
+        """No sender uses this entity any more."""
+        lanes = self._lanes.pop(path_key(path), None)
+        if lanes is not None:
+            lanes.close()
+
+    async def close(self) -> None:
+        """End what is under way, close every link, stop every task and thread."""
+        if self._loop is not None:
+            self.bind()
+        self.is_closed = True
+        self._closed.set()
+        self._closing.set()
+        self._tasks.cancel()
+        lanes, clients = list(self._lanes.values()), list(self._clients.values())
+        self._lanes.clear()
+        self._clients.clear()
+        for each in lanes:
+            each.close(now=True)
+        await self._tasks.join(CLOSING)
+        await self._in_thread("sbpair-join", lambda: self._workers.join(CLOSING), Workers())
+        if self._spooling is not None:
+            self._spooling.close()
+        for client in clients:
+            await client.close()
+
+    # -- carrying out one step
+
+    async def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
+        match step:
+            case Attempt():
+                return await self._attempt(step, path, cargo)
+            case Pause(until):
+                await self._pause(until)
+                return Result(time.monotonic())
+            case CreateBacklog(backlog, until):
+                error = await self._created(backlog, until)
+                return Result(time.monotonic(), error)
+            case Spool():
+                written = await self._in_thread("sbpair-spool", lambda: self._write(path, cargo))
+                return Result(time.monotonic(), written)
+
+    async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
+        phase, lane = Phase.OPENING, None
+        lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        try:
+            time_left(step.until)
+            if step.backlog is not None:
+                phase = Phase.SENDING  # a message that cannot be rewritten is the caller's fault
+                cargo.rewrite(path)
+            phase = Phase.OPENING
+            lane = await lanes.take(step.until, is_fresh=step.is_fresh)
+            phase = Phase.SENDING
+            await lane.run(_send(lane, step, cargo), step.until)
+        except Exception as error:
+            if isinstance(error, OperationTimeoutError) and lane is not None:
+                lane.has_overrun = True  # whoever timed it, it is not used again
+            return failed(lanes, lane, error, phase)
+        except BaseException:
+            if lane is not None:
+                lanes.drop(lane)
+            raise
+        lanes.give(lane)
+        return Result(time.monotonic())
+
+    async def _pause(self, until: float) -> None:
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+        raise ValueError("the paired client was closed while a send waited")
+
+    async def _created(self, backlog: int, until: float) -> Exception | None:
+        must_exist = self._must_exist(backlog)
+        if must_exist is not None:
+            return must_exist
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                await self._in_thread("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+        except TimeoutError:
+            return OperationTimeoutError(message="The backlog queue was not created in time.")
+        except Exception as error:
+            return error
+        return None
+
+    def _backlog_lanes(self, backlog: int) -> AsyncLanes:
+        key = f"/{backlog}"  # no entity path begins with a slash; P-15: one set of links for all entities
+        return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+
+    def _made(self, key: str, side: Side, entity: str) -> AsyncLanes:
+        if self.is_closed:
+            raise ValueError("the paired client is closed")
+        lanes = AsyncLanes(lambda: self.sdk_client(side).get_queue_sender(entity), self._tasks)
+        self._lanes[key] = lanes
+        return lanes
+
+    # -- beside the callers
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._woken.clear()  # first: what happens during the turn is for the next
+            try:
+                timer = self._tick(time.monotonic())
+            except Exception:  # the outermost loop of a task that must outlive one bad turn
+                logger.exception("the timers of a paired client failed")
+                timer = time.monotonic() + 1.0
+            try:
+                async with asyncio.timeout(None if timer is None else max(timer - time.monotonic(), 0.0)):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    def _tick(self, now: float) -> float | None:
+        due = self.pair.handle_timer(now)
+        timers = [self.pair.next_timer()]
+        if self.pair.has_news:
+            self.publish()
+        for path in due:
+            self._tasks.start("sbpair-ping", self._ping(path))
+        if self._spooling is not None:
+            for path in self._spooling.due(now):
+                self._tasks.start("sbpair-replay", self._replay(self._spooling, path))
+            timers.append(self._spooling.next_timer())
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    async def _ping(self, path: str) -> None:
+        attempt, ping = self._ping_attempt(path)
+        result = await self._attempt(attempt, path, ping)
+        self.pair.ping_finished(path, result.judgement, result.now)
+        self.publish()
+
+    async def _create_backlogs(self) -> None:
+        try:
+            created = await self._in_thread(
+                "sbpair-backlogs", lambda: self._backlogs.ensure_in_background(self._closed)
+            )
+        except Exception as error:
+            if not self.is_closed:
+                self.hub.tell([backlogs_event(error)])
+            return
+        self.hub.tell([backlogs_event(created)])
+
+    async def _replay(self, spooling: Spooling, path: str) -> None:
+        try:
+            await self._in_thread("sbpair-replay", lambda: spooling.replay(path))
+        except OperationTimeoutError:  # there was no thread for it
+            spooling.not_started(path)
+        self._woken.set()
+
+    # -- between the loop and its threads
+
+    async def _in_thread(self, name: str, task: Callable[[], T], workers: Workers | None = None) -> T:
+        """What a blocking task returns. Raises what it raises, OperationTimeoutError without a thread."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                value = task()
+            except Exception as error:
+                _from_thread(loop, _fail, done, error)
+            else:
+                _from_thread(loop, _answer, done, value)
+
+        (workers or self._workers).start(name, run)
+        return await done
+
+    def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
+        """For messages from the spool, in a thread: the send itself goes on in the loop."""
+        if self._loop is None or self.is_closed:
+            raise ValueError("the paired client is closed")
+        flow = self._flow_again(path, cargo, choice)
+        return asyncio.run_coroutine_threadsafe(self._carried_out(flow, path, cargo), self._loop).result()
+
+    def _tell(self, happened: Sequence[PairingEvent]) -> None:
+        """From a thread: callbacks run in the loop."""
+        if self._loop is not None:
+            _from_thread(self._loop, self.hub.tell, happened)
+
+    def _bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
+        if self._loop is None:
+            raise ValueError("the paired client is not in use yet")
+        return LoopCredential(credential, self._loop)
+
+
+class LoopCredential:
+    """A credential of asyncio, asked from a thread while its loop runs."""
+
+    def __init__(self, credential: AsyncTokenCredential, loop: asyncio.AbstractEventLoop) -> None:
+        self._credential = credential
+        self._loop = loop
+
+    def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
+        """Raises what the credential raises, TimeoutError after 30 s."""
+        asked = asyncio.run_coroutine_threadsafe(self._get_token(*scopes, **keywords), self._loop)
+        return asked.result(LONGEST_TOKEN)
+
+    async def _get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401
+        return await self._credential.get_token(*scopes, **keywords)
+
+
+class _Batches:
+    """Makes batches of the size that a link allows; asyncio's sender makes them only in a coroutine."""
+
+    def __init__(self, kind: type[ServiceBusMessageBatch], limit: int) -> None:
+        self._kind = kind
+        self._limit = limit
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        return self._kind(max_size_in_bytes or self._limit)
+
+
+async def _send(lane: AsyncLane, step: Attempt, cargo: Cargo) -> None:
+    if step.backlog is None:
+        answer: Any = cargo.hand_over(lane.sender, time_left(step.until))
+        cargo.answer = await answer
+        return
+    sample = await lane.sender.create_message_batch()
+    for piece in cargo.chunks(_Batches(type(sample), sample.max_size_in_bytes)):
+        await lane.sender.send_messages(piece, timeout=time_left(step.until))
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *given)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        logger.debug("an event loop was closed before its paired client")
+
+
+def _answer(done: asyncio.Future[T], value: T) -> None:
+    if not done.done():
+        done.set_result(value)
+
+
+def _fail(done: asyncio.Future[T], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
