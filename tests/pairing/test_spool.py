@@ -361,6 +361,13 @@ def test_a_flipped_bit_in_a_message_is_seen(opened: Open, path: Path) -> None:
     assert [each.is_intact for each in opened().oldest("orders", 5)] == [False, True]
 
 
+def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
+    connection = opened()._connection
+    settings = ("journal_mode", "synchronous", "locking_mode", "secure_delete")
+    found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
+    assert found == ["wal", 2, "exclusive", 1]  # 2 is FULL: each commit syncs
+
+
 # --- torn writes
 
 
