@@ -53,7 +53,7 @@ def settled(holds: Callable[[], bool]) -> None:
         pause.wait(0.01)
 
 
-@pytest.mark.spec("G1", "F-35")
+@pytest.mark.spec("G-1", "F-35")
 def test_what_both_refuse_is_spooled_and_comes_home_in_order_when_the_primary_is_back(pairing, spool) -> None:
     client = pairing.client(interval=0, ping=1, spool=spool)
     sender = client.get_queue_sender("orders")
@@ -76,7 +76,7 @@ def test_what_both_refuse_is_spooled_and_comes_home_in_order_when_the_primary_is
     pairing.secondary.bring_up()
 
 
-@pytest.mark.spec("G1")
+@pytest.mark.spec("G-1")
 def test_without_a_spool_the_send_fails_as_before(pairing) -> None:
     sender = pairing.client(interval=0).get_queue_sender("orders")
     take_down(pairing)
@@ -134,7 +134,7 @@ def test_while_older_messages_wait_newer_ones_go_behind_them_though_the_primary_
     assert pairing.bodies(pairing.primary, "orders") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-@pytest.mark.spec("G1", "G5")
+@pytest.mark.spec("G-1", "G-5")
 def test_the_next_client_replays_what_the_last_one_left_before_anybody_sends(pairing, spool) -> None:
     with pairing.client(interval=0, ping=60, spool=spool) as client:
         take_down(pairing)
@@ -208,7 +208,7 @@ def test_a_message_that_cannot_be_encoded_is_refused_by_the_spool_too(pairing, s
     assert client.spooled() == 1
 
 
-@pytest.mark.spec("G18", "F-35")
+@pytest.mark.spec("G-18", "F-35")
 def test_with_both_silent_a_message_is_in_the_spool_by_its_deadline(pairing, spool) -> None:
     client = pairing.client(interval=0, ping=60, spool=spool, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
@@ -242,7 +242,7 @@ def test_a_forked_child_leaves_the_spool_to_its_parent(pairing, spool) -> None:
     assert client.spooled() == 2
 
 
-@pytest.mark.spec("G1", "G2", "G3", "F-35")
+@pytest.mark.spec("G-1", "G-2", "G-3", "F-35")
 def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sender(pairing, spool) -> None:
     pairing.primary.create_queue("invoices")
     client = pairing.client(interval=0, ping=1, backlogs=1, spool=spool)

@@ -141,7 +141,7 @@ def received(broker: Broker) -> list[str]:
     return got
 
 
-@pytest.mark.spec("G1", "G3", "G4", "G5", "F-35")
+@pytest.mark.spec("G-1", "G-3", "G-4", "G-5", "F-35")
 def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_keep_the_order(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ def test_what_is_appended_is_read_back_in_order_for_each_entity(opened: Open) ->
     assert sorted(spool.senders()) == ["invoices", "orders"]
 
 
-@pytest.mark.spec("G1")
+@pytest.mark.spec("G-1")
 def test_what_waits_is_there_for_the_next_owner_and_order_goes_on(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a", "b"), now=1)
@@ -371,7 +371,7 @@ def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
 # --- torn writes
 
 
-@pytest.mark.spec("G1", "F-90")
+@pytest.mark.spec("G-1", "F-90")
 def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_synced(
     opened: Open, path: Path, tmp_path: Path
 ) -> None:

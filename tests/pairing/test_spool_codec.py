@@ -119,7 +119,7 @@ def encoded_or_none(message: AmqpAnnotatedMessage) -> bytes | None:
         return None
 
 
-@pytest.mark.spec("G5", "G22")
+@pytest.mark.spec("G-5", "G-22")
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MESSAGES)
 def test_a_restored_message_is_encoded_to_the_same_bytes(message: AmqpAnnotatedMessage) -> None:
@@ -132,7 +132,7 @@ def test_a_restored_message_is_encoded_to_the_same_bytes(message: AmqpAnnotatedM
     assert to_bytes(restored) == to_bytes(message)
 
 
-@pytest.mark.spec("G5", "G22")
+@pytest.mark.spec("G-5", "G-22")
 def test_what_a_user_sets_on_a_message_of_the_sdk_is_all_there_again() -> None:
     message = ServiceBusMessage(
         b"\x00body\xff",

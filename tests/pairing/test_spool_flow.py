@@ -50,7 +50,7 @@ def failing(driver: Driver) -> Answer:
     return lambda step: driver.ok() if isinstance(step, Spool) else driver.fail()
 
 
-@pytest.mark.spec("F-35", "G1")
+@pytest.mark.spec("F-35", "G-1")
 def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, backlogs=3)
     landing = send(driver, failing(driver), SpoolUse.LAST_RESORT)
@@ -102,7 +102,7 @@ def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driv
     assert landed.value.value == Rested(None, is_ambiguous=False)
 
 
-@pytest.mark.spec("F-35", "G1")
+@pytest.mark.spec("F-35", "G-1")
 def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Driver) -> None:
     full = OSError("full")
 
@@ -127,7 +127,7 @@ def test_what_is_raised_without_a_spool_is_raised_with_one(driver: Driver, failu
     assert len(driver.steps) == 1
 
 
-@pytest.mark.spec("G7")
+@pytest.mark.spec("G-7")
 def test_a_spooled_message_that_may_be_stored_too_is_ambiguous(at_once: Driver) -> None:
     def answer(step: Step) -> Result:
         return at_once.ok() if isinstance(step, Spool) else at_once.fail(is_ambiguous=True)
@@ -145,7 +145,7 @@ class Maker:
         return ServiceBusMessageBatch(max_size_in_bytes or self._limit)
 
 
-@pytest.mark.spec("P-22", "G4")
+@pytest.mark.spec("P-22", "G-4")
 def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
     cargo = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
     cargo.rewrite("orders")
