@@ -13,7 +13,18 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
-PURE_PAIRING = ("options", "health", "rotation", "pair", "events", "names", "iso8601", "aliases", "inventory", "meter")
+PURE_PAIRING = (
+    "options",
+    "health",
+    "rotation",
+    "pair",
+    "events",
+    "names",
+    "iso8601",
+    "aliases",
+    "inventory",
+    "meter",
+)
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
 # room: the rooms of ours it may import, beside itself

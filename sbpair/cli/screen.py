@@ -1,4 +1,4 @@
-"""How is a table printed? Coloured on a terminal, whole lines into a file; nothing a message says goes out raw."""
+"""How is a table printed? Coloured on a terminal, whole lines into a file, and no control characters."""
 
 from __future__ import annotations
 
