@@ -10,6 +10,7 @@ from sbpair.amqp.events import LinkAttached, LinkDetached, MessageReceived
 from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Source
 from sbpair.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
+from sbpair.broker.faults import RejectWith, Withhold
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -455,6 +456,21 @@ class TestScheduling:
         lab.queue()
 
         assert manage(lab.client(), "schedule-message", {"messages": messages})[:2] == (400, condition)
+
+    def test_scheduling_meets_the_faults_of_sends(self, lab):
+        queue = lab.queue()
+        client = lab.client()
+        body = {"messages": [self.scheduled("m", NOON + MINUTE)]}
+        reject, withhold = RejectWith("com.microsoft:server-busy", "later"), Withhold()
+        lab.face.set_fault("orders", reject)
+        assert manage(client, "schedule-message", body)[:2] == (500, "com.microsoft:server-busy")
+        assert (reject.hits, queue.counts(NOON).scheduled) == (1, 0)
+        lab.face.set_fault("orders", withhold)
+        with pytest.raises(ValueError, match="not enough values"):  # no answer came
+            manage(client, "schedule-message", body)
+        assert (withhold.hits, queue.counts(NOON).scheduled) == (1, 1)
+        asked = {"from-sequence-number": 1, "message-count": Int(1)}
+        assert manage(client, "peek-message", asked)[0] == 200  # not a send
 
     def test_a_client_that_may_only_listen_may_not_schedule(self, guarded):
         from sbpair.broker.auth import make_token

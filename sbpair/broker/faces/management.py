@@ -14,6 +14,7 @@ from ...amqp.types import Symbol
 from ..auth import Right
 from ..entities.queue import Queue
 from ..errors import BrokerError, InvalidArgument, NotImplementedHere
+from ..faults import RejectWith, Withhold
 from . import message_operations, session_operations
 from .address import management_of
 from .management_call import NAMES, ManagementCall, body_of
@@ -29,15 +30,16 @@ _VENDOR = "com.microsoft:"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an operation does, and the right it takes."""
+    """What an operation does, the right it takes, and whether it sends: then a fault of sends strikes it."""
 
     run: Callable[[ManagementCall], Answer]
     right: Right = Right.LISTEN
+    is_send: bool = False
 
 
 OPERATIONS: dict[str, Operation] = {
     "peek-message": Operation(message_operations.peek),
-    "schedule-message": Operation(message_operations.schedule, Right.SEND),
+    "schedule-message": Operation(message_operations.schedule, Right.SEND, is_send=True),
     "cancel-scheduled-message": Operation(message_operations.cancel_scheduled, Right.SEND),
     "receive-by-sequence-number": Operation(message_operations.receive_by_sequence_number),
     "renew-lock": Operation(message_operations.renew_lock),
@@ -49,19 +51,32 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def manage(connection: ClientConnection, queue: Queue | None, request: Message, moment: Moment) -> Answer:
-    """Answer one request on the $management node of ``queue``."""
+def manage(
+    connection: ClientConnection, queue: Queue | None, request: Message, moment: Moment
+) -> Answer | None:
+    """Answer one request on the $management node of ``queue``; None where a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity
     face = connection.face
     face.namespace.management_requested()
     try:
         operation = _operation(request)
         connection.claims.require(management_of(queue.path), (operation.right,), moment.wall)
-        return operation.run(ManagementCall(connection, queue, body_of(request), moment.entity))
+        fault = face.fault_of(queue) if operation.is_send else None
+        if isinstance(fault, RejectWith):
+            fault.struck()
+            return _failure(500, fault.condition, fault.description, face.tracker(queue.path), moment)
+        answer = operation.run(ManagementCall(connection, queue, body_of(request), moment.entity))
+        if isinstance(fault, Withhold):
+            fault.struck()
+            return None
+        return answer
     except BrokerError as error:
-        words = tracked(str(error), face.tracker(queue.path), moment.entity)
-        properties = status(error.status, words, names=NAMES)
-        return Answer({**properties, "errorCondition": Symbol(error.condition)}, {})
+        return _failure(error.status, error.condition, str(error), face.tracker(queue.path), moment)
+
+
+def _failure(code: int, condition: str, text: str, tracker: str, moment: Moment) -> Answer:
+    properties = status(code, tracked(text, tracker, moment.entity), names=NAMES)
+    return Answer({**properties, "errorCondition": Symbol(condition)}, {})
 
 
 def _operation(request: Message) -> Operation:

@@ -41,7 +41,7 @@ class Answer:
     body: object = None
 
 
-Operation = Callable[["ClientConnection", Queue | None, Message, Moment], Answer]
+Operation = Callable[["ClientConnection", Queue | None, Message, Moment], Answer | None]
 
 
 class ResponseNode(Node):
@@ -117,7 +117,9 @@ class RequestNode(Node):
         if response is None:
             text = f"No receiver link on '{self.address}' is there to answer on."
             return Condition(PRECONDITION_FAILED, tracked(text, tracker, moment.entity))
-        response.respond(request, self._operation(self.connection, self.queue, request, moment))
+        answer = self._operation(self.connection, self.queue, request, moment)
+        if answer is not None:
+            response.respond(request, answer)
         return None
 
     def _response_link(self, request: Message) -> ResponseNode | None:
