@@ -147,6 +147,8 @@ class AsyncRuntime(Core):
         if self._loop is not None:
             self.bind()
         self.is_closed = True
+        if self._spooling is not None:
+            self._spooling.stop()
         self._closed.set()
         self._closing.set()
         self._tasks.cancel()

@@ -153,6 +153,8 @@ class Runtime(Core):
     def close(self) -> None:
         """End what is under way, close every link, stop every thread."""
         self.is_closed = True
+        if self._spooling is not None:
+            self._spooling.stop()
         self._closed.set()
         self._watch.close()
         with self._making:

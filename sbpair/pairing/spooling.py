@@ -167,6 +167,10 @@ class Spooling:
         finally:
             self._finished(path, is_empty=progress is Progress.EMPTY, has_moved=has_moved)
 
+    def stop(self) -> None:
+        """The client is being closed: no replay begins, and none goes on."""
+        self._is_closed = True
+
     def close(self) -> None:
         """Give the file back; what waits in it waits for the next client."""
         self._is_closed = True
@@ -197,6 +201,8 @@ class Spooling:
         if cargo.parked:  # some chunks of a batch that had to be split
             self._accepted(path, stored[: cargo.parked], None)
             return Progress.MOVED, most
+        if self._is_closed:  # whatever was refused, the closing refused it
+            return Progress.STOPPED, most
         if isinstance(landing, Refused) and landing.failure is Failure.CALLER:
             if len(unit) > 1:  # which of them, and does it fit alone?
                 return Progress.MOVED, len(unit) // 2

@@ -1,0 +1,228 @@
+"""What does a client do with its spool? (the brokers' answers are given; tests/outage asks real ones)"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair.pairing.batch import Cargo, freeze
+from sbpair.pairing.events import MessageParked, PairingEvent, SpooledMessageRefused, SpoolReplayed
+from sbpair.pairing.failure import Failure
+from sbpair.pairing.pair import CaughtUp, Landing, Refused, Rested, Stranded
+from sbpair.pairing.rotation import Choice
+from sbpair.pairing.spool import Entry, Spool
+from sbpair.pairing.spooling import MOST_IN_UNIT, Spooling
+
+ACCEPTED = Rested(None, is_ambiguous=False)
+AWAY = Stranded(())
+
+
+def refused(failure: Failure = Failure.CALLER) -> Refused:
+    return Refused(ValueError("never"), False, False, failure)
+
+
+class Station:
+    """A spooling whose sends are answered by ``answer``, and noted."""
+
+    def __init__(self, path: Path) -> None:
+        self.spool = Spool(path, primary="contoso")
+        self.told: list[PairingEvent] = []
+        self.sent: list[list[str]] = []
+        self.choices: set[int] = set()
+        self.answer: Callable[[list[str]], Landing] = lambda ids: ACCEPTED
+        self.spooling = Spooling(self.spool, self._send, self._tell, random.Random(7))
+
+    def keep(self, *ids: str, **fields: object) -> None:
+        self.spooling.keep(
+            "orders", freeze([ServiceBusMessage(each, message_id=each, **fields) for each in ids])
+        )
+
+    def replay(self) -> None:
+        """As a worker does when the time has come."""
+        self.spooling.hear([MessageParked(1e9, "other", 0, 1)])
+        assert self.spooling.due(2e9) == ["orders"]
+        self.spooling.replay("orders")
+
+    def refusals(self) -> list[tuple[str, str]]:
+        return [(e.message_id, e.cause) for e in self.told if isinstance(e, SpooledMessageRefused)]
+
+    def _send(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
+        assert path == "orders"
+        self.choices.add(id(choice))
+        self.sent.append(list(cargo.message_ids()))
+        return self.answer(self.sent[-1])
+
+    def _tell(self, happened: Sequence[PairingEvent]) -> None:
+        self.told += happened
+
+
+@pytest.fixture
+def station(tmp_path: Path) -> Iterator[Station]:
+    station = Station(tmp_path / "spool")
+    yield station
+    station.spooling.close()
+
+
+@pytest.mark.spec("G-1")
+def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
+    ids = [f"{n:03}" for n in range(MOST_IN_UNIT * 2 + 5)]
+    for each in ids:
+        station.keep(each)
+    station.replay()
+    assert [len(batch) for batch in station.sent] == [MOST_IN_UNIT, MOST_IN_UNIT, 5]
+    assert [each for batch in station.sent for each in batch] == ids
+    assert len(station.choices) == 1  # one backlog for all of them, or they would overtake each other
+    assert [(e.count, e.left) for e in station.told if isinstance(e, SpoolReplayed)][-1] == (5, 0)
+    assert station.spooling.next_timer() is None
+
+
+@pytest.mark.spec("G-1")
+def test_what_is_not_accepted_stays_and_is_tried_later(station: Station) -> None:
+    station.keep("a", "b")
+    for landing in (
+        AWAY,
+        refused(Failure.UNAVAILABLE),
+        refused(Failure.CONFIGURATION),
+        refused(Failure.FULL),
+    ):
+        station.answer = lambda ids, landing=landing: landing
+        station.replay()
+        assert station.spooling.waiting("orders") == 2
+        assert station.spooling.next_timer() is not None
+    assert station.refusals() == []
+
+
+@pytest.mark.spec("G-21")
+def test_the_one_message_that_no_broker_takes_is_found_and_set_aside(station: Station) -> None:
+    for n in range(20):
+        station.keep(str(n))
+    station.answer = lambda ids: refused() if "13" in ids else ACCEPTED
+    station.replay()
+    assert station.refusals() == [("13", "ValueError: never")]
+    accepted = [each for batch in station.sent if "13" not in batch for each in batch]
+    assert accepted == [str(n) for n in range(20) if n != 13]
+    assert station.spooling.waiting("orders") == 0
+    assert station.spool.refusals() == [("orders", "13", "ValueError: never")]
+
+
+def test_what_is_refused_while_the_client_closes_is_not_set_aside(station: Station) -> None:
+    station.keep("a")
+
+    def closing(ids: list[str]) -> Landing:
+        station.spooling.stop()
+        return refused()
+
+    station.answer = closing
+    station.replay()
+    assert station.refusals() == []
+    assert station.spooling.waiting() == 1
+
+
+def test_a_replay_that_raises_is_tried_again(station: Station, caplog: pytest.LogCaptureFixture) -> None:
+    station.keep("a")
+
+    def broken(ids: list[str]) -> Landing:
+        raise RuntimeError("a fault of ours")
+
+    station.answer = broken
+    station.replay()
+    assert "a fault of ours" in caplog.text
+    station.answer = lambda ids: ACCEPTED
+    station.replay()
+    assert station.spooling.waiting() == 0
+
+
+def test_messages_of_different_sessions_or_partitions_are_not_put_into_one_batch(station: Station) -> None:
+    for each, fields in (
+        ("a", {"session_id": "s"}),
+        ("b", {"session_id": "s"}),
+        ("c", {"session_id": "t"}),
+        ("d", {"partition_key": "p"}),
+        ("e", {"partition_key": "p"}),
+        ("f", {}),
+    ):
+        station.keep(each, **fields)
+    station.replay()
+    assert station.sent == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+
+
+def test_large_messages_go_in_smaller_batches(station: Station) -> None:
+    for each in "abcd":
+        station.spooling.keep("orders", freeze(ServiceBusMessage(bytes(60_000), message_id=each)))
+    station.replay()
+    assert station.sent == [["a", "b"], ["c", "d"]]
+
+
+@pytest.mark.spec("F-90")
+def test_a_message_damaged_on_the_disk_is_set_aside_and_the_next_ones_go(station: Station) -> None:
+    station.keep("a")
+    station.spool.append("orders", [Entry("garbage", b"\x00\x00\x00\x09nonsense")], 1)
+    station.keep("b", "c")
+    station.spool._connection.execute("UPDATE spooled SET message = x'00' WHERE message_id = 'b'")
+    station.replay()
+    assert station.sent == [["a"], ["c"]]
+    assert [each for each, _ in station.refusals()] == ["garbage", "b"]
+    assert "checksum" in station.refusals()[1][1]
+
+
+@pytest.mark.spec("G-4")
+def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(station: Station) -> None:
+    station.keep("a", "b", "c")
+    cargos: list[Cargo] = []
+    send = station._send
+
+    def in_part(path: str, cargo: Cargo, choice: Choice) -> Landing:
+        landing = send(path, cargo, choice)
+        if not cargos:
+            cargos.append(cargo)
+            cargo._parked = 2  # as after two chunks that a backlog accepted
+            return AWAY
+        return landing
+
+    station.spooling._send_again = in_part
+    station.replay()
+    assert station.sent == [["a", "b", "c"], ["c"]]
+
+
+def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_the_direct_way(
+    station: Station,
+) -> None:
+    station.keep("a")
+    held: list[Exception | None] = []
+
+    def sends_meanwhile(ids: list[str]) -> Landing:
+        if ids == ["a"]:
+            station.keep("b")
+        else:  # the last one is on its way
+            sender = threading.Thread(target=another)
+            sender.start()
+            sender.join(0.05)
+            senders.append(sender)
+        return ACCEPTED
+
+    def another() -> None:
+        try:
+            station.keep("c")
+            held.append(None)
+        except CaughtUp as error:
+            held.append(error)
+
+    senders: list[threading.Thread] = []
+    station.answer = sends_meanwhile
+    station.replay()
+    senders[0].join(10)
+    assert isinstance(held[0], CaughtUp)
+    assert station.sent == [["a"], ["b"]]
+    assert station.spooling.waiting() == 0
+
+
+def test_a_sender_is_held_back_for_a_moment_only(station: Station) -> None:
+    station.keep("a", "b")
+    station.spooling._hold("orders")  # of a replay that now hangs
+    station.keep("c")
+    assert station.spooling.waiting() == 3
