@@ -177,14 +177,6 @@ def test_a_name_that_no_queue_may_have_is_refused(client: ServiceBusAdministrati
     assert list(client.list_queues()) == []
 
 
-def test_a_topic_is_refused_as_not_there_yet_and_none_is_listed(
-    client: ServiceBusAdministrationClient,
-) -> None:
-    with pytest.raises(HttpResponseError, match="A topic is not supported"):
-        client.create_topic("news")
-    assert list(client.list_topics()) == []
-
-
 def test_the_namespace_tells_its_name(client: ServiceBusAdministrationClient) -> None:
     properties = client.get_namespace_properties()
     assert (properties.name, properties.messaging_sku) == ("contoso-dr", "Standard")

@@ -10,8 +10,9 @@
     GET    /$namespaceinfo              what the namespace is
 
 An entity is a queue or a topic: the body of a PUT says which. A slash in a name arrives as ``%2F`` or as it
-is; the path is split first and decoded after, so an encoded slash never separates. Pure: request in, response out. Whether the caller may ask at all is what
-``refusal`` says before ``answer`` is asked: it judges by seconds of real time, not by the entities' clock.
+is; the path is split first and decoded after, so an encoded slash never separates. Pure: request in, response
+out. Whether the caller may ask at all is what ``refusal`` says before ``answer`` is asked: it judges by
+seconds of real time, not by the entities' clock.
 """
 
 from __future__ import annotations
