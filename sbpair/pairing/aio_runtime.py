@@ -111,7 +111,7 @@ class AsyncRuntime(Core):
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """While an entity is suspect, open the link its messages may need."""
-        backlog = self._backlog_to_warm(path, choice)
+        backlog = None if self.is_closed else self._backlog_to_warm(path, choice)
         if backlog is not None:
             lanes = self._backlog_lanes(backlog)
             self._tasks.start("sbpair-warm", lanes.warm(time.monotonic() + LONGEST_PING))

@@ -116,7 +116,7 @@ class Runtime(Core):
         """While an entity is suspect, open the link its messages may need."""
         with self.lock:
             backlog = self._backlog_to_warm(path, choice)
-        if backlog is not None:
+        if backlog is not None and not self.is_closed:
             lanes = self._backlog_lanes(backlog)
             self._beside("sbpair-warm", lambda: lanes.warm(LONGEST_PING))
 

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from sbpair import EntityState, PairedNamespaceOptions, PairedServiceBusClient, PairingEvent
+from sbpair import EntityState, PairedNamespaceOptions, PairedServiceBusClient, PairingEvent, aio
 from sbpair.broker import Broker
+from sbpair.pairing.aio_lanes import AsyncLanes
 
 PATIENCE = 20.0  # seconds: the bound of every wait on a condition
+
+
+def options_of(
+    interval: float = 0.0,
+    ping: float = 1.0,
+    timeout: float = 10.0,
+    backlogs: int = 2,
+    **other: object,
+) -> PairedNamespaceOptions:
+    return PairedNamespaceOptions(
+        primary_namespace_name="contoso",
+        failover_interval=timedelta(seconds=interval),
+        ping_primary_interval=timedelta(seconds=ping),
+        operation_timeout=timedelta(seconds=timeout),
+        backlog_queue_count=backlogs,
+        **other,  # type: ignore[arg-type]
+    )
 
 
 class Pairing:
@@ -36,17 +56,11 @@ class Pairing:
         backlogs: int = 2,
         **other: object,
     ) -> PairedServiceBusClient:
+        options = options_of(interval, ping, timeout, backlogs, **other)
         client = PairedServiceBusClient.from_connection_strings(
             self.primary.connection_string,
             self.secondary.connection_string,
-            options=PairedNamespaceOptions(
-                primary_namespace_name="contoso",
-                failover_interval=timedelta(seconds=interval),
-                ping_primary_interval=timedelta(seconds=ping),
-                operation_timeout=timedelta(seconds=timeout),
-                backlog_queue_count=backlogs,
-                **other,
-            ),
+            options=options,
             connection_verify=str(self.broker.ca_file),
         )
         client.on_event(self._note)
@@ -128,3 +142,87 @@ def failed_over(pairing: Pairing) -> Callable[..., PairedServiceBusClient]:
         return client
 
     return make
+
+
+class AsyncPairing:
+    """The same two namespaces, and clients of asyncio."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.primary = broker.namespace("contoso")
+        self.secondary = broker.namespace("contoso-dr")
+        self.told: list[PairingEvent] = []
+        self.clients: list[aio.PairedServiceBusClient] = []
+        self._told = asyncio.Event()
+
+    def client(self, **options: object) -> aio.PairedServiceBusClient:
+        client = aio.PairedServiceBusClient.from_connection_strings(
+            self.primary.connection_string,
+            self.secondary.connection_string,
+            options=options_of(**options),  # type: ignore[arg-type]
+            connection_verify=str(self.broker.ca_file),
+        )
+        client.on_event(self._note)
+        self.clients.append(client)
+        return client
+
+    def failed_over(self, **options: object) -> aio.PairedServiceBusClient:
+        """A client whose entity "orders" has failed over, and whose primary is away."""
+        client = self.client(**options)
+        self.primary.take_down("refuse")
+        client.fail_over("orders")
+        return client
+
+    async def heard(self, kind: type[PairingEvent]) -> PairingEvent:
+        """The first event of this kind, within a bound."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := [event for event in self.told if isinstance(event, kind)]):
+                self._told.clear()
+                await self._told.wait()
+        return found[0]
+
+    async def bodies(self, namespace: object, queue: str) -> list[bytes]:
+        """Receive everything that is in a queue."""
+        return await asyncio.to_thread(Pairing.bodies, self, namespace, queue)  # type: ignore[arg-type]
+
+    def parked(self, backlogs: int = 2) -> list[int]:
+        return Pairing.parked(self, backlogs)  # type: ignore[arg-type]
+
+    def lanes(self, path: str, client: int = -1) -> AsyncLanes:
+        return self.clients[client]._runtime.primary_lanes(path)
+
+    def _note(self, event: PairingEvent) -> None:
+        self.told.append(event)
+        self._told.set()
+
+
+@pytest.fixture
+async def aio_pairing() -> AsyncIterator[AsyncPairing]:
+    """What a test leaves behind is counted: tasks, threads, and the connections at the broker."""
+    threads, tasks, sockets = set(threading.enumerate()), asyncio.all_tasks(), open_sockets()
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        pairing = AsyncPairing(broker)
+        pairing.primary.create_queue("orders")
+        try:
+            yield pairing
+        finally:
+            for client in pairing.clients:
+                await client.close()
+            new = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+            left = [str(task.get_coro()) for task in new if not task.done()]
+    await asyncio.get_running_loop().shutdown_default_executor()  # name lookups, and to_thread
+    assert not left, f"tasks were left behind: {left}"
+    started = [thread.name for thread in settled(threads)]
+    assert not started, f"threads were left behind: {started}"
+    assert open_sockets() <= sockets, "sockets were left behind"
+
+
+def open_sockets() -> int:
+    """How many of this process's descriptors are sockets."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found += each.readlink().name.startswith("socket:")
+        except OSError:
+            continue  # the listing's own
+    return found
