@@ -19,6 +19,7 @@ from typing import NoReturn
 import pytest
 
 RHEA_VERSION = "3.0.4"
+SERVICE_BUS_VERSION = "7.9.5"
 
 
 def missing(what: str) -> NoReturn:
@@ -38,12 +39,21 @@ def needs_proton() -> None:
 
 def rhea_directory() -> Path:
     """Where `require("rhea")` works; skips when node, npm or the package cannot be had."""
+    return _package_directory("rhea", RHEA_VERSION)
+
+
+def service_bus_directory() -> Path:
+    """Where `require("@azure/service-bus")` works, the JavaScript SDK; skips likewise."""
+    return _package_directory("@azure/service-bus", SERVICE_BUS_VERSION)
+
+
+def _package_directory(package: str, version: str) -> Path:
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
-    directory = _cache() / f"rhea-{RHEA_VERSION}"
-    if not _is_installed(directory):
-        _install(directory)
+    directory = _cache() / f"{package.replace('/', '-')}-{version}"
+    if not _is_installed(directory, package):
+        _install(directory, package, version)
     return directory
 
 
@@ -65,24 +75,24 @@ def _cache() -> Path:
     return Path(base) / "sbpair-tests"
 
 
-def _is_installed(directory: Path) -> bool:
-    return (directory / "node_modules" / "rhea" / "package.json").is_file()
+def _is_installed(directory: Path, package: str) -> bool:
+    return (directory / "node_modules" / package / "package.json").is_file()
 
 
-def _install(directory: Path) -> None:
+def _install(directory: Path, package: str, version: str) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"rhea@{RHEA_VERSION}"]
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"]
         try:
             done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired:
-            missing("npm did not install rhea within two minutes")
+            missing(f"npm did not install {package} within two minutes")
         if done.returncode != 0:
-            missing(f"npm could not install rhea: {done.stderr.strip()[-200:]}")
+            missing(f"npm could not install {package}: {done.stderr.strip()[-200:]}")
         try:
             os.rename(scratch, directory)
         except OSError:
-            if not _is_installed(directory):  # another process was first, or something is wrong
+            if not _is_installed(directory, package):  # another process was first, or something is wrong
                 raise
         else:
             Path(scratch).mkdir()  # the context wants something to remove
