@@ -402,6 +402,25 @@ def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_syn
     assert len(lengths) > 100
 
 
+@pytest.mark.spec("G-1", "F-90")
+def test_a_checkpoint_cut_at_any_page_loses_nothing(opened: Open, path: Path, tmp_path: Path) -> None:
+    """While the log is carried over into the database, the database is old and new in part."""
+    spool = opened()
+    for n in range(40):
+        spool.append("orders", [Entry(str(n), os.urandom(700))], now=1)
+    before, log = path.read_bytes(), path.with_name("spool-wal").read_bytes()
+    spool.close()
+    after = path.read_bytes()
+    for cut in range(0, len(after), 2048):  # in the middle of a page too
+        torn = tmp_path / f"torn{cut}"
+        torn.write_bytes(after[:cut] + before[cut:])
+        torn.with_name(f"{torn.name}-wal").write_bytes(log)
+        copy = opened(torn)
+        assert texts(copy) == [str(n) for n in range(40)], cut
+        assert all(each.is_intact for each in copy.oldest("orders", 40))
+        copy.close()
+
+
 @pytest.mark.spec("F-90")
 def test_garbage_behind_a_torn_log_is_not_taken_for_messages(
     opened: Open, path: Path, tmp_path: Path
