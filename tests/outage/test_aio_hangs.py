@@ -1,0 +1,162 @@
+"""A send of the asyncio client returns by its deadline under every fault, and can be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair.aio import BacklogUnavailableError, EntityState, Rest
+from sbpair.broker.faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+
+OVERRUN = 0.5  # seconds after the deadline that the asyncio sender may take
+
+TROUBLE: dict[str, str | Fault] = {
+    "refused port": "refuse",
+    "reset": "reset",
+    "silent peer": "silent",
+    "withheld ack": Withhold(),
+    "released": AnswerReleased(),
+    "modified": AnswerModified(),
+    "2-field error": TwoFieldError(),
+    "internal error": RejectWith("amqp:internal-error"),
+}
+
+
+@pytest.fixture
+def in_trouble(aio_pairing, trouble: str) -> Iterator[Callable[[], object]]:
+    """Switches the trouble on."""
+    kind = TROUBLE[trouble]
+    with ExitStack() as until_the_end:
+        if isinstance(kind, str):
+            until_the_end.callback(aio_pairing.primary.bring_up)
+            yield lambda: aio_pairing.primary.take_down(kind)
+        else:
+            yield lambda: until_the_end.enter_context(aio_pairing.primary.fault("orders", kind))
+
+
+@pytest.mark.spec("G-18", "P-3", "F-23", "F-24", "F-25")
+@pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
+@pytest.mark.parametrize("trouble", TROUBLE)
+async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
+    aio_pairing, in_trouble, is_open: bool
+) -> None:
+    client = aio_pairing.client(interval=60)
+    sender = client.get_queue_sender("orders")
+    if is_open:
+        await sender.send_messages(ServiceBusMessage("before"))
+    in_trouble()
+    start = time.monotonic()
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage("lost"), timeout=1.5)
+    assert time.monotonic() - start < 1.5 + OVERRUN
+    assert client.state_of("orders") is EntityState.SUSPECT
+
+
+@pytest.mark.spec("G-18", "P-3", "F-25")
+@pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
+@pytest.mark.parametrize("trouble", TROUBLE)
+async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
+    aio_pairing, in_trouble, is_open: bool
+) -> None:
+    client = aio_pairing.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    if is_open:
+        await sender.send_messages(ServiceBusMessage("before"))
+    in_trouble()
+    start = time.monotonic()
+    receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=3)
+    assert time.monotonic() - start < 3 + OVERRUN
+    assert receipt.rests is Rest.BACKLOG
+    assert sum(aio_pairing.parked()) == 1
+
+
+@pytest.mark.spec("G-18", "F-25")
+@pytest.mark.parametrize("trouble", ["silent peer", "withheld ack"])
+async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in_trouble) -> None:
+    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("before"))
+    lanes = aio_pairing.lanes("orders")
+    (used,) = lanes._stored
+    in_trouble()
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage("lost"), timeout=0.5)
+    assert used not in lanes._stored
+    assert not lanes._busy
+
+
+@pytest.mark.spec("G-18", "F-25")
+@pytest.mark.parametrize("trouble", ["silent peer"])
+async def test_more_sends_than_links_hang_together_and_end_together(aio_pairing, in_trouble) -> None:
+    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    in_trouble()
+    start = time.monotonic()
+    ended = await asyncio.gather(
+        *(sender.send_messages(ServiceBusMessage("x"), timeout=1.0) for _ in range(60)),
+        return_exceptions=True,
+    )
+    assert time.monotonic() - start < 1.0 + OVERRUN
+    assert {isinstance(each, ServiceBusError) for each in ended} == {True}
+
+
+@pytest.mark.spec("G-18")
+@pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
+@pytest.mark.parametrize("trouble", ["silent peer", "withheld ack", "released"])
+async def test_a_send_can_be_cancelled_wherever_it_waits(aio_pairing, in_trouble, is_open: bool) -> None:
+    client = aio_pairing.client(interval=60, timeout=30)
+    sender = client.get_queue_sender("orders")
+    if is_open:
+        await sender.send_messages(ServiceBusMessage("before"))
+    in_trouble()
+    for moment in (0.0, 0.01, 0.3):
+        sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
+        await asyncio.wait((sending,), timeout=moment)
+        start = time.monotonic()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert time.monotonic() - start < OVERRUN
+    assert client.state_of("orders") is EntityState.HEALTHY  # P-3 knows failures, not changes of mind
+    assert not aio_pairing.lanes("orders")._busy
+
+
+@pytest.mark.parametrize("trouble", ["withheld ack"])
+async def test_after_a_cancelled_send_the_sender_goes_on(aio_pairing, trouble: str) -> None:
+    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    with aio_pairing.primary.fault("orders", TROUBLE[trouble]), pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await sender.send_messages(ServiceBusMessage("given up"))
+    assert (await sender.send_messages(ServiceBusMessage("after"))).rests is Rest.PRIMARY
+
+
+@pytest.mark.spec("G-19", "F-35")
+async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(aio_pairing) -> None:
+    sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
+    aio_pairing.primary.take_down("silent")
+    aio_pairing.secondary.take_down("silent")
+    start = time.monotonic()
+    with pytest.raises(BacklogUnavailableError) as raised:
+        await sender.send_messages(ServiceBusMessage("nowhere"), timeout=2)
+    assert time.monotonic() - start < 2 + OVERRUN
+    assert len(raised.value.causes) >= 2
+    aio_pairing.primary.bring_up()
+    aio_pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("G-7")
+@pytest.mark.parametrize(
+    ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
+)
+async def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
+    aio_pairing, fault: Fault, is_ambiguous: bool
+) -> None:
+    sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
+    with aio_pairing.primary.fault("orders", fault):
+        receipt = await sender.send_messages(ServiceBusMessage("which"), timeout=4)
+    assert receipt.rests is Rest.BACKLOG
+    assert receipt.ambiguous is is_ambiguous
