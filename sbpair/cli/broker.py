@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
+SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -52,6 +53,25 @@ class QueueInNamespace(click.ParamType[tuple[str, str]]):
         return namespace, queue
 
 
+class TopicInNamespace(click.ParamType[tuple[str, str, str | None]]):
+    """`contoso/events`, or with a subscription `contoso/events/Subscriptions/billing`."""
+
+    name = "namespace/topic[/Subscriptions/name]"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str, str | None]:
+        namespace, _, path = value.partition("/")
+        topic, *subscription = SUBSCRIPTIONS.split(path, maxsplit=1)
+        if not namespace or not topic or subscription == [""]:
+            self.fail(
+                f"{value!r} is not NAMESPACE/TOPIC or NAMESPACE/TOPIC/Subscriptions/NAME",
+                param,
+                ctx,
+            )
+        return namespace, topic, subscription[0] if subscription else None
+
+
 @click.command("broker")
 @click.option(
     "--namespace",
@@ -63,12 +83,20 @@ class QueueInNamespace(click.ParamType[tuple[str, str]]):
     help="A namespace and its port; repeat for more. Port 0 takes any free one.",
 )
 @click.option("--queue", "queues", type=QueueInNamespace(), multiple=True, help="Create this queue at start.")
+@click.option(
+    "--topic",
+    "topics",
+    type=TopicInNamespace(),
+    multiple=True,
+    help="Create this topic, and the subscription if one is named, at start.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 def command(
     namespaces: tuple[tuple[str, int], ...],
     queues: tuple[tuple[str, str], ...],
+    topics: tuple[tuple[str, str, str | None], ...],
     host: str,
     open_access: bool,
     as_json: bool,
@@ -78,7 +106,7 @@ def command(
     Prints the connection strings once it answers. Their keys are made at start
     and open nothing but this broker. SIGTERM or Ctrl-C stops it.
     """
-    _check(namespaces, queues)
+    _check(namespaces, queues, topics)
     if open_access and host not in LOOPBACK:
         click.echo(f"sbpair: warning: anybody who reaches {host} may send and receive", err=True)
     stop = threading.Event()
@@ -90,22 +118,37 @@ def command(
     with Broker(dict(namespaces), host=host, open_access=open_access) as broker:
         for namespace, queue in queues:
             broker.namespace(namespace).create_queue(queue)
+        for namespace, topic, subscription in topics:
+            _create_topic(broker, namespace, topic, subscription)
         names = [name for name, _ in namespaces]
         click.echo(_as_json(broker, names) if as_json else _for_people(broker, names))
         stop.wait()
     return ExitCode.OK
 
 
-def _check(namespaces: tuple[tuple[str, int], ...], queues: tuple[tuple[str, str], ...]) -> None:
+def _create_topic(broker: Broker, namespace: str, topic: str, subscription: str | None) -> None:
+    control = broker.namespace(namespace)
+    if topic.casefold() not in (name.casefold() for name in control.topic_names()):
+        control.create_topic(topic)
+    if subscription is not None:
+        control.create_subscription(topic, subscription)
+
+
+def _check(
+    namespaces: tuple[tuple[str, int], ...],
+    queues: tuple[tuple[str, str], ...],
+    topics: tuple[tuple[str, str, str | None], ...],
+) -> None:
     names = Counter(name.casefold() for name, _ in namespaces)
     ports = Counter(port for _, port in namespaces if port)
     for what, counted in (("namespace", names), ("port", ports)):
         twice = [str(key) for key, times in counted.items() if times > 1]
         if twice:
             raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
-    unknown = [name for name, _ in queues if name not in dict(namespaces)]
-    if unknown:
-        raise click.UsageError(f"--queue names no --namespace: {unknown[0]}", click.get_current_context())
+    asked = [("--queue", name) for name, _ in queues] + [("--topic", name) for name, _, _ in topics]
+    for flag, name in asked:
+        if name not in dict(namespaces):
+            raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
 
 
 def _as_json(broker: Broker, names: list[str]) -> str:
@@ -120,6 +163,7 @@ def _row(broker: Broker, name: str) -> dict[str, object]:
         "port": namespace.port,
         "connection_string": namespace.connection_string,
         "queues": list(namespace.queue_names()),
+        "topics": list(namespace.topic_names()),
     }
 
 

@@ -45,6 +45,23 @@ def test_the_sdk_sends_receives_and_administers_with_what_is_printed(start):
     assert running.stop() == (0, "")
 
 
+def test_topics_and_subscriptions_are_there_from_the_start(start):
+    topics = ("contoso/events/a", "contoso/events/a/subscriptions/billing", "contoso/b/Subscriptions/audit")
+    running, printed = ready(start, *(word for topic in topics for word in ("--topic", topic)))
+    first = printed["namespaces"][0]
+    assert (first["queues"], first["topics"]) == ([], ["b", "events/a"])
+
+    with ServiceBusClient.from_connection_string(first["connection_string"]) as client:
+        for topic, subscription in (("events/a", "billing"), ("b", "audit")):
+            with client.get_topic_sender(topic) as sender:
+                sender.send_messages(ServiceBusMessage("hello"))
+            with client.get_subscription_receiver(topic, subscription) as receiver:
+                (message,) = receiver.receive_messages(max_wait_time=10)
+                receiver.complete_message(message)
+
+    assert running.stop() == (0, "")
+
+
 def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
     running = start("broker", "--namespace", "contoso:0")
     lines = [running.line() for _ in range(4)]
@@ -87,6 +104,9 @@ def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
         (("--namespace", "a:4711", "--namespace", "b:4711"), "port 4711 is given twice"),
         (("--namespace", "a:0", "--queue", "b/orders"), "--queue names no --namespace: b"),
         (("--queue", "orders"), "NAMESPACE/QUEUE"),
+        (("--namespace", "a:0", "--topic", "b/events"), "--topic names no --namespace: b"),
+        (("--topic", "events"), "NAMESPACE/TOPIC"),
+        (("--topic", "contoso/events/Subscriptions/"), "NAMESPACE/TOPIC"),
     ],
 )
 def test_namespaces_and_queues_that_do_not_fit_are_usage_errors(sbpair, arguments, says):
