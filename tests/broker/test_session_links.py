@@ -121,7 +121,8 @@ class TestAttaching:
         assert refusal(client).symbol == "amqp:not-allowed"
 
     @pytest.mark.parametrize(
-        ("session_id", "timeout"), [(7, None), (b"a", None), ("a", "soon"), (None, Int(-1))]
+        ("session_id", "timeout"),
+        [(7, None), (b"a", None), ("x" * 129, None), ("a", "soon"), (None, Int(-1))],
     )
     def test_nonsense_is_an_argument_error(self, sessions, session_id, timeout):
         client = sessions.client()

@@ -22,6 +22,7 @@ from ..entities.message_session import SessionLock
 from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
+from .message_form import LONGEST_ID
 from .moment import Moment
 from .node import Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -49,6 +50,8 @@ def asked_session(attach: Attach) -> str | None:
     name = asked.value if isinstance(asked, Described) else asked
     if name is not None and not isinstance(name, str):
         raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
+    if name is not None and len(name) > LONGEST_ID:
+        raise InvalidArgument(f"The session filter is longer than {LONGEST_ID} characters.")
     return name
 
 
