@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -248,3 +249,45 @@ def test_outside_a_loop_a_client_can_be_made_but_not_used() -> None:
     assert client.primary.label == "one"
     client.fail_over("orders")
     assert client.state_of("orders") is EntityState.FAILED_OVER
+
+
+def over_tls(pairing, verify: str | None) -> aio.PairedServiceBusClient:
+    texts = [
+        ns.connection_string.replace(";UseDevelopmentEmulator=true", "").replace(
+            f"localhost:{ns.port}", f"{ns.name}.servicebus.windows.net"
+        )
+        for ns in (pairing.primary, pairing.secondary)
+    ]
+    return aio.PairedServiceBusClient.from_connection_strings(
+        *texts,
+        connection_verify=verify,
+        custom_endpoint_address=f"sb://localhost:{pairing.primary.port}",
+        secondary_custom_endpoint_address=f"sb://localhost:{pairing.secondary.port}",
+        options=aio.PairedNamespaceOptions(assume_backlogs_exist=True, failover_interval=timedelta(0)),
+    )
+
+
+@pytest.mark.spec("P-2", "F-31")
+async def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuration_error(
+    aio_pairing,
+) -> None:
+    async with over_tls(aio_pairing, str(aio_pairing.broker.ca_file)) as client:
+        sender = client.get_queue_sender("orders")
+        assert (await sender.send_messages(ServiceBusMessage("x"))).rests is Rest.PRIMARY
+    async with over_tls(aio_pairing, None) as client:
+        with pytest.raises(ServiceBusError, match="certificate"):
+            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+        assert client.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("G-18", "F-25")
+async def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(aio_pairing) -> None:
+    aio_pairing.primary.take_down("silent")
+    aio_pairing.secondary.take_down("silent")
+    async with over_tls(aio_pairing, str(aio_pairing.broker.ca_file)) as client:
+        start = time.monotonic()
+        with pytest.raises(BacklogUnavailableError):
+            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
+        assert time.monotonic() - start < 1.5
+    aio_pairing.primary.bring_up()
+    aio_pairing.secondary.bring_up()

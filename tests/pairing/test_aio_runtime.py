@@ -1,0 +1,145 @@
+"""What lies between an event loop and its threads, and what of the SDK's asyncio side we rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from sbpair.pairing import sdk
+from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.aio_lanes import AsyncLane, Tasks
+from sbpair.pairing.aio_runtime import LoopCredential
+from sbpair.pairing.sdk import AsyncWire
+
+Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Credential:
+    """Of asyncio: its tokens come from the loop's thread."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], threading.Thread]] = []
+
+    async def get_token(self, *scopes: str, **keywords: object) -> AccessToken:
+        await asyncio.sleep(0)
+        self.asked.append((scopes, threading.current_thread()))
+        return AccessToken("token", 4_000_000_000)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Credential:
+        return self
+
+    async def __aexit__(self, *given: object) -> None: ...
+
+
+async def test_a_thread_gets_its_token_from_the_loop() -> None:
+    credential = Credential()
+    bridge = LoopCredential(credential, asyncio.get_running_loop())
+    token = await asyncio.to_thread(bridge.get_token, "https://servicebus.azure.net/.default")
+    assert token.token == "token"
+    assert credential.asked == [(("https://servicebus.azure.net/.default",), threading.current_thread())]
+
+
+async def test_the_administration_client_is_given_a_credential_that_a_thread_can_ask() -> None:
+    bridged: list[object] = []
+
+    def bridge(credential: object) -> LoopCredential:
+        bridged.append(credential)
+        return LoopCredential(credential, asyncio.get_running_loop())  # type: ignore[arg-type]
+
+    credential = Credential()
+    side = Side("secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential)
+    with side.administration(bridge):
+        assert bridged == [credential]
+
+
+@pytest.fixture
+async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
+    """A sender whose peer accepts connections and never says a word."""
+    accepted: asyncio.Queue[Peer] = asyncio.Queue()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accepted.put((reader, writer))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = ServiceBusClient.from_connection_string(
+            f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=R;SharedAccessKey=K;UseDevelopmentEmulator=true",
+            retry_total=0,
+        )
+        yield client.get_queue_sender("orders"), accepted
+        while not accepted.empty():
+            (await accepted.get())[1].close()
+
+
+@pytest.mark.parametrize("name", ["_create_handler", "_handler", "_running"])
+async def test_a_sender_of_asyncio_has_its_private_names(silent, name: str) -> None:
+    assert hasattr(silent[0], name)
+
+
+async def test_the_connection_below_an_opening_sender_is_found_and_ends(silent) -> None:
+    sender, accepted = silent
+    sdk._missed.clear()
+    wire = AsyncWire(sender)
+    opening = asyncio.create_task(sender.__aenter__())
+    reader, writer = await asyncio.wait_for(accepted.get(), 5)
+    wire.abort()
+    opening.cancel()
+    await asyncio.wait((opening,), timeout=5)
+    assert opening.done()
+    await wire.release()
+    with suppress(ConnectionError):  # the end of the connection, in either form
+        await asyncio.wait_for(reader.read(), 5)
+    assert not sdk._missed
+    writer.close()
+
+
+async def test_a_later_sdk_without_these_names_costs_one_line_in_the_log(caplog) -> None:
+    class Emptied:
+        pass
+
+    sdk._missed.clear()
+    with caplog.at_level(logging.WARNING, logger="sbpair"):
+        for _ in range(2):
+            wire = AsyncWire(Emptied())  # type: ignore[arg-type]
+            wire.abort()
+            await wire.release()
+            assert not wire.is_open()
+    assert len(caplog.records) == 2
+    assert "_create_handler" in caplog.records[0].getMessage()
+
+
+async def test_a_call_that_is_late_raises_and_is_cancelled() -> None:
+    lane = AsyncLane(ServiceBusClient("x.example", Credential()).get_queue_sender("q"))
+    ended = asyncio.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            ended.set()
+
+    with pytest.raises(OperationTimeoutError):
+        await lane.run(stubborn(), 0.0)
+    await lane.discard()
+    assert ended.is_set()
+
+
+async def test_a_task_beside_that_fails_is_told_in_the_log_and_joined(caplog) -> None:
+    async def failing() -> None:
+        raise RuntimeError("beside")
+
+    tasks = Tasks()
+    with caplog.at_level(logging.WARNING, logger="sbpair"):
+        tasks.start("sbpair-test", failing())
+        await tasks.join(5)
+        await asyncio.sleep(0)
+    assert "sbpair-test failed: RuntimeError: beside" in caplog.text
