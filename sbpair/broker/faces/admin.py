@@ -18,10 +18,10 @@ seconds of real time, not by the entities' clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from ..auth import Right, TokenRefused, Verifier
 from ..entities import Namespace, Queue, Subscription
@@ -34,6 +34,7 @@ from ..errors import (
     Unauthorized,
 )
 from . import atom
+from .admin_messages import MethodNotAllowed, Request, Response, failed, segments_of, xml
 from .descriptions import (
     CHANGES,
     SUBSCRIPTION,
@@ -44,7 +45,8 @@ from .descriptions import (
     write_description,
 )
 from .topic_fields import rule_not_implemented, write_default_rule
-from .wording import tracked
+
+__all__ = ["Request", "Response", "answer", "refusal"]
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"
 PAGE_SIZE = 100
@@ -55,53 +57,20 @@ _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
-
-    ``headers`` have lower-case names; ``body`` is whole.
-    """
-
-    method: str
-    raw_path: str
-    query: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An HTTP response; the server adds Content-Length."""
-
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-class MethodNotAllowed(BrokerError):
-    """The path is known, but not with this method."""
-
-    status, sub_code = 405, 40500
-
-    def __init__(self, method: str, allowed: Iterable[str]) -> None:
-        self.allowed = ", ".join(allowed)
-        super().__init__(f"The method {method} is not one of {self.allowed}.")
-
-
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
     """The 401 for a caller who may not manage what is asked for, else None. ``now_s``: epoch seconds."""
     token = request.headers.get("authorization")
     try:
-        path = "/".join(_segments(request))
+        path = "/".join(segments_of(request))
         if not token:
             raise Unauthorized("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, Right.MANAGE):
             raise Unauthorized("The token does not grant Manage on what is asked for.")
     except TokenRefused as refused:
-        return _failed(Unauthorized(f"The token is refused: {refused.reason}."), request, now_s * 1000)
+        return failed(Unauthorized(f"The token is refused: {refused.reason}."), request, now_s * 1000)
     except BrokerError as error:
-        return _failed(error, request, now_s * 1000)
+        return failed(error, request, now_s * 1000)
     return None
 
 
@@ -110,7 +79,7 @@ def answer(namespace: Namespace, request: Request, now: int) -> Response:
     try:
         return _Call(namespace, request, now).answer()
     except BrokerError as error:
-        return _failed(error, request, now)
+        return failed(error, request, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +89,7 @@ class _Call:
     now: int
 
     def answer(self) -> Response:
-        segments = _segments(self.request)
+        segments = segments_of(self.request)
         self._check_version()
         match [segment.lower() for segment in segments]:
             case ["$namespaceinfo"]:
@@ -198,7 +167,7 @@ class _Call:
             except EntityNotFound:
                 return self._empty()
             is_there = rule.casefold() == DEFAULT_RULE.casefold()
-            return _xml(200, self._rule_entry(subscription)) if is_there else self._empty()
+            return xml(200, self._rule_entry(subscription)) if is_there else self._empty()
 
         def refuse() -> Response:
             self.namespace.subscription(topic, name)
@@ -248,7 +217,7 @@ class _Call:
         return self._empty() if entity.parent else self._made(200, entity)
 
     def _made(self, status: int, entity: Queue) -> Response:
-        return _xml(status, self._entry(entity))
+        return xml(status, self._entry(entity))
 
     def _delete(self, delete: Callable[[], Queue]) -> Response:
         delete()
@@ -260,7 +229,7 @@ class _Call:
         more = bool(page) and skip + len(page) < len(entities)
         following = self._url_of_page(skip + len(page), top) if more else None
         entries = [show(entity) for entity in page]
-        return _xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
+        return xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
 
     def _namespace_information(self) -> Response:
         never = atom.instant(NEVER)  # a namespace is as old as its process: it has no day of birth
@@ -274,10 +243,10 @@ class _Call:
         fields = (atom.element(name, atom.plain(text)) for name, text in texts.items())
         name = self.namespace.name
         content = atom.description("NamespaceInfo", fields)
-        return _xml(200, atom.entry(self._url(), name, name, never, never, content))
+        return xml(200, atom.entry(self._url(), name, name, never, never, content))
 
     def _empty(self) -> Response:
-        return _xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
+        return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
 
     def _entry(self, entity: Queue) -> str:
         created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
@@ -316,25 +285,3 @@ class _Call:
                 f"{name} is {text[:100]!r}: a whole number from 0 to 999999999 is expected."
             )
         return int(text)
-
-
-def _segments(request: Request) -> list[str]:
-    try:
-        return [unquote(raw, errors="strict") for raw in request.raw_path.removeprefix("/").split("/")]
-    except UnicodeDecodeError:
-        raise InvalidArgument("The path is not percent-encoded UTF-8.") from None
-
-
-def _xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> Response:
-    kind = {"content-type": "application/xml; charset=utf-8"} | dict(headers or {})
-    return Response(status, kind, ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode())
-
-
-def _failed(error: BrokerError, request: Request, now: int) -> Response:
-    detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
-    headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
-    return _xml(error.status, atom.error(error.status, detail), headers)
-
-
-def _opening(error: BrokerError) -> str:
-    return {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")
