@@ -60,6 +60,8 @@ KNOWN: dict[str, Known] = {
     "ServiceBusCommunicationError": NO_ANSWER,
     "OperationTimeoutError": NO_ANSWER,
     "ServiceBusError": Known(ExitCode.FAILED, ""),
+    "ConnectionLost": NO_ANSWER,
+    "SyphonError": Known(ExitCode.FAILED, ""),
     "BrokerError": SETTINGS,
     "OSError": NO_ANSWER,
 }

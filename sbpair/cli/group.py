@@ -21,6 +21,10 @@ COMMANDS = {
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, to test against."),
     "cost": ("sbpair.cli.cost", "Count the operations that a pairing bills, by kind."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
+    "doctor": (
+        "sbpair.cli.doctor",
+        "Look for what would go wrong in an outage: rights, queues, pings.",
+    ),
     "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),
 }

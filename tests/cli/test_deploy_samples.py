@@ -46,8 +46,8 @@ def parsed(words):
     """What the syphon would be given: every flag known, every value read."""
     program, command, *arguments = words
     assert program == "/opt/sbpair/bin/sbpair"
-    found = cli.get_command(click.Context(cli), command)
-    return found.make_context(command, arguments).params
+    parent = click.Context(cli, **cli.context_settings)  # click keeps what the first context says of --help
+    return cli.get_command(parent, command).make_context(command, arguments, parent=parent).params
 
 
 @pytest.fixture

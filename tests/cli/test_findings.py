@@ -1,0 +1,120 @@
+"""What the doctor says of the facts: each rule finds what it is for, and nothing in a healthy pairing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sbpair.cli.doctor.facts import Backlog, Destination, Facts, Ping, Refusal
+from sbpair.cli.doctor.findings import Severity, diagnose
+from sbpair.pairing.inventory import take_inventory
+
+NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
+HEALTHY = Facts(
+    label="contoso",
+    secondary_label="contoso-dr",
+    has_given_name=False,
+    is_one_namespace=False,
+    unreachable={},
+    inventory=take_inventory(NAMES, "contoso", 2),
+    backlogs=tuple(Backlog(name) for name in NAMES),
+    destinations=(Destination("orders", None, "Active", 600.0, 86_400.0),),
+    ping=Ping.HIDDEN,
+)
+NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
+
+
+def test_a_healthy_pairing_has_no_findings():
+    assert diagnose(HEALTHY) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "about", "words"),
+    [
+        ({"is_one_namespace": True}, "error", "pair", "the same namespace"),
+        ({"secondary_label": "contoso"}, "error", "pair", "both called 'contoso'"),
+        ({"unreachable": {"primary": "refused"}}, "error", "primary", "refused"),
+        (
+            {"refusals": (Refusal("primary", "orders", "Send", UNAUTHORIZED, "no"),)},
+            "error",
+            "primary orders",
+            "may not Send",
+        ),
+        (
+            {"refusals": (Refusal("primary", "orders", "Send", NOT_FOUND, "no"),)},
+            "error",
+            "primary orders",
+            "will be dead-lettered",
+        ),
+        (
+            {"refusals": (Refusal("primary", "orders", "Send", "odd:thing", "it is odd"),)},
+            "error",
+            "primary orders",
+            "it is odd",
+        ),
+        ({"inventory": take_inventory(NAMES[:1], "contoso", 2)}, "error", NAMES[1], "does not exist"),
+        ({"inventory": take_inventory(NAMES, "contoso", 1)}, "warning", NAMES[1], "beyond --backlogs"),
+        ({"backlogs": (Backlog("b", differences=("lock_duration is x",)),)}, "warning", "b", "lock_duration"),
+        (
+            {"backlogs": (Backlog("b", differences=("requires_session is True",)),)},
+            "error",
+            "b",
+            "requires_session",
+        ),
+        ({"backlogs": (Backlog("b", has_dead_letters=True),)}, "warning", "b", "dead letters"),
+        (
+            {"backlogs": (Backlog("b", oldest_age=61, time_to_live=120),)},
+            "error",
+            "b",
+            "1 min 1 s of its 2 min",
+        ),
+        ({"destinations": (Destination("q", status="Disabled"),)}, "error", "q", "Disabled"),
+        (
+            {"destinations": (Destination("q", 601, "Active", 600, None),)},
+            "warning",
+            "q",
+            "will not be recognised",
+        ),
+        ({"destinations": (Destination("q", 31, "Active", None, 30),)}, "warning", "q", "arrive late"),
+        ({"ping": Ping.DELIVERED}, "warning", "ping", "delivers pings"),
+        ({"ping": Ping.NOT_EMPTY}, "warning", "ping", "not probed"),
+        ({"ping": None}, "note", "ping", "not tried"),
+        ({"undescribed": {"secondary": "401"}}, "note", "secondary", "401"),
+    ],
+)
+def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, words):
+    (finding,) = diagnose(replace(HEALTHY, **change))
+
+    assert (finding.severity, finding.about) == (severity, about)
+    assert words in finding.what
+    assert finding.next_step
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"secondary_label": "contoso", "has_given_name": True},
+        {"backlogs": (Backlog("b", oldest_age=1e9, time_to_live=None),)},
+        {"backlogs": (Backlog("b", oldest_age=59, time_to_live=120),)},
+        {"destinations": (Destination("q", 599, "Active", 600, 600),)},
+        {"destinations": (Destination("a-topic"),)},
+    ],
+    ids=str,
+)
+def test_what_is_harmless_is_not_found(harmless):
+    assert diagnose(replace(HEALTHY, **harmless)) == []
+
+
+def test_a_backlog_queue_that_is_missing_is_told_once():
+    refusals = (Refusal("secondary", NAMES[1], "Send", NOT_FOUND, "no"),)
+    inventory = take_inventory(NAMES[:1], "contoso", 2)
+
+    assert len(diagnose(replace(HEALTHY, refusals=refusals, inventory=inventory))) == 1
+    (finding,) = diagnose(replace(HEALTHY, refusals=refusals, inventory=None))
+    assert "sbpair backlog create" in finding.next_step
+
+
+def test_the_worst_comes_first():
+    facts = replace(HEALTHY, ping=None, unreachable={"primary": "no"}, backlogs=(Backlog("b", None, True),))
+    assert [finding.severity for finding in diagnose(facts)] == list(Severity)
