@@ -102,6 +102,19 @@ class Side:
         host = self.info.endpoint.casefold()
         return host.rsplit(":", 1)[0] if self._use_tls and not host.endswith("]") else host
 
+    def check_credential(self, *, is_asyncio: bool) -> None:
+        """Raises TypeError for a credential that the skin cannot ask."""
+        get_token = getattr(self._credential, "get_token", None)
+        if get_token is None:
+            return
+        is_async = inspect.iscoroutinefunction(get_token)
+        if is_asyncio and not is_async and not hasattr(self._credential, "__aexit__"):
+            raise TypeError(
+                f"the {self.role} credential is a blocking one; sbpair.aio takes those of azure.identity.aio"
+            )
+        if is_async and not is_asyncio:
+            raise TypeError(f"the {self.role} credential is one of asyncio; use the client of sbpair.aio")
+
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
         """An SDK client that does not retry by itself, or does as usual when ``retry_total`` is None."""
         keywords = self._keywords(self._context or self._settings.ssl_context, retry_total)

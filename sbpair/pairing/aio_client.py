@@ -28,6 +28,8 @@ class PairedServiceBusClient(ClientSurface[AsyncCredential]):
     Credentials are those of ``azure.identity.aio``. Callbacks of :meth:`on_event` run in the loop.
     """
 
+    _IS_ASYNCIO = True
+
     def _made(
         self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
     ) -> AsyncRuntime:

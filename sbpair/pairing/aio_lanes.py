@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 GRACE = 0.05  # seconds: a call that ends just in time is left alone
 GOODBYE = 2.0  # seconds for telling the service, and for a cancelled call to end
+CLOSED = "The paired client was closed while a call was under way."
 MOST_LANES = 16  # to one entity; further calls wait for one, within their own deadline
 
 
@@ -90,7 +91,7 @@ class AsyncLane:
             raise OperationTimeoutError(message="The call did not end by its deadline.")
         self._call = None
         if task.cancelled():
-            raise ServiceBusError("The paired client was closed while a call was under way.")
+            raise ServiceBusError(CLOSED)
         return task.result()
 
     def abort(self) -> None:
@@ -129,7 +130,7 @@ class AsyncLanes:
     def __init__(self, make: Callable[[], ServiceBusSender], tasks: Tasks) -> None:
         self._make = make
         self._tasks = tasks
-        self._is_closed = self._is_warming = False
+        self._is_closed = self._is_ended = self._is_warming = False
         self._stored: deque[AsyncLane] = deque()
         self._busy: set[AsyncLane] = set()
         self._free = asyncio.Semaphore(MOST_LANES)
@@ -137,7 +138,8 @@ class AsyncLanes:
     async def take(self, until: float, *, is_fresh: bool = False) -> AsyncLane:
         """A lane for one call that must end by ``until``.
 
-        Raises what the SDK raises, OperationTimeoutError when it took too long.
+        Raises what the SDK raises, OperationTimeoutError when it took too long, ServiceBusError when the
+        client was closed meanwhile.
         """
         if is_fresh:
             self._drop_stored()
@@ -146,6 +148,9 @@ class AsyncLanes:
                 await self._free.acquire()
         except TimeoutError:
             raise OperationTimeoutError(message=f"All {MOST_LANES} links to the entity are busy.") from None
+        if self._is_ended:
+            self._free.release()  # so that the next who waits hears of it
+            raise ServiceBusError(CLOSED)
         if self._stored:
             lane = self._stored.pop()
             lane.was_reused = True
@@ -180,7 +185,7 @@ class AsyncLanes:
 
     def close(self, *, now: bool = False) -> None:
         """Close what is in store and what comes back; ``now``: end what is under way as well."""
-        self._is_closed = True
+        self._is_closed, self._is_ended = True, now
         while self._stored:
             self._tasks.start("sbpair-close", self._stored.pop().close())
         for lane in list(self._busy) if now else ():

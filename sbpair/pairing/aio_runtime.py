@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.core.credentials import AccessToken, TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from . import fork
 from .address import Side
 from .aio_lanes import AsyncLane, AsyncLanes, Tasks
 from .batch import Cargo
@@ -64,6 +65,8 @@ class AsyncRuntime(Core):
         self._lanes: dict[str, AsyncLanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._spooling = Spooling.opened(options, label, self._send_again, self._tell, self._rng)
+        self.lock = threading.Lock()  # for the fork; nobody else takes it
+        fork.watch_over(self)
 
     def bind(self) -> None:
         """Belong to the running loop from now on.
@@ -163,6 +166,12 @@ class AsyncRuntime(Core):
             self._spooling.close()
         for client in clients:
             await client.close()
+
+    def reopen_in_child(self) -> None:
+        """After a fork, in the child: the spool is the parent's, and so is the loop."""
+        if self._spooling is not None:
+            self._spooling.disown()
+            self._spooling = None
 
     # -- carrying out one step
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from azure.servicebus import TransportType
 
@@ -31,6 +31,7 @@ CredentialT = TypeVar("CredentialT", bound=Credential | AsyncCredential, contrav
 class ClientSurface(Generic[CredentialT]):
     """The part of a paired client that opens nothing. See PairedServiceBusClient."""
 
+    _IS_ASYNCIO: ClassVar[bool] = False
     _core: Core
 
     def __init__(
@@ -121,6 +122,8 @@ class ClientSurface(Generic[CredentialT]):
 
     def _set_up(self, primary: Side, secondary: Side, options: PairedNamespaceOptions | None) -> None:
         options = options or PairedNamespaceOptions()
+        for side in (primary, secondary):
+            side.check_credential(is_asyncio=self._IS_ASYNCIO)
         label = check_pair(primary, secondary, options.primary_namespace_name)
         self._primary, self._secondary = primary, secondary
         self._senders: Counter[str] = Counter()

@@ -205,7 +205,9 @@ async def test_a_closed_client_says_so_and_calls_under_way_end(aio_pairing) -> N
     sender = client.get_queue_sender("orders")
     aio_pairing.primary.take_down("silent")
     hanging = asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(10):
+        while not aio_pairing.lanes("orders")._busy:
+            await asyncio.sleep(0)
     start = time.monotonic()
     await client.close()
     with pytest.raises(ServiceBusError):
@@ -215,6 +217,23 @@ async def test_a_closed_client_says_so_and_calls_under_way_end(aio_pairing) -> N
         await sender.send_messages(ServiceBusMessage("y"))
     with pytest.raises(ValueError, match="closed"):
         client.get_queue_sender("orders")
+    aio_pairing.primary.bring_up()
+
+
+async def test_calls_that_wait_for_a_link_end_too_when_the_client_is_closed(aio_pairing) -> None:
+    client = aio_pairing.client(interval=60, timeout=30)
+    sender = client.get_queue_sender("orders")
+    aio_pairing.primary.take_down("silent")
+    waiting = [
+        asyncio.create_task(sender.send_messages(ServiceBusMessage("x"))) for _ in range(3 * MOST_LANES)
+    ]
+    async with asyncio.timeout(10):
+        while len(aio_pairing.lanes("orders")._busy) < MOST_LANES:
+            await asyncio.sleep(0)
+    await client.close()
+    async with asyncio.timeout(5):
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {isinstance(each, ServiceBusError) for each in ended} == {True}
     aio_pairing.primary.bring_up()
 
 

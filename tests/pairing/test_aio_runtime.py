@@ -8,10 +8,11 @@ import threading
 from contextlib import suppress
 
 import pytest
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from sbpair import PairedServiceBusClient, aio
 from sbpair.pairing import sdk
 from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.aio_lanes import AsyncLane, Tasks
@@ -59,6 +60,23 @@ async def test_the_administration_client_is_given_a_credential_that_a_thread_can
     side = Side("secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential)
     with side.administration(bridge):
         assert bridged == [credential]
+
+
+class BlockingCredential:
+    def get_token(self, *scopes: str, **keywords: object) -> AccessToken:
+        raise AssertionError("not asked here")
+
+
+def test_a_credential_of_the_wrong_kind_is_told_at_once() -> None:
+    names = ("contoso.servicebus.windows.net", "contoso-dr.servicebus.windows.net")
+    with pytest.raises(TypeError, match=r"primary credential is a blocking one.*azure\.identity\.aio"):
+        aio.PairedServiceBusClient(*names, BlockingCredential())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="primary credential is one of asyncio"):
+        PairedServiceBusClient(*names, Credential())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="secondary credential"):
+        aio.PairedServiceBusClient(*names, Credential(), secondary_credential=BlockingCredential())  # type: ignore[arg-type]
+    aio.PairedServiceBusClient(*names, Credential())
+    aio.PairedServiceBusClient(*names, AzureNamedKeyCredential("name", "key"))
 
 
 @pytest.fixture
