@@ -281,6 +281,50 @@ def test_redrive_by_reason_leaves_the_other_dead_letters_where_they_are(backlog,
 
 
 @pytest.mark.usefixtures("backlogs")
+def test_what_is_wanted_is_found_behind_more_than_a_round_of_what_is_not(backlog, secondary):
+    set_aside(secondary, 0, range(250), "InvalidAlias")
+    set_aside(secondary, 0, range(250, 255), "DestinationNotFound")
+
+    done = backlog("redrive", "--reason", "DestinationNotFound")
+
+    assert "5 redriven, 250 left" in done.stdout, done.stderr
+    assert secondary.counts(BACKLOG.format(0)).active == 5
+    assert secondary.counts(BACKLOG.format(0)).dead_letter == 250
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_a_redrive_beside_a_syphon_that_sets_everything_aside_again_comes_to_an_end(
+    backlog, start, broker, secondary, settled
+):
+    keys = {
+        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
+        "SBPAIR_SECONDARY": secondary.connection_string,
+    }
+    start("syphon", *FLAGS, **keys)
+    fill(secondary, BACKLOG.format(0), [parked(n, path="nowhere") for n in range(150)])
+    settled(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
+
+    done = backlog("redrive", "--json")
+
+    assert json.loads(done.stdout)["redriven"] == 150, done.stderr
+    settled(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_two_redrives_at_once_put_each_message_back_once(start, secondary):
+    set_aside(secondary, 0, range(400))
+    environment = {"SBPAIR_SECONDARY": secondary.connection_string}
+
+    both = [start("backlog", "redrive", "--json", *FLAGS, **environment) for _ in range(2)]
+    codes = [running.wait(60)[0] for running in both]
+
+    assert codes == [0, 0]
+    assert sum(json.loads(running.line())["redriven"] for running in both) == 400
+    counts = secondary.counts(BACKLOG.format(0))
+    assert (counts.active, counts.dead_letter) == (400, 0)
+
+
+@pytest.mark.usefixtures("backlogs")
 def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary, settled):
     set_aside(secondary, 0, range(20))
     path = BACKLOG.format(0)
