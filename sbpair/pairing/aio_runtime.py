@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MOST_WRITERS = 16  # threads at the spool at once; they are capped, and a write can be held back there
 LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
 
 
@@ -61,6 +62,7 @@ class AsyncRuntime(Core):
         self._closing = asyncio.Event()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
+        self._writing = asyncio.Semaphore(MOST_WRITERS)
         self._workers = Workers()
         self._lanes: dict[str, AsyncLanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
@@ -186,7 +188,8 @@ class AsyncRuntime(Core):
                 error = await self._created(backlog, until)
                 return Result(time.monotonic(), error)
             case Spool():
-                written = await self._in_thread("sbpair-spool", lambda: self._write(path, cargo))
+                async with self._writing:
+                    written = await self._in_thread("sbpair-spool", lambda: self._write(path, cargo))
                 return Result(time.monotonic(), written)
 
     async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import uuid
 from datetime import timedelta
@@ -257,6 +258,34 @@ async def test_the_spool_takes_what_both_refuse_and_replays_it(aio_pairing, tmp_
     await aio_pairing.heard(aio.SpoolReplayed)
     assert await aio_pairing.bodies(aio_pairing.primary, "orders") == [b"0", b"1", b"2"]
     assert client.spooled() == 0
+    aio_pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("F-35")
+async def test_more_sends_at_once_than_there_are_threads_find_their_way_into_the_spool(
+    aio_pairing, tmp_path
+) -> None:
+    client = aio_pairing.failed_over(ping=60, timeout=20, spool=tmp_path / "spool")
+    aio_pairing.secondary.take_down("refuse")
+    sender = client.get_queue_sender("orders")
+    receipts = await asyncio.gather(*(sender.send_messages(ServiceBusMessage(str(n))) for n in range(150)))
+    assert {receipt.rests for receipt in receipts} == {Rest.SPOOL}
+    assert client.spooled("orders") == 150
+    aio_pairing.secondary.bring_up()
+
+
+@pytest.mark.spec("F-19")
+async def test_a_forked_child_leaves_the_spool_to_its_parent(aio_pairing, tmp_path) -> None:
+    client = aio_pairing.failed_over(ping=60, timeout=3, spool=tmp_path / "spool")
+    aio_pairing.secondary.take_down("refuse")
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("parent"))
+    child = os.fork()
+    if child == 0:
+        os._exit(client.spooled())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (await sender.send_messages(ServiceBusMessage("parent again"))).rests is Rest.SPOOL
+    assert client.spooled() == 2
     aio_pairing.secondary.bring_up()
 
 
