@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -101,8 +101,6 @@ def _row(
 
 
 async def _aged(row: Row, connection: NamespaceConnection) -> Row:
-    from dataclasses import replace
-
     from sbpair.syphon.look import DEAD_LETTERS
 
     oldest = await _oldest(connection, row.name) if row.active else None
@@ -114,9 +112,8 @@ async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
     from sbpair.syphon.look import look
 
     now = time.time_ns() // 1_000_000
-    async for message in look(connection, path, most=1):
-        return age_seconds(message.parked_at, now)
-    return None
+    first = [message async for message in look(connection, path, most=1)]
+    return age_seconds(first[0].parked_at, now) if first else None
 
 
 def _show(target: Target, listing: Listing) -> None:

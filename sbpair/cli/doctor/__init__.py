@@ -69,13 +69,21 @@ def command(
     """
     from sbpair.cli.doctor.examination import Examination, Plan
     from sbpair.cli.doctor.findings import Severity, diagnose
+    from sbpair.syphon.connection_string import parse
 
-    plan = Plan(
-        primary, secondary, primary_namespace_name, backlogs, ca_file, RIGHTS[role], queues, scratch_queue
-    )
     with configuration():
-        facts = asyncio.run(Examination(plan).run())
-    findings = diagnose(facts)
+        plan = Plan(
+            primary=parse(primary),
+            secondary=parse(secondary),
+            connection_strings={"primary": primary, "secondary": secondary},
+            name=primary_namespace_name,
+            backlogs=backlogs,
+            ca_file=ca_file,
+            rights=RIGHTS[role],
+            queues=queues,
+            scratch_queue=scratch_queue,
+        )
+    findings = diagnose(asyncio.run(Examination(plan).run()))
     if as_json:
         click.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

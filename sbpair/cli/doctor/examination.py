@@ -26,7 +26,7 @@ from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 from sbpair.syphon.connection import NamespaceConnection
-from sbpair.syphon.connection_string import Namespace, parse
+from sbpair.syphon.connection_string import Namespace
 from sbpair.syphon.destination_path import path_refusal
 from sbpair.syphon.dial import connect
 from sbpair.syphon.errors import LinkRefused, SyphonError, TokenRefused
@@ -40,12 +40,15 @@ LOOKED_AT = 100  # messages of each backlog queue, the oldest
 LIMITLESS = timedelta(days=10_000_000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What is to be examined; ``rights`` are those the key needs on the secondary."""
 
-    primary: str
-    secondary: str
+    primary: Namespace
+    secondary: Namespace
+    connection_strings: dict[str, str] = field(repr=False)
+    """By side: the administration client takes no less."""
+
     name: str | None
     backlogs: int
     ca_file: str | None
@@ -65,9 +68,9 @@ class Examination:
     oldest: dict[str, float | None] = field(default_factory=dict)
 
     async def run(self) -> Facts:
-        """Find out everything. Raises ValueError for a connection string that cannot be read."""
+        """Find out everything. Raises ConnectionLost when a side that was reached goes."""
         plan = self.plan
-        primary, secondary = parse(plan.primary), parse(plan.secondary)
+        primary, secondary = plan.primary, plan.secondary
         label = plan.name or namespace_label(primary.netloc)
         facts = Facts(
             label=label,
@@ -168,9 +171,8 @@ class Examination:
     # Descriptions, where the key may see them.
 
     def _described(self, side: str, paths: list[str] | None = None) -> dict[str, QueueProperties] | None:
-        text = self.plan.primary if side == "primary" else self.plan.secondary
         try:
-            with _administration(side, text, self.plan.ca_file) as client:
+            with _administration(side, self.plan) as client:
                 if paths is None:
                     return {queue.name: queue for queue in client.list_queues()}
                 found = {path.casefold(): _queue(client, path) for path in paths}
@@ -180,8 +182,9 @@ class Examination:
             return None
 
 
-def _administration(side: str, text: str, ca_file: str | None) -> ServiceBusAdministrationClient:
-    return Side.from_connection_string(side, text, SdkSettings(connection_verify=ca_file)).administration()
+def _administration(side: str, plan: Plan) -> ServiceBusAdministrationClient:
+    settings = SdkSettings(connection_verify=plan.ca_file)
+    return Side.from_connection_string(side, plan.connection_strings[side], settings).administration()
 
 
 def _queue(client: ServiceBusAdministrationClient, path: str) -> QueueProperties | None:
