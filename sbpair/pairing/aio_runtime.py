@@ -12,16 +12,17 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from azure.core.credentials import AccessToken, TokenCredential
+from azure.core.credentials import TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from . import fork
 from .address import Side
 from .aio_lanes import AsyncLane, AsyncLanes, Tasks
+from .aio_threads import LoopCredential, Threads, call_in_loop
 from .batch import Cargo
 from .core import CLOSING, LONGEST_PING, Core, backlogs_event, failed, logger, time_left
 from .events import PairingEvent
@@ -31,7 +32,6 @@ from .outcome import Phase
 from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spool, Step
 from .rotation import Choice
 from .spooling import Spooling
-from .work import Workers
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_WRITERS = 16  # threads at the spool at once; they are capped, and a write can be held back there
-LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
 
 
 class AsyncRuntime(Core):
@@ -63,7 +62,7 @@ class AsyncRuntime(Core):
         self._woken = asyncio.Event()
         self._tasks = Tasks()
         self._writing = asyncio.Semaphore(MOST_WRITERS)
-        self._workers = Workers()
+        self._threads = Threads()
         self._lanes: dict[str, AsyncLanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._spooling = Spooling.opened(options, label, self._send_again, self._tell, self._rng)
@@ -163,7 +162,7 @@ class AsyncRuntime(Core):
         for each in lanes:
             each.close(now=True)
         await self._tasks.join(CLOSING)
-        await self._in_thread("sbpair-join", lambda: self._workers.join(CLOSING), Workers())
+        await self._threads.join(CLOSING)
         if self._spooling is not None:
             self._spooling.close()
         for client in clients:
@@ -189,7 +188,7 @@ class AsyncRuntime(Core):
                 return Result(time.monotonic(), error)
             case Spool():
                 async with self._writing:
-                    written = await self._in_thread("sbpair-spool", lambda: self._write(path, cargo))
+                    written = await self._threads.run("sbpair-spool", lambda: self._write(path, cargo))
                 return Result(time.monotonic(), written)
 
     async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
@@ -229,7 +228,7 @@ class AsyncRuntime(Core):
             return must_exist
         try:
             async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
-                await self._in_thread("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+                await self._threads.run("sbpair-create", lambda: self._backlogs.ensure([backlog]))
         except TimeoutError:
             return OperationTimeoutError(message="The backlog queue was not created in time.")
         except Exception as error:
@@ -284,7 +283,7 @@ class AsyncRuntime(Core):
 
     async def _create_backlogs(self) -> None:
         try:
-            created = await self._in_thread(
+            created = await self._threads.run(
                 "sbpair-backlogs", lambda: self._backlogs.ensure_in_background(self._closed)
             )
         except Exception as error:
@@ -295,28 +294,12 @@ class AsyncRuntime(Core):
 
     async def _replay(self, spooling: Spooling, path: str) -> None:
         try:
-            await self._in_thread("sbpair-replay", lambda: spooling.replay(path))
+            await self._threads.run("sbpair-replay", lambda: spooling.replay(path))
         except OperationTimeoutError:  # there was no thread for it
             spooling.not_started(path)
         self._woken.set()
 
     # -- between the loop and its threads
-
-    async def _in_thread(self, name: str, task: Callable[[], T], workers: Workers | None = None) -> T:
-        """What a blocking task returns. Raises what it raises, OperationTimeoutError without a thread."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-
-        def run() -> None:
-            try:
-                value = task()
-            except Exception as error:
-                _from_thread(loop, _fail, done, error)
-            else:
-                _from_thread(loop, _answer, done, value)
-
-        (workers or self._workers).start(name, run)
-        return await done
 
     def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
         """For messages from the spool, in a thread: the send itself goes on in the loop."""
@@ -328,28 +311,12 @@ class AsyncRuntime(Core):
     def _tell(self, happened: Sequence[PairingEvent]) -> None:
         """From a thread: callbacks run in the loop."""
         if self._loop is not None:
-            _from_thread(self._loop, self.hub.tell, happened)
+            call_in_loop(self._loop, self.hub.tell, happened)
 
     def _bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
         if self._loop is None:
             raise ValueError("the paired client is not in use yet")
         return LoopCredential(credential, self._loop)
-
-
-class LoopCredential:
-    """A credential of asyncio, asked from a thread while its loop runs."""
-
-    def __init__(self, credential: AsyncTokenCredential, loop: asyncio.AbstractEventLoop) -> None:
-        self._credential = credential
-        self._loop = loop
-
-    def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """Raises what the credential raises, TimeoutError after 30 s."""
-        asked = asyncio.run_coroutine_threadsafe(self._get_token(*scopes, **keywords), self._loop)
-        return asked.result(LONGEST_TOKEN)
-
-    async def _get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401
-        return await self._credential.get_token(*scopes, **keywords)
 
 
 class _Batches:
@@ -371,20 +338,3 @@ async def _send(lane: AsyncLane, step: Attempt, cargo: Cargo) -> None:
     sample = await lane.sender.create_message_batch()
     for piece in cargo.chunks(_Batches(type(sample), sample.max_size_in_bytes)):
         await lane.sender.send_messages(piece, timeout=time_left(step.until))
-
-
-def _from_thread(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
-    try:
-        loop.call_soon_threadsafe(call, *given)
-    except RuntimeError:  # the loop is closed: nobody waits any more
-        logger.debug("an event loop was closed before its paired client")
-
-
-def _answer(done: asyncio.Future[T], value: T) -> None:
-    if not done.done():
-        done.set_result(value)
-
-
-def _fail(done: asyncio.Future[T], error: Exception) -> None:
-    if not done.done():
-        done.set_exception(error)

@@ -16,7 +16,7 @@ from sbpair import PairedServiceBusClient, aio
 from sbpair.pairing import sdk
 from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.aio_lanes import AsyncLane, Tasks
-from sbpair.pairing.aio_runtime import LoopCredential
+from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.sdk import AsyncWire
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
