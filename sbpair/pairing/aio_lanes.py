@@ -180,6 +180,8 @@ class AsyncLanes:
         self._is_warming = True
         try:
             self.give(await self.take(until))
+        except ServiceBusError as error:  # then the send that needs it will say so
+            _logger.debug("a link could not be opened ahead of need: %s", type(error).__name__)
         finally:
             self._is_warming = False
 

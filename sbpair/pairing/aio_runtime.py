@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusClient
-
-T = TypeVar("T")
 
 MOST_WRITERS = 16  # threads at the spool at once; they are capped, and a write can be held back there
 
