@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -95,3 +96,35 @@ async def test_asyncio_schedules_parks_and_cancels_alike(aio_pairing) -> None:
     assert aio_pairing.parked(1) == [1]
     with pytest.raises(ParkedScheduleError):
         await sender.cancel_scheduled_messages(parked)
+
+
+@pytest.mark.spec("G-18")
+def test_scheduling_and_cancelling_end_at_their_deadline_too(pairing) -> None:
+    sender = pairing.client(interval=60).get_queue_sender("orders")
+    number = sender.schedule_messages(ServiceBusMessage("before"), LATER)[0]
+    pairing.primary.take_down("silent")
+    for call in (
+        lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
+        lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
+    ):
+        start = time.monotonic()
+        with pytest.raises(ServiceBusError):
+            call()
+        assert time.monotonic() - start < 1.0 + 1.5
+    pairing.primary.bring_up()
+
+
+@pytest.mark.spec("G-18")
+async def test_with_asyncio_within_half_a_second(aio_pairing) -> None:
+    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    (number,) = await sender.schedule_messages(ServiceBusMessage("before"), LATER)
+    aio_pairing.primary.take_down("silent")
+    for call in (
+        lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
+        lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
+    ):
+        start = time.monotonic()
+        with pytest.raises(ServiceBusError):
+            await call()
+        assert time.monotonic() - start < 1.0 + 0.5
+    aio_pairing.primary.bring_up()
