@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -118,6 +120,10 @@ def pairing() -> Iterator[Pairing]:
             yield pairing
         finally:
             pairing.close()
+    with warnings.catch_warnings():
+        # urllib3 drops, unclosed, the connection of an administration call that an outage has cut.
+        warnings.filterwarnings("ignore", "unclosed <ssl.SSLSocket", ResourceWarning)
+        gc.collect()
     left = [thread.name for thread in settled(before) if not thread.daemon or "sbpair" in thread.name]
     assert not left, f"threads were left behind: {left}"
 

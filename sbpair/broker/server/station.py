@@ -129,7 +129,8 @@ class Station:
             for wire in self.wires.values():
                 wire.mute()
             for transport in self._others:
-                transport.pause_reading()
+                if not transport.is_closing():
+                    transport.pause_reading()
             return
         self._abort_all()
         if outage is Outage.REFUSE:
