@@ -163,6 +163,18 @@ class ClientSurface(Generic[CredentialT]):
             self._core.pair.fail_over(path, time.monotonic())
         self._core.publish()
 
+    def hold(self, path: str) -> None:
+        """Park the messages of this entity until :meth:`release` or :meth:`mark_path_healthy`; no pings."""
+        with self._core.exclusive():
+            self._core.pair.hold(path, time.monotonic())
+        self._core.publish()
+
+    def release(self, path: str) -> None:
+        """End a :meth:`hold`: the next accepted ping brings the entity home."""
+        with self._core.exclusive():
+            self._core.pair.release(path, time.monotonic())
+        self._core.publish()
+
     def mark_path_healthy(self, path: str) -> None:
         """Send this entity's messages to the primary from now on (P-6)."""
         with self._core.exclusive():

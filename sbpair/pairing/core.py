@@ -63,6 +63,7 @@ class Core:
             failover_interval=options.failover_interval.total_seconds(),
             ping_interval=options.ping_primary_interval.total_seconds(),
             backlog_count=options.backlog_queue_count,
+            redirects_suspects=options.suspect_policy == "redirect",
             rng=self._rng,
         )
         self._backlogs = Backlogs(label, options.backlog_queue_count, administration)

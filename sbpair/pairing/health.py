@@ -7,6 +7,7 @@
      '--------- ping accepted, or marked healthy -----------'
 
 By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
+A hand can also hold an entity in FAILED_OVER: then it is not pinged, until it is released.
 Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to
 call back. It knows no errors either: outcome.py says which of them is a failure. Pure.
 """
@@ -77,6 +78,7 @@ class EntityHealth:
         self._ping_interval = ping_interval
         self._jitter = jitter
         self._timer: float | None = None  # one per state: the interval's end, or the next ping
+        self._is_held = False
 
     def send_succeeded(self, now: float) -> list[Transition]:
         if self.state is EntityState.HEALTHY:
@@ -90,12 +92,26 @@ class EntityHealth:
         return passed
 
     def ping_accepted(self, now: float) -> list[Transition]:
-        return self._feed(Input.PING_ACCEPTED, now)
+        return [] if self._is_held else self._feed(Input.PING_ACCEPTED, now)
 
     def fail_over(self, now: float) -> list[Transition]:
         return self._feed(Input.FAILED_BY_HAND, now)
 
+    def hold(self, now: float) -> list[Transition]:
+        """Fail over, and stay so whatever a ping would say."""
+        self._is_held = True
+        passed = self.fail_over(now)
+        self._timer = None  # nothing to find out: no pings, which are billed (P-34)
+        return passed
+
+    def release(self, now: float) -> None:
+        """Let pings decide again."""
+        if self._is_held:
+            self._is_held = False
+            self._timer = now + self._jitter()
+
     def mark_healthy(self, now: float) -> list[Transition]:
+        self._is_held = False
         return self._feed(Input.MARKED_HEALTHY, now)
 
     def earliest_failover(self, now: float) -> float:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,9 @@ class PairedNamespaceOptions:
 
     operation_timeout: timedelta = timedelta(seconds=60)
     """How long one send may take in all, redirect included: more than 0, up to 1 day."""
+
+    suspect_policy: Literal["raise", "redirect"] = "raise"
+    """What becomes of a send that fails within the failover interval: raise it, or redirect it (P-3)."""
 
     assume_backlogs_exist: bool = False
     """Never create backlog queues: Send rights on the secondary are then enough."""
@@ -61,6 +64,8 @@ class PairedNamespaceOptions:
             raise ValueError("spool must not be empty; None is for no spool")
         for name, (least, most) in self.RANGES.items():
             _check_span(name, getattr(self, name), least, most)
+        if self.suspect_policy not in ("raise", "redirect"):
+            raise ValueError(f"suspect_policy must be 'raise' or 'redirect', not {self.suspect_policy!r}")
         if not isinstance(self.assume_backlogs_exist, bool):
             raise TypeError(
                 f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}"

@@ -158,12 +158,19 @@ class Pair:
     """
 
     def __init__(
-        self, *, failover_interval: float, ping_interval: float, backlog_count: int, rng: Random
+        self,
+        *,
+        failover_interval: float,
+        ping_interval: float,
+        backlog_count: int,
+        rng: Random,
+        redirects_suspects: bool = False,
     ) -> None:
         self.rotation = Rotation(backlog_count, rng)
         self.pings_sent = 0
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
+        self._redirects_suspects = redirects_suspects
         self._rng = rng
         self._entities: dict[str, EntityHealth] = {}
         self._paths: dict[str, str] = {}
@@ -180,6 +187,14 @@ class Pair:
     def fail_over(self, path: str, now: float) -> None:
         """Park from now on, by hand."""
         self._tell(path, self._health(path).fail_over(now), now)
+
+    def hold(self, path: str, now: float) -> None:
+        """Park from now on, by hand, until it is released or marked healthy."""
+        self._tell(path, self._health(path).hold(now), now)
+
+    def release(self, path: str, now: float) -> None:
+        """Let pings bring a held entity home again."""
+        self._health(path).release(now)
 
     def mark_healthy(self, path: str, now: float) -> None:
         """Send to the primary from now on, by hand."""
@@ -305,6 +320,8 @@ class Pair:
                     continue
             if health.state is EntityState.FAILED_OVER and judgement.failure in _REDIRECTED:
                 return now
+            if self._redirects_suspects and judgement.failure is Failure.UNAVAILABLE:
+                return now  # without declaring failover: the next message tries the primary again
             return Refused(_last(send), False, False, judgement.failure)
 
     def straight(self, path: str, budget: float) -> tuple[EntityHealth, float]:
@@ -313,12 +330,12 @@ class Pair:
         While that health says HEALTHY, the first step of a flow is an attempt at the primary, and its
         success changes nothing; so the flow need not be asked before something else happens.
         """
-        kept = _reserve(budget) if self._failover_interval < budget else 0.0
+        kept = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
         return self._health(path), budget - kept
 
     def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
-        """Part of the budget is kept for the backlog, if the entity can have failed over in time."""
-        if health.earliest_failover(now) >= send.deadline:
+        """Part of the budget is kept for the backlog, if the message can need one in time."""
+        if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - _reserve(send.budget))
 

@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair import (
+    BacklogsCreated,
     BacklogUnavailableError,
     EntityFailedOver,
     EntityRecovered,
@@ -302,6 +303,7 @@ def test_the_key_is_never_told(pairing, caplog: pytest.LogCaptureFixture) -> Non
     key = pairing.primary.connection_string.split("SharedAccessKey=")[1].split(";")[0]
     with caplog.at_level(logging.DEBUG):
         client = pairing.client(interval=0, ping=60, timeout=3)
+        pairing.wait_for(BacklogsCreated)
         pairing.primary.take_down("refuse")
         pairing.secondary.take_down("refuse")
         with pytest.raises(BacklogUnavailableError) as raised:
@@ -361,3 +363,28 @@ def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
         assert time.monotonic() - start < 2.5
         pairing.primary.bring_up()  # the abandoned handshake ends with its connection
+
+
+@pytest.mark.spec("P-3")
+def test_with_the_redirecting_policy_no_send_is_raised_while_the_interval_runs(pairing) -> None:
+    client = pairing.client(interval=60, ping=60, suspect_policy="redirect")
+    pairing.wait_for(BacklogsCreated)
+    pairing.primary.take_down("refuse")
+    sender = client.get_queue_sender("orders")
+    assert [sender.send_messages(ServiceBusMessage(str(n))).rests for n in range(3)] == [Rest.BACKLOG] * 3
+    assert client.state_of("orders") is EntityState.SUSPECT
+    pairing.primary.bring_up()
+    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-33")
+def test_a_hold_lasts_until_it_is_released(pairing) -> None:
+    client = pairing.client(ping=1)
+    client.hold("orders")
+    sender = client.get_queue_sender("orders")
+    assert sender.send_messages(ServiceBusMessage("held")).rests is Rest.BACKLOG
+    assert client.pings_sent == 0
+    client.release("orders")
+    pairing.wait_for(EntityRecovered)
+    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY

@@ -84,9 +84,15 @@ def is_primary(step: Step) -> bool:
     return isinstance(step, Attempt) and step.backlog is None
 
 
-def make_pair(interval: float = 60.0, ping: float = 60.0, backlogs: int = 10, seed: int = 7) -> Pair:
+def make_pair(
+    interval: float = 60.0, ping: float = 60.0, backlogs: int = 10, seed: int = 7, redirects: bool = False
+) -> Pair:
     return Pair(
-        failover_interval=interval, ping_interval=ping, backlog_count=backlogs, rng=random.Random(seed)
+        failover_interval=interval,
+        ping_interval=ping,
+        backlog_count=backlogs,
+        rng=random.Random(seed),
+        redirects_suspects=redirects,
     )
 
 

@@ -371,3 +371,54 @@ def test_a_ping_whose_sender_is_gone_does_not_end_the_pings(at_once: Driver) -> 
     assert at_once.advance(1) == ["orders"]
     at_once.pair.pings_lost()
     assert at_once.advance(60) == ["orders"]
+
+
+@pytest.mark.spec("P-3")
+def test_while_suspect_a_failing_send_is_redirected_where_the_policy_says_so(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True)
+    for _ in range(2):  # the second tries the primary again: nothing has failed over
+        landing = driver.primary(driver.fail)
+        assert isinstance(landing, Rested)
+        assert landing.backlog is not None
+        assert [is_primary(step) for step in driver.steps] == [True, False]
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+    assert driver.primary(driver.ok) == Rested(None, is_ambiguous=False)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-22")
+def test_redirecting_suspects_redirects_no_error_of_the_callers(pair_of: Callable[..., Driver]) -> None:
+    landing = (driver := pair_of(redirects=True)).primary(lambda: driver.fail(Failure.CALLER))
+    assert isinstance(landing, Refused)
+    assert all(is_primary(step) for step in driver.steps)
+
+
+def test_redirecting_suspects_keeps_part_of_the_budget_for_the_backlog(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True)
+    driver.primary(driver.ok, budget=8.0)
+    assert driver.steps == [Attempt(None, 6.0)]
+
+
+@pytest.mark.spec("P-33", "P-34")
+def test_a_held_entity_is_not_pinged_and_comes_home_only_by_hand(driver: Driver) -> None:
+    driver.pair.hold("orders", driver.now)
+    assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
+    assert driver.advance(3600) == []
+    driver.pair.ping_finished("orders", None, driver.now)  # one that was under way
+    assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
+    driver.pair.mark_healthy("orders", driver.now)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("P-33")
+def test_a_released_entity_is_pinged_again_and_a_ping_brings_it_home(driver: Driver) -> None:
+    driver.pair.hold("orders", driver.now)
+    driver.advance(600)
+    driver.pair.release("orders", driver.now)
+    assert driver.advance(1) == ["orders"]
+    driver.pair.ping_finished("orders", None, driver.now)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY

@@ -30,10 +30,12 @@ ONLY_OURS = {
     "PairedServiceBusClient": {
         "fail_over",
         "from_connection_strings",
+        "hold",
         "mark_path_healthy",
         "on_event",
         "pings_sent",
         "primary",
+        "release",
         "secondary",
         "spooled",
         "state_of",
