@@ -83,12 +83,17 @@ class Lanes:
 
     def stored(self) -> Lane | None:
         """A lane from the store, if there is one."""
-        try:
-            lane = self._stored.pop()
-        except IndexError:
-            return None
-        lane.was_reused = True
-        return lane
+        while self._stored:
+            try:
+                lane = self._stored.pop()
+            except IndexError:  # another thread was faster
+                return None
+            if lane.has_overrun:  # its socket was shut in the moment in which it came back
+                self.drop(lane)
+                continue
+            lane.was_reused = True
+            return lane
+        return None
 
     def take(self, until: float, *, is_fresh: bool = False) -> Lane:
         """A lane for one call that must end by ``until``.

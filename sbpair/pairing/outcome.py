@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import ssl
 import struct
+import sys
 from collections.abc import Iterator
 from enum import Enum
 
@@ -199,7 +200,7 @@ def _inside(error: Exception) -> tuple[Failure, str] | None:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """What an exception wraps, the nearest first; what it merely arose beside comes last."""
-    seen: set[int] = {id(error)}
+    seen: set[int] = {id(error), *_in_hand(error)}
     wrapped: list[object] = _wrapped(error)
     beside: list[object] = [error.__context__]
     while wrapped or beside:
@@ -209,6 +210,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             yield inner
             wrapped += _wrapped(inner)
             beside.append(inner.__context__)
+
+
+def _in_hand(error: BaseException) -> Iterator[int]:
+    """What the application was handling when it sent: it arose before, and says nothing of the send."""
+    outer = sys.exception()
+    while outer is not None and outer is not error:
+        yield id(outer)
+        outer = outer.__context__
 
 
 def _wrapped(error: BaseException) -> list[object]:

@@ -313,7 +313,7 @@ class Pair:
                 self._tell(send.path, health.send_failed(now), now, judgement.why)
             elif judgement.failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, judgement.retry_after or 0.0)
-                if again < send.deadline:
+                if again < self._primary_until(send, health, again):  # else no time would be left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now

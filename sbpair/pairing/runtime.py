@@ -78,13 +78,16 @@ class Runtime(Core):
         if lanes is None or lane is None:
             return None
         lane.until = time.monotonic() + seconds + GRACE
+        raised: Exception | None = None
         try:
             lane.sender.send_messages(message, timeout=seconds)
         except Exception as error:
-            return failed(lanes, lane, error, Phase.SENDING)
+            raised = error
         except BaseException:
             lanes.drop(lane)
             raise
+        if raised is not None:  # judged out here, where what is being handled is the application's
+            return failed(lanes, lane, raised, Phase.SENDING)
         lanes.give(lane)
         return ACCEPTED
 
@@ -197,7 +200,7 @@ class Runtime(Core):
                 return Result(time.monotonic(), self._write(path, cargo))
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
-        phase, lane = Phase.OPENING, None
+        phase, lane, raised = Phase.OPENING, None, None
         lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
         try:
             time_left(step.until)
@@ -209,19 +212,25 @@ class Runtime(Core):
             phase = Phase.SENDING
             _send(lane, step, cargo)
         except Exception as error:
-            return failed(lanes, lane, error, phase)
+            raised = error
         except BaseException:
             if lane is not None:
                 lanes.drop(lane)
             raise
-        lanes.give(lane)
+        if raised is not None:
+            return failed(lanes, lane, raised, phase)
+        if lane is not None:
+            lanes.give(lane)
         return Result(time.monotonic())
 
     def _created(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
         if must_exist is not None:
             return must_exist
-        job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+        try:
+            job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+        except OperationTimeoutError as error:
+            return error
         if not job.wait(until - time.monotonic()):
             return OperationTimeoutError(message="The backlog queue was not created in time.")
         return job.error

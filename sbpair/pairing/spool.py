@@ -11,6 +11,7 @@ in order.
 
 from __future__ import annotations
 
+import ctypes
 import sqlite3
 import threading
 import zlib
@@ -25,8 +26,6 @@ from .names import path_key
 from .spool_file import close_file, meaning, open_file
 
 OVERHEAD = 64  # bytes a message is taken to use beside itself, in the bound
-
-_disowned: list[sqlite3.Connection] = []  # after a fork: never closed, for the file is the parent's
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +214,9 @@ class Spool:
     def disown(self) -> None:
         """In a forked child: the file is the parent's, and is not touched again from here."""
         self._is_closed = True
-        _disowned.append(self._connection)
+        # Not even when the interpreter ends: SQLite would believe it holds the parent's lock, and would
+        # remove the write-ahead log under it. So one reference is never given back.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
 
     # -- within
 

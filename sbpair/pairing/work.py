@@ -70,13 +70,17 @@ class Workers:
         self._running: set[Job] = set()
 
     def start(self, name: str, task: Callable[[], object]) -> Job:
-        """Run a task. Raises OperationTimeoutError when too many still hang."""
+        """Run a task. Raises OperationTimeoutError when too many still hang, or no thread can be had."""
         job = Job(name, task, self._forget)
         with self._lock:
             if len(self._running) >= self._most:
                 raise OperationTimeoutError(message=f"{self._most} earlier operations still hang")
             self._running.add(job)
-        job.start()
+        try:
+            job.start()
+        except RuntimeError as error:  # the system has no thread to give
+            self._forget(job)
+            raise OperationTimeoutError(message=f"no thread for {name}: {error}", error=error) from error
         return job
 
     def join(self, seconds: float) -> None:

@@ -88,6 +88,7 @@ class Destination:
         self._sender: Sender | None = None
         self._opening: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._is_stopped = False
 
     def post(self, parcel: Parcel) -> None:
         """Send ``parcel``, now or when the destination can take it."""
@@ -101,7 +102,8 @@ class Destination:
             self._start_opening(DestinationState.OPENING)
 
     def stop(self) -> None:
-        """Send nothing more; what is queued is its origin's to give back."""
+        """Send nothing more, ever; what is queued is its origin's to give back."""
+        self._is_stopped = True
         if self._retry is not None:
             self._retry.cancel()
         if self._opening is not None:
@@ -142,6 +144,8 @@ class Destination:
             parcel.origin.held(parcel)
 
     def _wait(self, reason: str) -> None:
+        if self._is_stopped:
+            return
         for parcel in list(self._queue):
             self._mark_held(parcel)
         self.state = DestinationState.WAITING
@@ -183,6 +187,8 @@ class Destination:
             self.post(parcel)
 
     def _start_opening(self, state: DestinationState) -> None:
+        if self._is_stopped:
+            return
         self.state = state
         self._opening = asyncio.get_running_loop().create_task(self._open())
         self._opening.add_done_callback(lambda task: task.cancelled() or task.result())

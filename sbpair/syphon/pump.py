@@ -177,9 +177,10 @@ class Pump:
     def forwarded(self, parcel: Parcel) -> None:
         now = self._loop.time()
         self._counters.forwarded += 1
-        if self._parcels.pop(parcel.delivery_id, None) is not parcel:
+        if self._parcels.get(parcel.delivery_id) is not parcel:
             self._counters.lock_lost += 1  # the link it came by is gone: it comes again, and it is ambiguous
             return
+        del self._parcels[parcel.delivery_id]
         self._window.forwarded(now - parcel.posted_at, parcel.lock_ends - parcel.posted_at)
         self._settling[parcel.delivery_id] = now
         self._to_complete.append(parcel.delivery_id)
@@ -205,6 +206,7 @@ class Pump:
 
     def resumed(self, parcel: Parcel) -> None:
         self._held.pop(parcel, None)
+        parcel.posted_at = self._loop.time()  # the wait was not the forward's
 
     # To the backlog.
 

@@ -132,8 +132,10 @@ class Relay:
             began = loop.time()
             try:
                 condition = await pump.run(self._secondary)
-            except ConnectionLost:
-                return
+            except ConnectionLost as error:
+                if self._secondary.closed.done():
+                    return
+                self._reporter.backlog_detached(pump.backlog, str(error), is_refusal=False)
             except SyphonError as error:
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:
                     if not was_missing:

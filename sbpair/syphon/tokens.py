@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .cbs import NODE, put_token
-from .errors import SyphonError
+from .errors import ConnectionLost, SyphonError
 from .request import RequestNode
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ class Tokens:
             self._node = RequestNode(self._connection, NODE)
         namespace = self._connection.namespace
         token, expires = namespace.token(path, int(time.time()))
-        await put_token(self._node, namespace.audience(path), token, expires)
+        try:
+            await put_token(self._node, namespace.audience(path), token, expires)
+        except ConnectionLost:
+            self._node = None  # its links may be gone though the connection lives: open others next time
+            raise
         self._expiries[path] = expires
         if namespace.key is not None and (self._refresher is None or self._refresher.done()):
             self._refresher = asyncio.ensure_future(self._refresh())

@@ -422,3 +422,11 @@ def test_a_released_entity_is_pinged_again_and_a_ping_brings_it_home(driver: Dri
     assert driver.advance(1) == ["orders"]
     driver.pair.ping_finished("orders", None, driver.now)
     assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-40")
+def test_a_busy_primary_is_not_asked_again_when_no_time_would_be_left(at_once: Driver) -> None:
+    landing = at_once.send(lambda step: at_once.fail(Failure.BUSY, after=0.1), budget=12.0)
+    assert isinstance(landing, Refused)
+    assert len(at_once.steps) == 1
+    assert at_once.pair.state_of("orders") is EntityState.HEALTHY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -443,3 +444,33 @@ def test_a_process_killed_while_it_lays_out_the_file_leaves_one_that_can_be_used
 ) -> None:
     spool_file._make_private(path)  # as far as it came
     opened().append("orders", entries("a"), now=1)
+
+
+LEAVING_CHILD = """
+import os, signal, sys
+from pathlib import Path
+from sbpair.pairing.spool import Entry, Spool
+
+spool = Spool(Path(sys.argv[1]), primary="contoso")
+spool.append("orders", [Entry("before", b"before")], 0)
+child = os.fork()
+if child == 0:
+    spool.disown()
+    del spool
+    sys.exit(0)  # as a worker leaves: the interpreter is taken down in order
+os.waitpid(child, 0)
+spool.append("orders", [Entry("after", b"after")], 0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.spec("G-1")
+def test_a_child_that_leaves_in_order_takes_nothing_from_its_parents_spool(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    done = subprocess.run([sys.executable, "-c", LEAVING_CHILD, str(path)], check=False, timeout=30)
+    assert done.returncode == -signal.SIGKILL
+    spool = Spool(path, primary="contoso")
+    try:
+        assert spool.waiting() == 2
+    finally:
+        spool.close()
