@@ -364,6 +364,32 @@ def webhook_kinds() -> str:
     return table(("kind", "when"), [(f"`{value}`", doc) for _, value, doc in kinds])
 
 
+def proofs() -> str:
+    """Each Q- and T- id, who saw it hold, and the tests that say so."""
+    from tests.proofs import CLIENTS, all_proofs
+
+    order = list(CLIENTS)
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for proof in all_proofs():
+        letter, _, number = proof.id.partition("-")
+        if letter in "QT":
+            tests = found.setdefault((letter, int(number), order.index(proof.client)), [])
+            tests.append(f"`{proof.test.removeprefix('test_').replace('_', ' ')}` ({proof.file})")
+    return table(
+        ("id", "seen by", "tests"),
+        [
+            (f"{letter}-{n}", order[who], "; ".join(tests))
+            for (letter, n, who), tests in sorted(found.items())
+        ],
+    )
+
+
+def proof_clients() -> str:
+    from tests.proofs import CLIENTS
+
+    return table(("seen by", "who that is"), [(name, doc) for name, doc in CLIENTS.items()])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "states": states,
@@ -387,6 +413,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "syphon-metrics": syphon_metrics,
     "webhook-kinds": webhook_kinds,
     "cli": cli,
+    "proof-clients": proof_clients,
+    "proofs": proofs,
 }
 
 

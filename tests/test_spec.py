@@ -17,13 +17,21 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SPEC_ID = re.compile(r"(?<![\w-])([PQTGF])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+from tests.proofs import (
+    CLIENTS,
+    PROVES_NOTHING,
+    ROOT,
+    SPEC_ID,
+    Proof,
+    all_proofs,
+    canonical,
+    mark_of,
+    proofs_of,
+)
+
 UNDASHED = re.compile(r"(?<![\w-])[PQTG]\d+(?![\w-])")  # not F: F1 to F12 are keys and frames elsewhere
 RELEASE = re.compile(r"\d+\.\d+")
-PROVES_NOTHING = {"skip", "xfail"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +49,6 @@ class Row:
     @property
     def owes_citation(self) -> bool:
         return self.is_released and not self.id.startswith("F-")
-
-
-def canonical(letter: str, digits: str) -> str:
-    """`F-01` and `F-1` are one id."""
-    return f"{letter}-{int(digits)}"
 
 
 def ids_in(text: str) -> set[str]:
@@ -75,7 +78,7 @@ def marks_of(source: str) -> tuple[set[str], list[str]]:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            calls = [mark for decorator in node.decorator_list if (mark := _mark(decorator))]
+            calls = [mark for decorator in node.decorator_list if (mark := mark_of(decorator))]
             is_test = node.name.startswith(("test", "Test"))
             if any(name == "spec" for name, _ in calls) and not is_test:
                 wrong.append(f"line {node.lineno}: {node.name} is no test, yet it carries a spec mark")
@@ -84,7 +87,7 @@ def marks_of(source: str) -> tuple[set[str], list[str]]:
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
-            and (mark := _mark(node))
+            and (mark := mark_of(node))
             and mark[0] == "spec"
             and id(node) not in skipped
         ):
@@ -96,15 +99,6 @@ def marks_of(source: str) -> tuple[set[str], list[str]]:
                 else:
                     wrong.append(f"line {node.lineno}: {ast.unparse(argument)} is no requirement id")
     return proved, wrong
-
-
-def _mark(node: ast.expr) -> tuple[str, ast.expr] | None:
-    """`pytest.mark.NAME` or `pytest.mark.NAME(...)` as its name and its node."""
-    attribute = node.func if isinstance(node, ast.Call) else node
-    match attribute:
-        case ast.Attribute(attr=name, value=ast.Attribute(attr="mark")):
-            return name, node
-    return None
 
 
 def prose_of(source: str) -> Iterator[str]:
@@ -192,6 +186,10 @@ def test_every_spec_mark_is_well_formed():
     assert {file: wrong for file, (_, wrong) in marks_by_file().items() if wrong} == {}
 
 
+def test_every_proof_looks_through_the_eyes_of_a_known_client():
+    assert {proof.client for proof in all_proofs()} - set(CLIENTS) == set()
+
+
 def _listed(ids) -> str:
     return " ".join(sorted(ids, key=lambda name: (name[0], int(name[2:]))))
 
@@ -230,3 +228,41 @@ def test_a_mark_on_what_is_no_test_or_with_a_strange_name_is_reported():
 def test_comments_and_docstrings_cite_and_other_strings_do_not():
     source = '"""Obeys P-1."""\nx = "P-2"  # P-3\nclass A:\n    field: int\n    """From P-4."""\n'
     assert citations_of(source) == {"P-1", "P-3", "P-4"}
+
+
+def test_whose_eyes_a_test_looks_through_is_read_off_or_said():
+    source = (
+        '@pytest.mark.spec("T-1")\ndef test_model(queue): ...\n'
+        '@pytest.mark.spec("T-1")\ndef test_by_hand(lab): ...\n'
+        '@pytest.mark.client("java")\n@pytest.mark.spec("T-1")\ndef test_said(lab): ...\n'
+    )
+    assert proofs_of(source, "broker/test_it.py") == [
+        Proof("T-1", "broker/test_it.py", "test_model", "model"),
+        Proof("T-1", "broker/test_it.py", "test_by_hand", "amqp"),
+        Proof("T-1", "broker/test_it.py", "test_said", "java"),
+    ]
+    at_work = '@pytest.mark.spec("T-1")\nasync def test_it(): ...\n'
+    assert [proof.client for proof in proofs_of(at_work, "wire/test_it.py")] == ["azure-servicebus.aio"]
+
+
+def test_the_marks_of_a_class_and_of_a_file_hold_for_its_tests():
+    source = (
+        'pytestmark = [pytest.mark.client("proton")]\n'
+        '@pytest.mark.spec("T-1")\nclass TestIt:\n'
+        '    @pytest.mark.spec("T-02")\n    def test_both(self): ...\n'
+        '    @pytest.mark.client("rhea")\n    def test_nearer(self): ...\n'
+    )
+    assert [(proof.id, proof.client) for proof in proofs_of(source, "wire/test_it.py")] == [
+        ("T-2", "proton"),
+        ("T-1", "proton"),
+        ("T-1", "rhea"),
+    ]
+
+
+def test_a_mark_on_a_parameter_proves_and_a_skipped_test_does_not():
+    source = (
+        '@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.spec("T-1"))])\n'
+        "def test_one(n): ...\n"
+        '@pytest.mark.skip\n@pytest.mark.spec("T-2")\ndef test_two(): ...\n'
+    )
+    assert [proof.id for proof in proofs_of(source, "broker/test_it.py")] == ["T-1"]

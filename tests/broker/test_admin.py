@@ -15,6 +15,8 @@ from sbpair.broker.faces import admin, atom
 from sbpair.broker.faces.admin import Request, Response
 from sbpair.broker.faces.queue_fields import ELEMENTS
 
+pytestmark = pytest.mark.client("amqp")  # that is, by hand
+
 NOW = 1_800_000_000_000
 VERSION = "api-version=2024-05"
 HOST = {"host": "localhost:5300"}

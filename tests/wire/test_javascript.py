@@ -7,8 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests import peers
 
+pytestmark = pytest.mark.client("javascript")
 PROGRAM = Path(__file__).with_name("javascript_client.js")
 
 

@@ -44,6 +44,7 @@ def wait_until(holds, seconds=10):
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.usefixtures("forgiving_of_sockets")
+@pytest.mark.client("proton")
 class TestProton:
     def test_it_sends_receives_and_settles(self, contoso_open):
         connection = BlockingConnection(f"amqp://127.0.0.1:{contoso_open.port}", timeout=10)
@@ -124,6 +125,7 @@ container.connect({ port: Number(port), host: "127.0.0.1", username: "anonymous"
 """
 
 
+@pytest.mark.client("rhea")
 def test_rhea_sends_receives_and_settles(contoso_open, tmp_path: Path):
     script = tmp_path / "client.js"
     script.write_text(RHEA)
