@@ -2,8 +2,8 @@
 
 `@pytest.mark.spec("T-5")` on a test says what it proves; nothing else has to be said. Whose eyes it looks
 through is read off: where the file stands, what the test takes, whether it is async. Where that would be
-wrong, a `@pytest.mark.client("java")` on the test, its class or its file (`pytestmark`) says it; the names are
-those of `CLIENTS`. The files are read, not run: a test that is skipped proves nothing.
+wrong, a `@pytest.mark.client("java")` on the test, its class or its file (`pytestmark`) says it; the names
+are those of `CLIENTS`. The files are read, not run: a test that is skipped proves nothing.
 """
 
 from __future__ import annotations
