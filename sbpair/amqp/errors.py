@@ -46,6 +46,10 @@ TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 STOLEN: Final = "amqp:link:stolen"
+# 4.5.9, transaction-error
+TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"
+TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
+TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 # Service Bus's own
 SERVER_BUSY: Final = "com.microsoft:server-busy"
 TIMEOUT: Final = "com.microsoft:timeout"

@@ -10,13 +10,9 @@ from .composite import (
     SYMBOL,
     UINT,
     ULONG,
-    Kind,
     composite,
     nested,
-    read_nested,
-    write_composite,
 )
-from .primitives import Described
 
 AmqpMap = dict[object, object]
 
@@ -73,30 +69,21 @@ class Modified:
     message_annotations: Annotated[AmqpMap | None, MAP] = None
 
 
-DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
-
-
-def _read_state(value: object) -> object:
-    state = read_nested(value)
-    if not isinstance(state, DeliveryState):
-        raise ValueError("not a delivery state")
-    return state
-
-
-STATE = Kind("a delivery state", write_composite, _read_state)
+Outcome = Accepted | Rejected | Released | Modified
+OUTCOME = nested(Accepted, Rejected, Released, Modified)
 ACCEPTED = Accepted()
 RELEASED = Released()
 
 __all__ = [
     "ACCEPTED",
     "CONDITION",
+    "OUTCOME",
     "RELEASED",
-    "STATE",
     "Accepted",
     "AmqpMap",
     "Condition",
-    "DeliveryState",
     "Modified",
+    "Outcome",
     "Received",
     "Rejected",
     "Released",

@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .composite import encode_composite
+from .delivery_state import DeliveryState
 from .errors import INVALID_FIELD, LinkMisuse, SessionFault
 from .frames import frame
-from .outcomes import DeliveryState
 from .performatives import Flow, Transfer
 from .serial import MASK, distance
 from .shortcut import transfer_tail, write_transfer

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from .composite import BINARY, BOOLEAN, MAP, STRING, SYMBOL, SYMBOLS, UBYTE, UINT, ULONG, USHORT, composite
+from .delivery_state import STATE, DeliveryState
 from .outcomes import (
     ACCEPTED,
     CONDITION,
     RELEASED,
-    STATE,
     Accepted,
     AmqpMap,
     Condition,
-    DeliveryState,
     Modified,
     Received,
     Rejected,
     Released,
 )
 from .terminus import SOURCE, TARGET, Coordinator, Source, Target
+from .transactions import Declare, Declared, Discharge, TransactionalState
 
 MAX_UINT = 0xFFFFFFFF
 SENDER, RECEIVER = False, True  # 2.8.1, role
@@ -232,8 +232,11 @@ __all__ = [
     "Close",
     "Condition",
     "Coordinator",
+    "Declare",
+    "Declared",
     "DeliveryState",
     "Detach",
+    "Discharge",
     "Disposition",
     "End",
     "Flow",
@@ -251,6 +254,7 @@ __all__ = [
     "SaslResponse",
     "Source",
     "Target",
+    "TransactionalState",
     "Transfer",
     "without_details",
 ]

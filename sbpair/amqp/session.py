@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .delivery_state import DeliveryState
 from .endpoint import Endpoint, Half
 from .errors import (
     FRAMING_ERROR,
@@ -28,7 +29,6 @@ from .errors import (
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
 from .link import Link, ReceiverLink, SenderLink
-from .outcomes import DeliveryState
 from .outgoing import Outgoing
 from .performatives import (
     RECEIVER,

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from .composite import decode_composite
 from .decoding import Budget
+from .delivery_state import DeliveryState
 from .encoding import write_boolean, write_uint
 from .errors import DecodeError
-from .outcomes import Accepted, DeliveryState, Modified, Released
+from .outcomes import Accepted, Modified, Released
 from .performatives import Disposition, Transfer
 
 TRANSFER = b"\x00\x53\x14"

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from .composite import BOOLEAN, MAP, STRING, SYMBOL, SYMBOLS, UINT, composite, nested
-from .outcomes import STATE, AmqpMap, DeliveryState
+from .delivery_state import STATE, DeliveryState
+from .outcomes import AmqpMap
 
 
 @composite(0x28, "amqp:source:list")

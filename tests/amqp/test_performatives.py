@@ -85,7 +85,7 @@ def test_an_attach_has_all_fourteen_fields():
 
 
 def test_a_delivery_state_nobody_knows_is_kept_as_it_is():
-    state = Described(ULong(0x34), [b"txn", None])
+    state = Described(ULong(0x99), [b"txn", None])
     octets = encode_composite(performatives.Disposition(True, 1, 1, False, state))
     assert decode_composite(octets, 0, len(octets))[0].state == state
 
