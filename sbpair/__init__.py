@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         PairingEvent,
         PingFailed,
         PingSent,
+        SendRaised,
         SpooledMessageRefused,
         SpoolReplayed,
     )
@@ -71,6 +72,7 @@ _HOME = {
     "SendReceipt": "receipt",
     "SpoolError": "errors",
     "SpoolFullError": "errors",
+    "SendRaised": "events",
     "SpoolReplayed": "events",
     "SpooledMessageRefused": "events",
 }
@@ -99,6 +101,7 @@ __all__ = [
     "PingSent",
     "ReservedPropertyError",
     "Rest",
+    "SendRaised",
     "SendReceipt",
     "SpoolError",
     "SpoolFullError",

@@ -95,14 +95,23 @@ class Core:
         if self._spooling is not None:
             spool = SpoolUse.AT_ONCE if self._spooling.waiting(path) else SpoolUse.LAST_RESORT
         return self.pair.send_flow(
-            path, len(cargo), choice, now=started, deadline=deadline, first=first, spool=spool
+            path,
+            len(cargo),
+            choice,
+            now=started,
+            deadline=deadline,
+            first=first,
+            spool=spool,
+            message_ids=cargo.message_ids,
         )
 
     def _flow_again(self, path: str, cargo: Cargo, choice: Choice) -> SendFlow:
         """For messages from the spool: the same way, but not back into it."""
         now = time.monotonic()
         deadline = now + self.options.operation_timeout.total_seconds()
-        return self.pair.send_flow(path, len(cargo), choice, now=now, deadline=deadline)
+        return self.pair.send_flow(
+            path, len(cargo), choice, now=now, deadline=deadline, message_ids=cargo.message_ids
+        )
 
     def _write(self, path: str, cargo: Cargo) -> Exception | None:
         """Into the spool; why not, if not. Blocking."""

@@ -40,10 +40,21 @@ class EntityRecovered(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageParked(PairingEvent):
-    """Messages of one send were accepted by a backlog queue."""
+    """Messages of one send were accepted by a backlog queue; ``ambiguous``: a copy may rest elsewhere too."""
 
     backlog: int
     count: int
+    message_ids: tuple[str, ...] = ()
+    ambiguous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendRaised(PairingEvent):
+    """A send was raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7)."""
+
+    cause: str
+    message_ids: tuple[str, ...] = ()
+    ambiguous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,8 @@ class MessageSpooled(PairingEvent):
     """Messages of one send are on the disk: neither namespace took them, or older ones wait there."""
 
     count: int
+    message_ids: tuple[str, ...] = ()
+    ambiguous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,7 @@ class SpoolReplayed(PairingEvent):
     backlog: int | None
     count: int
     left: int
+    message_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.SpooledMessageRefused: logging.ERROR,
     events.MessageParked: logging.DEBUG,
     events.MessageSpooled: logging.DEBUG,
+    events.SendRaised: logging.DEBUG,
 }
 
 

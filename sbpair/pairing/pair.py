@@ -16,7 +16,7 @@ seconds of a monotonic clock; there is no clock, thread, socket or SDK in here. 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from .events import (
     PairingEvent,
     PingFailed,
     PingSent,
+    SendRaised,
 )
 from .failure import Failure, Judgement
 from .health import EntityHealth, EntityState, Transition
@@ -139,13 +140,20 @@ class _Send:
 
     path: str
     count: int
+    message_ids: Callable[[], tuple[str, ...]]  # asked for when something is told of them
     choice: Choice
     deadline: float
     budget: float
+    now: float
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
 
+    def told(self) -> tuple[int, tuple[str, ...], bool]:
+        """What events say of its messages."""
+        return self.count, self.message_ids(), self.is_ambiguous
+
     def failed(self, result: Result, judgement: Judgement) -> None:
+        self.now = result.now
         if result.error is not None:
             self.causes.append(result.error)
         self.is_ambiguous = self.is_ambiguous or judgement.is_ambiguous
@@ -257,19 +265,27 @@ class Pair:
         deadline: float,
         first: Result | None = None,
         spool: SpoolUse = SpoolUse.NEVER,
+        message_ids: Callable[[], tuple[str, ...]] = tuple,
     ) -> SendFlow:
         """The way of one message, or one batch of ``count``, to a place where it rests.
 
         ``first`` is what came of an attempt at the primary that was made already, on the straight road
-        of a healthy entity.
+        of a healthy entity. ``message_ids`` is asked when an event tells of the messages.
         """
-        send = _Send(path, count, choice, deadline, deadline - now)
+        send = _Send(path, count, message_ids, choice, deadline, deadline - now, now)
+        landing = yield from self._way(send, now, first, spool)
+        if not isinstance(landing, Rested):
+            why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
+            self._events.append(SendRaised(send.now, path, why, message_ids(), send.is_ambiguous))
+        return landing
+
+    def _way(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
             result = yield Spool()
             if not isinstance(result.error, CaughtUp):
                 return self._spooled(send, result)
             now = result.now
-        health = self._health(path)
+        health = self._health(send.path)
         if first is not None or health.state is not EntityState.FAILED_OVER:
             landing = yield from self._try_primary(send, health, now, first)
             if isinstance(landing, (Rested, Refused)):
@@ -289,7 +305,9 @@ class Pair:
     def _spooled(self, send: _Send, result: Result) -> Rested | Stranded:
         if result.error is not None:
             return Stranded(tuple(send.causes), result.error)
-        self._events.append(MessageSpooled(result.now, send.path, send.count))
+        self._events.append(
+            MessageSpooled(result.now, send.path, send.count, send.message_ids(), send.is_ambiguous)
+        )
         return Rested(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
@@ -364,7 +382,10 @@ class Pair:
             if judgement is None:
                 if self.rotation.succeeded(backlog):
                     self._events.append(BacklogReturned(now, send.path, backlog))
-                self._events.append(MessageParked(now, send.path, backlog, send.count))
+                told = MessageParked(
+                    now, send.path, backlog, send.count, send.message_ids(), send.is_ambiguous
+                )
+                self._events.append(told)
                 return Rested(backlog, send.is_ambiguous)
             if _may_be_stale(result, judgement, send, now) and not is_fresh:
                 send.is_ambiguous = send.is_ambiguous or judgement.is_ambiguous
@@ -416,7 +437,7 @@ _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raise
 def primary_flow(now: float, deadline: float) -> SendFlow:
     """For what the primary alone can do: no detour, and nothing is concluded about the entity."""
     is_fresh = False
-    send = _Send("", 0, Choice(), deadline, deadline - now)
+    send = _Send("", 0, tuple, Choice(), deadline, deadline - now, now)
     while True:
         result = yield Attempt(None, deadline, is_fresh)
         judgement = result.judgement

@@ -213,7 +213,8 @@ class Spooling:
     def _accepted(self, path: str, messages: Sequence[Spooled], backlog: int | None) -> None:
         self._spool.delete(path, messages)
         left = self._spool.waiting(path)
-        self._tell([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left)])
+        ids = tuple(message.message_id for message in messages)
+        self._tell([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left, ids)])
 
     def _set_aside(self, path: str, message: Spooled, why: str) -> None:
         why = " ".join(why.split())[:LONGEST_REASON]

@@ -47,7 +47,32 @@ def test_the_first_failure_goes_to_its_caller_and_starts_the_interval(driver: Dr
     assert isinstance(landing, Refused)
     assert driver.pair.state_of("orders") is EntityState.SUSPECT
     assert driver.pair.next_timer() == 60.0
-    assert [type(event) for event in driver.pair.events()] == [EntitySuspected]
+    assert [type(event) for event in driver.pair.events()] == [EntitySuspected, SendRaised]
+
+
+@pytest.mark.spec("G-7")
+@pytest.mark.parametrize("is_ambiguous", [True, False])
+def test_what_was_raised_is_told_with_its_ids_and_whether_a_copy_may_be_stored(
+    driver: Driver, is_ambiguous: bool
+) -> None:
+    flow = driver.pair.send_flow("orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b"))
+    next(flow)
+    with pytest.raises(StopIteration):
+        flow.send(driver.fail(after=3.0, is_ambiguous=is_ambiguous))
+
+    cause = "Unreachable"
+    assert driver.pair.events()[-1] == SendRaised(3.0, "orders", cause, ("a", "b"), is_ambiguous)
+
+
+@pytest.mark.spec("G-7")
+def test_what_was_parked_is_told_with_its_ids_and_whether_a_copy_may_be_stored(at_once: Driver) -> None:
+    flow = at_once.pair.send_flow("orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b"))
+    next(flow)
+    backlog = flow.send(at_once.fail(is_ambiguous=True)).backlog
+    with pytest.raises(StopIteration):
+        flow.send(at_once.ok())
+
+    assert at_once.pair.events()[-1] == MessageParked(0.0, "orders", backlog, 2, ("a", "b"), True)
 
 
 @pytest.mark.spec("P-3", "P-4")
@@ -59,7 +84,7 @@ def test_after_the_interval_messages_go_to_a_backlog_and_never_to_the_primary(dr
     assert landing.backlog in range(10)
     assert not any(is_primary(step) for step in driver.steps)
     kinds = [type(event) for event in driver.pair.events()]
-    assert kinds == [EntitySuspected, EntityFailedOver, MessageParked]
+    assert kinds == [EntitySuspected, SendRaised, EntityFailedOver, MessageParked]
 
 
 @pytest.mark.spec("P-3")
