@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}
     show_default=True,
     help="With --drain: how long a side may be out of reach before we give up with exit code 5.",
 )
-@options_as_flags(SyphonOptions, names=NAMES)
+@options_as_flags(SyphonOptions, names=NAMES, leave_out=frozenset({"tell_forwards"}))
 @watch_options
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
 def command(
@@ -52,7 +52,8 @@ def command(
     SIGTERM or Ctrl-C lets what is in flight finish, gives back the rest and
     ends with exit code 0; a second one leaves at once.
     """
-    options = options_from(SyphonOptions, names=NAMES)
+    given = options_from(SyphonOptions, names=NAMES)
+    options = replace(given, tell_forwards=journal is not None)
     watch = watch_from(journal, status_port, webhook, webhook_secret)
 
     from sbpair.cli.syphon_run import SyphonRun  # late: the engine is not needed for --help

@@ -33,6 +33,9 @@ T = TypeVar("T")
 logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds between the first two attempts to reach a side
+_LEVELS: dict[type[events.SyphonEvent], int] = {
+    events.MessagesForwarded: logging.DEBUG  # one for each batch
+}
 SHORTEST_RELAY = 1.0  # seconds: one that was lost sooner is not followed by another at once
 
 
@@ -181,6 +184,9 @@ class Syphon:
     def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None:
         self._emit(events.MessageSetAside(time.time(), backlog, path, poison.reason, poison.description))
 
+    def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None:
+        self._emit(events.MessagesForwarded(time.time(), backlog, path, message_ids))
+
     def destination_held(self, path: str, reason: str, retry_in: float) -> None:
         self._emit(events.DestinationHeld(time.time(), path, reason, retry_in))
 
@@ -222,7 +228,7 @@ class Syphon:
         self.status = SyphonStatus(state, reason)
 
     def _emit(self, event: events.SyphonEvent) -> None:
-        logger.info("%s", event)
+        logger.log(_LEVELS.get(type(event), logging.INFO), "%s", event)
         for callback in list(self._callbacks):
             try:
                 callback(event)

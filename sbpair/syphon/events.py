@@ -49,6 +49,15 @@ class MessageSetAside(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesForwarded(SyphonEvent):
+    """A destination accepted these messages; what removes them from their backlog goes out next (G-20)."""
+
+    backlog: str
+    path: str
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DestinationHeld(SyphonEvent):
     """A destination cannot take messages now; what is for it waits ``retry_in`` seconds, unsettled."""
 

@@ -26,6 +26,8 @@ class SyphonOptions:
     """The most between two attempts to reach a side or a destination; 100 ms to 10 min."""
     stop_timeout: timedelta = timedelta(seconds=10)
     """How long what is in flight may take to finish when the syphon is stopped; 0 to 10 min."""
+    tell_forwards: bool = False
+    """Tell a MessagesForwarded for what each destination accepted; a journal to be audited needs it."""
     connection_verify: str | None = None
     """A file of trusted certificates (PEM) instead of the system's."""
     primary_endpoint_address: str | None = None

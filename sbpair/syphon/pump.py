@@ -28,6 +28,7 @@ from .destination import Destination, Parcel
 from .errors import said
 from .forward import Poison, printable, restore
 from .link import SERIAL, Receiver
+from .message_id import message_id_of
 from .ranges import runs
 from .verdict import FINAL
 from .window import Window
@@ -46,6 +47,7 @@ class PumpReporter(Protocol):
 
     def backlog_attached(self, backlog: str) -> None: ...
     def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None: ...
+    def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None: ...
     def answer_overdue(self, what: str) -> None: ...
 
 
@@ -59,6 +61,7 @@ class PumpSettings:
     destination_of: Callable[[str], Destination]
     counters: SyphonCounters
     reporter: PumpReporter
+    tells_forwards: bool = False
 
 
 class Pump:
@@ -78,6 +81,7 @@ class Pump:
         self._parcels: dict[int, Parcel] = {}
         self._held: dict[Parcel, float] = {}  # until when it keeps its lock; monotonic
         self._to_complete: list[int] = []
+        self._to_tell: dict[str, list[str]] = {}  # forwarded and not told yet, by path
         self._settling: dict[int, float] = {}  # since when the broker owes the answer
         self._settle_is_due = False
         self.is_stopping = False
@@ -177,6 +181,9 @@ class Pump:
     def forwarded(self, parcel: Parcel) -> None:
         now = self._loop.time()
         self._counters.forwarded += 1
+        if self._settings.tells_forwards:
+            self._to_tell.setdefault(parcel.path, []).append(message_id_of(parcel.payload))
+            self._settle_soon()
         if self._parcels.get(parcel.delivery_id) is not parcel:
             self._counters.lock_lost += 1  # the link it came by is gone: it comes again, and it is ambiguous
             return
@@ -246,12 +253,18 @@ class Pump:
 
     def _settle(self) -> None:
         self._settle_is_due = False
+        self._tell_forwards()  # a journal has it before the backlog loses it
         receiver, done = self._receiver, self._to_complete
         if receiver is not None and done:
             self._to_complete = []
             for first, last in runs(done):
                 receiver.settle(first, last, Accepted())
         self._top_up()
+
+    def _tell_forwards(self) -> None:
+        told, self._to_tell = self._to_tell, {}
+        for path, message_ids in told.items():
+            self._settings.reporter.messages_forwarded(self.backlog, path, tuple(message_ids))
 
     def _let_go(self) -> None:
         if not self.in_hands:

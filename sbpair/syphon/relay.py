@@ -60,6 +60,7 @@ class Relay:
             destination_of=self._destination_of,
             counters=counters,
             reporter=reporter,
+            tells_forwards=options.tell_forwards,
         )
         self._pumps = [Pump(backlog, settings) for backlog in backlogs]
         self._pumping = asyncio.gather(*(self._keep_pumping(pump) for pump in self._pumps))

@@ -16,6 +16,7 @@ from sbpair.pairing.events import (
     MessageParked,
     PingFailed,
     PingSent,
+    SendRaised,
 )
 from sbpair.pairing.failure import Failure, Judgement
 from sbpair.pairing.health import EntityState
@@ -55,7 +56,9 @@ def test_the_first_failure_goes_to_its_caller_and_starts_the_interval(driver: Dr
 def test_what_was_raised_is_told_with_its_ids_and_whether_a_copy_may_be_stored(
     driver: Driver, is_ambiguous: bool
 ) -> None:
-    flow = driver.pair.send_flow("orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b"))
+    flow = driver.pair.send_flow(
+        "orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b")
+    )
     next(flow)
     with pytest.raises(StopIteration):
         flow.send(driver.fail(after=3.0, is_ambiguous=is_ambiguous))
@@ -66,7 +69,9 @@ def test_what_was_raised_is_told_with_its_ids_and_whether_a_copy_may_be_stored(
 
 @pytest.mark.spec("G-7")
 def test_what_was_parked_is_told_with_its_ids_and_whether_a_copy_may_be_stored(at_once: Driver) -> None:
-    flow = at_once.pair.send_flow("orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b"))
+    flow = at_once.pair.send_flow(
+        "orders", 2, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b")
+    )
     next(flow)
     backlog = flow.send(at_once.fail(is_ambiguous=True)).backlog
     with pytest.raises(StopIteration):

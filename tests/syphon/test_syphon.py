@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from uuid import UUID
 
 import pytest
 
-from sbpair.amqp.message import DataBody, Message
+from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.syphon import SyphonState
 from sbpair.syphon.events import (
     BacklogMissing,
@@ -15,7 +16,9 @@ from sbpair.syphon.events import (
     DestinationHeld,
     DestinationResumed,
     MessageSetAside,
+    MessagesForwarded,
 )
+from sbpair.syphon.message_id import message_id_of
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
 
 
@@ -260,6 +263,49 @@ async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the
 
     assert pair.primary.operations.sends - sends == 50
     assert pair.primary.counts("orders").active == 50
+
+
+@pytest.mark.spec("G-20")
+async def test_what_was_forwarded_is_told_by_id_before_its_backlog_loses_it(pair: Pair) -> None:
+    await pair.park([parked(n, ("orders", "invoices")[n % 2]) for n in range(300)])
+    syphon = pair.syphon(tell_forwards=True)
+    ahead: list[int] = []  # of each event: how many messages were told and are not removed yet
+
+    def look(event: object) -> None:
+        if isinstance(event, MessagesForwarded):
+            told = sum(len(each.message_ids) for each in pair.said(MessagesForwarded))
+            ahead.append(told - syphon.counters.completed)
+
+    syphon.on_event(look)
+    await syphon.drain()
+
+    told = pair.said(MessagesForwarded)
+    assert {event.backlog for event in told} == {pair.backlog(0)}
+    for path, first in (("orders", 0), ("invoices", 1)):
+        ids = [each for event in told if event.path == path for each in event.message_ids]
+        assert ids == [f"m{n}" for n in range(first, 300, 2)]
+    assert min(ahead) > 0
+
+
+async def test_without_being_asked_the_syphon_tells_no_ids(pair: Pair) -> None:
+    await pair.park([parked(0)])
+    await pair.syphon().drain()
+
+    assert not pair.said(MessagesForwarded)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("a", "a"), (b"\x01\xff", "01ff"), (None, ""), (UUID(int=5), str(UUID(int=5)))]
+)
+def test_a_message_id_of_any_type_has_a_text(given: object, text: str) -> None:
+    assert (
+        message_id_of(Message(properties=Properties(message_id=given), body=DataBody((b"",))).encode())
+        == text
+    )
+
+
+def test_a_message_without_properties_has_no_id() -> None:
+    assert message_id_of(Message(body=DataBody((b"",))).encode()) == ""
 
 
 async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
