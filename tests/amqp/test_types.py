@@ -184,7 +184,7 @@ def test_many_small_arrays_share_one_budget():
     [
         UByte(256), UShort(-1), UInt(2**32), ULong(-1), Byte(128), Short(2**15), Int(2**31), 2**63,
         Timestamp(2**63),
-        Float(1e39), Char("ab"), Char("\ud800"), "\ud800", Symbol("é"), Decimal32(b"123"), object(), {1, 2},
+        Float(1e39), Char("ab"), Char("\ud800"), "\ud800", Symbol("é"), Decimal32(b"123"), object, {1, 2},
         Array(0x50, (UByte(256),)), Array(0x3F, ()), Array(0x41, (False,)), Array(0xA0, (bytes(256),)),
     ],
     ids=repr,
