@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ PURE_PAIRING = (
     "meter",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
+
+WITHOUT_CIRCLES = ("cli", "observation", "pairing", "syphon", "testing")
 
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
@@ -121,6 +124,14 @@ def test_the_syphon_takes_only_the_pure_modules_of_pairing() -> None:
         taken = {name for name in imports(path) if name.startswith("sbpair.pairing.")}
         outside = {name for name in taken if not any(name == a or name.startswith(a + ".") for a in allowed)}
         assert not outside, f"{path.name} imports {sorted(outside)}"
+
+
+@pytest.mark.parametrize("room", WITHOUT_CIRCLES)
+def test_no_two_modules_of_a_room_need_each_other(room: str) -> None:
+    """Not even for a type: what stands under TYPE_CHECKING counts too."""
+    known = {".".join(dotted(path)): path for path in modules(room)}
+    graph = {name: imports(path, run_time_only=False) & known.keys() for name, path in known.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_nothing_imports_the_command_line() -> None:

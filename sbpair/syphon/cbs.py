@@ -9,11 +9,11 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
 
+from .credential import Token
 from .errors import TokenRefused
 from .request import RequestNode
 
 NODE = "$cbs"
-TOKEN_TYPE = "servicebus.windows.net:sastoken"  # noqa: S105  (the name of a type, not a token)
 
 # status-code: the condition that says the same on a link
 CONDITIONS = {
@@ -25,18 +25,15 @@ CONDITIONS = {
 }
 
 
-async def put_token(node: RequestNode, audience: str, token: str, expires: int) -> None:
-    """Put ``token`` for ``audience``; ``expires`` in seconds since the epoch.
-
-    Raises TokenRefused, LinkRefused, ConnectionLost.
-    """
+async def put_token(node: RequestNode, audience: str, token: Token) -> None:
+    """Put ``token`` for ``audience``. Raises TokenRefused, LinkRefused, ConnectionLost."""
     properties: dict[object, object] = {
         "operation": "put-token",
-        "type": TOKEN_TYPE,
+        "type": token.kind,
         "name": audience,
-        "expiration": Timestamp(expires * 1000),
+        "expiration": Timestamp(token.expires * 1000),
     }
-    check(audience, await node.ask(properties, token))
+    check(audience, await node.ask(properties, token.text))
 
 
 def check(audience: str, answer: Message) -> None:

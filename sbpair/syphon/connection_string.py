@@ -7,15 +7,12 @@ a repr or of an error.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import re
 from dataclasses import dataclass, field, replace
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
+
+from .credential import SharedKey, SharedSignature, TokenSource, expiry_of
 
 PLAIN_PORT, TLS_PORT = 5672, 5671
-TOKEN_SPAN = 3600  # seconds a token we sign is good for
 
 
 class ConnectionStringError(ValueError):
@@ -24,16 +21,14 @@ class ConnectionStringError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One namespace and the shared access that opens it."""
+    """One namespace and what opens it."""
 
     name: str  # the host of the endpoint: what the service is told we are looking for
     netloc: str  # the same, with the port when the endpoint names one: tokens are made out to it
     host: str  # where to dial
     port: int
     uses_tls: bool
-    policy: str | None = field(default=None, repr=False)
-    key: str | None = field(default=None, repr=False)
-    signature: str | None = field(default=None, repr=False)
+    tokens: TokenSource = field(repr=False)
 
     def dialled_at(self, address: str) -> Namespace:
         """The same namespace, reached at another ``host:port``. Raises ConnectionStringError."""
@@ -54,23 +49,6 @@ class Namespace:
         """The address of ``path`` as links name it."""
         return f"amqps://{self.netloc}/{path}"
 
-    def token(self, path: str, now: int) -> tuple[str, int]:
-        """A token for ``path`` and the second it expires at; ``now`` in seconds since the epoch."""
-        if self.signature is not None:
-            return self.signature, _expiry_of(self.signature)
-        assert self.policy is not None  # noqa: S101  (parse() lets no other kind through)
-        assert self.key is not None  # noqa: S101
-        expires = now + TOKEN_SPAN
-        return sign(self.audience(path), self.policy, self.key, expires), expires
-
-
-def sign(audience: str, policy: str, key: str, expires: int) -> str:
-    """A shared access signature; the key is used as the text it is, not as the bytes base64 says."""
-    resource = quote_plus(audience)
-    digest = hmac.new(key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
-    signature = quote_plus(base64.b64encode(digest))
-    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={quote_plus(policy)}"
-
 
 def parse(connection_string: str) -> Namespace:
     """Read a connection string. Raises ConnectionStringError."""
@@ -85,14 +63,6 @@ def parse(connection_string: str) -> Namespace:
         raise ConnectionStringError("the Endpoint of the connection string is not an address") from error
     if not host:
         raise ConnectionStringError("the Endpoint of the connection string names no host")
-    policy, key = parts.get("sharedaccesskeyname"), parts.get("sharedaccesskey")
-    signature = parts.get("sharedaccesssignature")
-    if signature is None and not (policy and key):
-        raise ConnectionStringError(
-            "the connection string needs SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature"
-        )
-    if signature is not None and (policy or key):
-        raise ConnectionStringError("the connection string has both a key and a SharedAccessSignature")
     plain = parts.get("usedevelopmentemulator") == "true"
     return Namespace(
         name=host,
@@ -100,10 +70,38 @@ def parse(connection_string: str) -> Namespace:
         host=host,
         port=(port or PLAIN_PORT) if plain else TLS_PORT,
         uses_tls=not plain,
-        policy=policy,
-        key=key,
-        signature=signature,
+        tokens=_tokens(parts),
     )
+
+
+def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespace:
+    """The namespace of that fully qualified name. Raises ConnectionStringError."""
+    try:
+        split = urlsplit(name if "://" in name else f"sb://{name}")
+        host, port = split.hostname, split.port
+    except ValueError as error:
+        raise ConnectionStringError("the name of the namespace is not an address") from error
+    if not host or "=" in name:
+        raise ConnectionStringError("a namespace is named by its host, as contoso.servicebus.windows.net")
+    dialled = TLS_PORT if uses_tls else port or PLAIN_PORT
+    return Namespace(host, _netloc(host, port), host, dialled, uses_tls, tokens)
+
+
+def _tokens(parts: dict[str, str]) -> TokenSource:
+    policy, key = parts.get("sharedaccesskeyname"), parts.get("sharedaccesskey")
+    signature = parts.get("sharedaccesssignature")
+    if signature is None:
+        if not policy or not key:
+            raise ConnectionStringError(
+                "the connection string needs SharedAccessKeyName and SharedAccessKey, "
+                "or SharedAccessSignature"
+            )
+        return SharedKey(lambda: (policy, key))
+    if policy or key:
+        raise ConnectionStringError("the connection string has both a key and a SharedAccessSignature")
+    if expiry_of(signature) is None:
+        raise ConnectionStringError("the SharedAccessSignature of the connection string has no expiry (se)")
+    return SharedSignature(lambda: signature)
 
 
 def _netloc(host: str, port: int | None) -> str:
@@ -122,10 +120,3 @@ def _parts(connection_string: str) -> dict[str, str]:
             raise ConnectionStringError(f"the connection string says {name.strip()} twice")
         parts[key] = value.strip()
     return parts
-
-
-def _expiry_of(signature: str) -> int:
-    found = re.search(r"[& ]se=(\d{1,15})(?:&|$)", signature)
-    if found is None:
-        raise ConnectionStringError("the SharedAccessSignature of the connection string has no expiry (se)")
-    return int(found.group(1))

@@ -14,19 +14,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 
 from . import events
 from .connection import NamespaceConnection
-from .connection_string import Namespace, parse
+from .connection_string import Namespace, at_host, parse
 from .counters import SyphonCounters, SyphonState, SyphonStatus
+from .credential import token_source
 from .dial import connect
 from .errors import ConnectionLost, SyphonFaulted
 from .forward import Poison
 from .options import SyphonOptions
 from .relay import Relay
+
+if TYPE_CHECKING:
+    from .credential import AnyCredential
 
 T = TypeVar("T")
 
@@ -47,9 +51,32 @@ class Syphon:
     """
 
     def __init__(
-        self, primary: Namespace, secondary: Namespace, options: SyphonOptions | None = None
+        self,
+        primary_namespace: str,
+        secondary_namespace: str,
+        credential: AnyCredential,
+        *,
+        secondary_credential: AnyCredential | None = None,
+        options: SyphonOptions | None = None,
+        use_tls: bool = True,
     ) -> None:
-        self.options = options or SyphonOptions()
+        """A syphon between two namespaces, each named by its host, ``contoso.servicebus.windows.net``.
+
+        ``credential``: what the SDK takes, blocking or of asyncio; it needs Send on the primary and Listen on
+        the secondary. ``secondary_credential`` is the same unless given. ``use_tls=False`` is for a broker on
+        the loopback. Raises ConnectionStringError, TypeError, ValueError when the two are one.
+        """
+        own = credential if secondary_credential is None else secondary_credential
+        self._set_up(
+            at_host(primary_namespace, token_source(credential), uses_tls=use_tls),
+            at_host(secondary_namespace, token_source(own), uses_tls=use_tls),
+            options or SyphonOptions(),
+        )
+
+    def _set_up(self, primary: Namespace, secondary: Namespace, options: SyphonOptions) -> None:
+        primary = _dialled(primary, options.primary_endpoint_address)
+        secondary = _dialled(secondary, options.secondary_endpoint_address)
+        self.options = options
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
         self._primary = primary
@@ -68,12 +95,9 @@ class Syphon:
         cls, primary: str, secondary: str, *, options: SyphonOptions | None = None
     ) -> Self:
         """A syphon between two namespaces. Raises ConnectionStringError, ValueError when they are one."""
-        chosen = options or SyphonOptions()
-        return cls(
-            _namespace(primary, chosen.primary_endpoint_address),
-            _namespace(secondary, chosen.secondary_endpoint_address),
-            chosen,
-        )
+        syphon = cls.__new__(cls)
+        syphon._set_up(parse(primary), parse(secondary), options or SyphonOptions())
+        return syphon
 
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
         """Call ``callback`` with each event from now on; returns what takes it off again."""
@@ -236,8 +260,7 @@ class Syphon:
                 logger.exception("an event callback of the syphon failed on %s", type(event).__name__)
 
 
-def _namespace(connection_string: str, address: str | None) -> Namespace:
-    namespace = parse(connection_string)
+def _dialled(namespace: Namespace, address: str | None) -> Namespace:
     return namespace if address is None else namespace.dialled_at(address)
 
 

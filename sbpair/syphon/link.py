@@ -22,6 +22,7 @@ from sbpair.amqp.events import (
 )
 from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.performatives import Condition, DeliveryState
+from sbpair.amqp.session import Session
 
 from .errors import ConnectionLost, LinkRefused
 
@@ -42,6 +43,15 @@ class LinkOwner(Protocol):
     is_writable: bool
 
     def flush_soon(self) -> None: ...
+
+
+class LinkHost(LinkOwner, Protocol):
+    """What those need who attach links of their own to a connection."""
+
+    @property
+    def session(self) -> Session: ...
+
+    def register(self, link: ClientLink) -> None: ...
 
 
 class ClientLink(ABC):

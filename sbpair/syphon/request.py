@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from sbpair.amqp.events import MessageReceived
@@ -15,10 +15,7 @@ from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Accepted, Source, Target
 
 from .errors import ConnectionLost
-from .link import Receiver, Sender
-
-if TYPE_CHECKING:
-    from .connection import NamespaceConnection
+from .link import LinkHost, Receiver, Sender
 
 CREDIT = 100
 ANSWER_TIMEOUT = 60.0  # seconds
@@ -27,7 +24,7 @@ ANSWER_TIMEOUT = 60.0  # seconds
 class RequestNode:
     """The two links to one node, attached at the first request."""
 
-    def __init__(self, connection: NamespaceConnection, node: str) -> None:
+    def __init__(self, connection: LinkHost, node: str) -> None:
         self._connection = connection
         self._node = node
         self._name = f"sbpair-request-{uuid4()}"

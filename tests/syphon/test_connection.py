@@ -14,8 +14,11 @@ from sbpair.amqp.performatives import Accepted, Modified, Rejected
 from sbpair.broker import Broker
 from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonState, TokenRefused
 from sbpair.syphon.connection_string import Namespace, parse
+from sbpair.syphon.credential import SharedKey
 from sbpair.syphon.dial import connect
 from tests.syphon.pair import PATIENCE, Pair, message_id, parked, put, take, take_over, until
+
+WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
 
 
 def tls(pair: Pair, side: str = "primary") -> Namespace:
@@ -83,7 +86,7 @@ async def test_a_queue_that_does_not_exist_is_refused_by_name(pair: Pair) -> Non
 
 @pytest.mark.spec("F-41")
 async def test_a_wrong_key_is_refused_and_is_not_in_the_error(pair: Pair) -> None:
-    wrong = replace(parse(pair.primary.connection_string), key="d3Jvbmcga2V5")
+    wrong = replace(parse(pair.primary.connection_string), tokens=WRONG)
     connection = await connect(wrong)
     try:
         with pytest.raises((LinkRefused, TokenRefused)) as raised:
@@ -98,7 +101,7 @@ async def test_a_wrong_key_is_refused_and_is_not_in_the_error(pair: Pair) -> Non
 @pytest.mark.spec("F-41")
 async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_for_ever(pair: Pair) -> None:
     syphon = pair.syphon()
-    syphon._secondary = replace(syphon._secondary, key="d3Jvbmcga2V5")
+    syphon._secondary = replace(syphon._secondary, tokens=WRONG)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(SyphonFaulted, match="unauthorized"):
             await syphon.drain()
@@ -108,7 +111,7 @@ async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_
 @pytest.mark.spec("F-41")
 async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) -> None:
     syphon = pair.syphon()
-    right, syphon._secondary = syphon._secondary, replace(syphon._secondary, key="d3Jvbmcga2V5")
+    right, syphon._secondary = syphon._secondary, replace(syphon._secondary, tokens=WRONG)
     shutdown = asyncio.Event()
     running = asyncio.create_task(syphon.run(shutdown))
     await until(lambda: syphon.status.state is SyphonState.FAULTED)
@@ -126,13 +129,13 @@ async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) ->
 async def test_a_token_is_renewed_before_it_expires_and_the_link_lives_on(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.syphon.connection_string.TOKEN_SPAN", 2)
+    monkeypatch.setattr("sbpair.syphon.credential.TOKEN_SPAN", 3)
     monkeypatch.setattr("sbpair.syphon.tokens.REFRESH_MARGIN", 1.0)
     connection = await connect(parse(pair.primary.connection_string))
     try:
         sender = await connection.open_sender("orders")
-        [first] = connection._tokens._expiries.values()
-        await until(lambda: min(connection._tokens._expiries.values()) > first)
+        [first] = connection._tokens._puts.values()
+        await until(lambda: list(connection._tokens._puts.values()) != [first])
         assert isinstance(await sender.send(parked(1)), Accepted)
     finally:
         await connection.close()
