@@ -285,11 +285,12 @@ EVENT_HOMES = (
     ("syphon", "sbpair/syphon/events.py"),
     ("syphon", "sbpair/syphon/counters.py"),
     ("asked for", "sbpair/observation/sends.py"),
+    ("asked for", "sbpair/observation/receives.py"),
     ("asked for", "sbpair/observation/backlog_age.py"),
     ("both", "sbpair/observation/journal.py"),
 )
 NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "JournalCounters", "BacklogAges"}
-PLAIN_TYPES = {"tuple[str, ...]": "list[str]"}  # as JSON has them
+PLAIN_TYPES = {"tuple[str, ...]": "list[str]", "tuple[int, ...]": "list[int]"}  # as JSON has them
 
 
 def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:

@@ -7,6 +7,7 @@ import logging
 import random
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,8 +31,14 @@ MOST = 1_000_000
     help="How many seconds the primary is down.",
 )
 @click.option("--seed", type=int, help="Cut the messages into the same sends again.  [default: random]")
+@click.option(
+    "--journal",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Let sender, syphon and receiver write journals there, to be audited.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the picture.")
-def command(messages: int, outage: float, seed: int | None, as_json: bool) -> int:
+def command(messages: int, outage: float, seed: int | None, journal: Path | None, as_json: bool) -> int:
     """Watch an outage, the failover, and every message coming home.
 
     Two namespaces, an application that sends, a syphon and a receiver run on
@@ -42,19 +49,19 @@ def command(messages: int, outage: float, seed: int | None, as_json: bool) -> in
     for name in ("sbpair", "azure"):  # the timeline says it; a log would tear the picture
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False
-    outcome = _told(plan, as_json)
+    outcome = _told(plan, journal, as_json)
     click.echo(json.dumps(as_dict(plan, outcome)) if as_json else _verdict(outcome))
     return ExitCode.OK if outcome.report.is_conserved else ExitCode.FAILED
 
 
-def _told(plan: Plan, as_json: bool) -> Outcome:
+def _told(plan: Plan, journal: Path | None, as_json: bool) -> Outcome:
     from sbpair.cli import demo_display  # late: the SDK and the broker are not needed for --help
     from sbpair.cli.demo_score import Scoreboard
     from sbpair.cli.demo_story import Story
 
     on_terminal = sys.stdout.isatty() and not as_json
     board = Scoreboard(plan.messages, (lambda _: None) if on_terminal or as_json else demo_display.say)
-    story = Story(plan, board)
+    story = Story(plan, board, journal)
     if not on_terminal:
         return story.tell()
     with demo_display.live(board.read):

@@ -16,6 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import PairedServiceBusClient, PairedServiceBusSender, SendReceipt
 from sbpair.cli.demo_plan import Act, Parcel, Plan
 from sbpair.cli.demo_score import PRIMARY, Score, Scoreboard
+from sbpair.observation import messages_received, send_accepted
 from sbpair.testing import Ledger
 
 QUEUE = "orders"
@@ -27,9 +28,18 @@ AT_ONCE = 100  # messages the receiver asks for
 class Application:
     """Sends the parcels of a plan from any number of threads, and receives in any number."""
 
-    def __init__(self, plan: Plan, board: Scoreboard, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        board: Scoreboard,
+        ledger: Ledger,
+        tell_sent: Callable[[object], None],
+        tell_received: Callable[[object], None],
+    ) -> None:
         self._board = board
         self._ledger = ledger
+        self._tell_sent = tell_sent
+        self._tell_received = tell_received
         self._waiting = deque(plan.parcels)
         self._longest_wait = LONGEST_ACT + plan.outage
         self._has_begun = {act: threading.Event() for act in Act}
@@ -58,7 +68,10 @@ class Application:
         """Receive and complete until stopped."""
         with client.get_queue_receiver(QUEUE, prefetch_count=AT_ONCE) as receiver:
             while not self._is_over.is_set():
-                for message in receiver.receive_messages(max_message_count=AT_ONCE, max_wait_time=0.5):
+                messages = receiver.receive_messages(max_message_count=AT_ONCE, max_wait_time=0.5)
+                if messages:
+                    self._tell_received(messages_received(QUEUE, messages))
+                for message in messages:
                     receiver.complete_message(message)
                     self._ledger.received(str(message.message_id))
                     self._board.update(_received)
@@ -81,6 +94,7 @@ class Application:
     def _note(self, parcel: Parcel, receipt: SendReceipt) -> None:
         for key in parcel.message_ids:
             self._ledger.acknowledged(key)
+        self._tell_sent(send_accepted(QUEUE, receipt))
         self._board.update(_landed(parcel, receipt))
 
     def _next_parcel(self) -> Parcel | None:

@@ -65,23 +65,26 @@ class Stage:
                 thread.join(ENDS_WITHIN)
 
     @contextmanager
-    def syphon(self) -> Iterator[None]:
-        """A syphon at work all the time, as in production."""
+    def syphon(self, write: Callable[[object], None], *, tell_forwards: bool) -> Iterator[None]:
+        """A syphon at work all the time, as in production; ``write`` is told its events."""
         options = SyphonOptions(
             backlog_queue_count=BACKLOGS,
             primary_namespace_name=PRIMARY_NAME,
+            tell_forwards=tell_forwards,
             missing_backlog_interval=timedelta(seconds=1),
             retry_backoff_max=timedelta(seconds=1),
         )
         syphon = Syphon.from_connection_strings(
             self.primary.connection_string, self.secondary.connection_string, options=options
         )
+        syphon.on_event(write)
         loop, shutdown = asyncio.new_event_loop(), asyncio.Event()
 
         async def run() -> None:
             watch = asyncio.ensure_future(self._watch(syphon))
             await syphon.run(shutdown)
             watch.cancel()
+            write(syphon.counters.snapshot())
 
         def stop() -> None:
             loop.call_soon_threadsafe(shutdown.set)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sbpair import (
@@ -30,11 +31,13 @@ from sbpair import (
 )
 from sbpair.broker import Broker
 from sbpair.cli.demo_application import QUEUE, Application
+from sbpair.cli.demo_journals import Journals
 from sbpair.cli.demo_plan import Act, Plan
 from sbpair.cli.demo_score import Score, Scoreboard
 from sbpair.cli.demo_stage import PRIMARY_NAME, SECONDARY_NAME, Stage, billed
 from sbpair.cli.errors import CommandError, one_line
 from sbpair.cli.exit_codes import ExitCode
+from sbpair.observation import Role
 from sbpair.testing import Ledger, LedgerReport
 
 if TYPE_CHECKING:
@@ -66,31 +69,34 @@ class Outcome:
 class Story:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, board: Scoreboard) -> None:
+    def __init__(self, plan: Plan, board: Scoreboard, journal: Path | None = None) -> None:
         self._plan = plan
         self._board = board
         self._ledger = Ledger()
-        self._application = Application(plan, board, self._ledger)
+        self._journal = journal
         self._marks: dict[str, float] = {}
 
     def tell(self) -> Outcome:
         """Run it to the end. Raises CommandError when a step does not come within its patience."""
         with ExitStack() as pieces:
+            journals = Journals(self._journal, pieces)
             broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}))
             stage = Stage(self._plan, self._board, broker)
+            sent, moved, received = (journals.of(role) for role in (Role.SENDER, Role.SYPHON, Role.RECEIVER))
+            application = Application(self._plan, self._board, self._ledger, sent, received)
             stage.primary.create_queue(QUEUE)
             self._board.note(
                 f"{PRIMARY_NAME} and {SECONDARY_NAME} answer; queue {QUEUE!r} is on {PRIMARY_NAME}"
             )
             client = pieces.enter_context(stage.client())
             pieces.callback(client.on_event(self._pairing_said))
+            pieces.callback(client.on_event(sent))
             pieces.enter_context(stage.eye_on_backlogs())
-            pieces.enter_context(stage.syphon())
-            self._outage(stage, client)
+            pieces.enter_context(stage.syphon(moved, tell_forwards=journals.is_wanted))
+            self._outage(stage, client, application)
             return self._outcome(stage)
 
-    def _outage(self, stage: Stage, client: PairedServiceBusClient) -> None:
-        application = self._application
+    def _outage(self, stage: Stage, client: PairedServiceBusClient, application: Application) -> None:
         with stage.threads("sender", SENDERS, lambda: application.send(client), application.stop):
             self._mark("began", "the application sends")
             application.begin(Act.BEFORE)

@@ -15,6 +15,7 @@ from .logs import JsonFormatter, use_json_logs
 from .metrics import Metrics
 from .notice import WebhookKind
 from .post import Patience
+from .receives import MessagesReceived, messages_received
 from .record import PairLabels, Role
 from .sends import SendAccepted, send_accepted
 from .signature import SignatureRefused, verify
@@ -29,6 +30,7 @@ __all__ = [
     "Journal",
     "JournalError",
     "JsonFormatter",
+    "MessagesReceived",
     "Metrics",
     "PairLabels",
     "Patience",
@@ -43,6 +45,7 @@ __all__ = [
     "WebhookKind",
     "attach",
     "journal_files",
+    "messages_received",
     "read",
     "send_accepted",
     "use_json_logs",

@@ -35,6 +35,7 @@ class Role(Enum):
 
     SENDER = "sender"
     SYPHON = "syphon"
+    RECEIVER = "receiver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Origin:
 HEADER: tuple[tuple[str, str, str], ...] = (
     ("v", "int", "version of this schema; fields may be added within a version, none changes or goes"),
     ("writer", "str", "uuid of the writer: one open journal in one process"),
-    ("role", "str", "`sender` or `syphon`"),
+    ("role", "str", "`sender`, `syphon` or `receiver`"),
     ("ordinal", "int", "0, 1, 2, ... of this writer over all its files, without a gap"),
     ("at", "str", "when it happened, UTC, ISO-8601 with milliseconds"),
     ("mono", "float", "the same on the writer's monotonic clock, in seconds: for spans within one writer"),

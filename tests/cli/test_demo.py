@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 
 import pytest
 
 from sbpair.cli.demo_display import line, picture, verdict
 from sbpair.cli.demo_score import Moment, Score, Scoreboard
 from sbpair.cli.demo_story import Outcome
+from sbpair.observation import journal_files, read
 from sbpair.testing import Ledger
 
 
 @pytest.fixture(scope="module")
-def numbers(sbpair):
+def journals(tmp_path_factory):
+    """Where the demo below writes its journals."""
+    return tmp_path_factory.mktemp("journals")
+
+
+@pytest.fixture(scope="module")
+def numbers(sbpair, journals):
     """What one demo of 300 messages and an outage of a second says at its end."""
-    done = sbpair("demo", "--messages", "300", "--outage", "1", "--seed", "5", "--json", timeout=90)
+    settings = ("--messages", "300", "--outage", "1", "--seed", "5", "--journal", str(journals))
+    done = sbpair("demo", *settings, "--json", timeout=90)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -25,6 +34,24 @@ def numbers(sbpair):
 def test_nothing_is_lost_and_nothing_comes_from_nowhere(numbers):
     assert numbers["sent"] == numbers["acknowledged"] == numbers["delivered"] == 300
     assert numbers["lost"] == numbers["unexpected"] == 0
+
+
+@pytest.mark.spec("G-2")
+def test_the_journals_tell_of_every_message_where_it_was(numbers, journals):
+    records = [record for file in journal_files(journals) for record in read(file)]
+    roles = {record["role"] for record in records}
+    told = {
+        event: Counter(key for record in records if record["event"] == event for key in record["message_ids"])
+        for event in ("send_accepted", "message_parked", "messages_forwarded", "messages_received")
+    }
+
+    assert roles == {"sender", "syphon", "receiver"}
+    assert sum(record["event"] == "journal_closed" and record["is_last"] for record in records) == 3
+    assert len(told["send_accepted"]) == told["send_accepted"].total() == 300
+    assert told["message_parked"] == told["messages_forwarded"]
+    assert told["message_parked"].total() == numbers["parked"]
+    assert told["messages_received"].total() == 300 + numbers["duplicates"]
+    assert told["messages_received"].keys() == told["send_accepted"].keys()
 
 
 @pytest.mark.spec("G-4")
