@@ -205,8 +205,9 @@ class Syphon:
 
     # What the relay reports.
 
-    def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None:
-        self._emit(events.MessageSetAside(time.time(), backlog, path, poison.reason, poison.description))
+    def message_set_aside(self, backlog: str, path: str | None, poison: Poison, message_id: str) -> None:
+        said = (poison.reason, poison.description, message_id)
+        self._emit(events.MessageSetAside(time.time(), backlog, path, *said))
 
     def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None:
         self._emit(events.MessagesForwarded(time.time(), backlog, path, message_ids))

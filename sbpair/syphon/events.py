@@ -46,6 +46,7 @@ class MessageSetAside(SyphonEvent):
     path: str | None
     reason: str
     description: str
+    message_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

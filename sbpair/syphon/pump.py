@@ -46,7 +46,7 @@ class PumpReporter(Protocol):
     """Who hears what a pump has to say."""
 
     def backlog_attached(self, backlog: str) -> None: ...
-    def message_set_aside(self, backlog: str, path: str | None, poison: Poison) -> None: ...
+    def message_set_aside(self, backlog: str, path: str | None, poison: Poison, message_id: str) -> None: ...
     def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None: ...
     def answer_overdue(self, what: str) -> None: ...
 
@@ -150,7 +150,7 @@ class Pump:
         self._arm(now + TICK)
         restored = restore(event.payload, int(wall * 1000), self._settings.is_allowed)
         if isinstance(restored, Poison):
-            self._dead_letter(delivery_id, None, restored)
+            self._dead_letter(delivery_id, None, restored, event.payload)
             return
         locked_until = restored.locked_until
         lock_ends = wall + DEFAULT_LOCK if locked_until is None else locked_until / 1000
@@ -198,7 +198,9 @@ class Pump:
             return
         reason = FINAL[str(condition.symbol)] if condition is not None else "DestinationRefused"
         poison = Poison(reason, f"{printable(parcel.path)} refused the message: {said(condition)}")
-        self._dead_letter(parcel.delivery_id, parcel, poison)
+        del self._parcels[parcel.delivery_id]
+        self._held.pop(parcel, None)
+        self._dead_letter(parcel.delivery_id, parcel.path, poison, parcel.payload)
 
     def held(self, parcel: Parcel) -> None:
         if self._parcels.get(parcel.delivery_id) is not parcel:
@@ -217,17 +219,14 @@ class Pump:
 
     # To the backlog.
 
-    def _dead_letter(self, delivery_id: int, parcel: Parcel | None, poison: Poison) -> None:
+    def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
         receiver = self._receiver
         assert receiver is not None  # noqa: S101  (there is no delivery without one)
-        if parcel is not None:
-            self._parcels.pop(delivery_id, None)
-            self._held.pop(parcel, None)
+        self._settings.reporter.message_set_aside(self.backlog, path, poison, message_id_of(payload))
         self._settling[delivery_id] = self._loop.time()
         description = poison.description[:LONGEST_DESCRIPTION]
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
-        self._settings.reporter.message_set_aside(self.backlog, parcel.path if parcel else None, poison)
 
     def _give_back(self, parcels: Iterable[Parcel]) -> None:
         """Settle nothing: the backlog has the messages again, at once."""
