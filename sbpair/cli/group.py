@@ -25,6 +25,10 @@ COMMANDS = {
         "sbpair.cli.doctor",
         "Look for what would go wrong in an outage: rights, queues, pings.",
     ),
+    "drill": (
+        "sbpair.cli.drill",
+        "Fail over one entity on purpose, and see marked messages come home.",
+    ),
     "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),
 }

@@ -21,16 +21,18 @@ CONDITIONS = {401: "amqp:unauthorized-access", 403: "amqp:unauthorized-access", 
 
 
 async def look(
-    connection: NamespaceConnection, path: str, *, most: int | None = None
+    connection: NamespaceConnection, path: str, *, start: int = 1, most: int | None = None
 ) -> AsyncIterator[ParkedMessage]:
-    """The messages of ``path`` in their order, at most ``most`` of them; locked ones too.
+    """The messages of ``path`` in their order, from sequence number ``start`` on, at most ``most`` of them.
+
+    Locked and scheduled ones are seen too.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
     await connection.authorize(path)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
     try:
-        start, left = 1, most
+        left = most
         while left is None or left > 0:
             page = await _page(node, path, start, PAGE if left is None else min(PAGE, left))
             for message in page:

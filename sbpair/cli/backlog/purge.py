@@ -7,9 +7,9 @@ import asyncio
 import click
 
 from sbpair.cli.backlog.reach import connected, passing_by
-from sbpair.cli.backlog.stopping import stop_on_signal
 from sbpair.cli.backlog.target import Target, index_option, with_target
 from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.stopping import stop_on_signal
 
 
 @click.command("purge")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0  # seconds for the secondary to answer the first word
 Ending = tuple[ExitCode, str]
 
-NO_RIGHT: Ending = (ExitCode.AUTHORIZATION, "check the key and its rights on the secondary")
+NO_RIGHT: Ending = (ExitCode.AUTHORIZATION, "check the key and its rights")
 NO_QUEUE: Ending = (
     ExitCode.CONFIGURATION,
     "see `sbpair backlog list`, or create it with `sbpair backlog create`",
@@ -38,14 +38,22 @@ BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: N
 async def connected(target: Target) -> AsyncIterator[NamespaceConnection]:
     """A raw connection to the secondary. Raises CommandError for whatever the wire says."""
     from sbpair.syphon.dial import connect
-    from sbpair.syphon.errors import SyphonError
 
-    try:
+    with over_amqp():
         connection = await connect(target.namespace(), ca_file=target.ca_file, timeout=TIMEOUT)
         try:
             yield connection
         finally:
             await connection.close()
+
+
+@contextmanager
+def over_amqp() -> Iterator[None]:
+    """Around calls of the raw client. Raises CommandError for whatever the wire says."""
+    from sbpair.syphon.errors import SyphonError
+
+    try:
+        yield
     except SyphonError as error:
         symbol = str(error.condition.symbol) if error.condition else ""
         ending = BY_CONDITION.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.backlog.reach import connected, passing_by
-from sbpair.cli.backlog.stopping import stop_on_signal
 from sbpair.cli.backlog.target import Target, with_target
 from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.stopping import stop_on_signal
 
 if TYPE_CHECKING:
     from sbpair.syphon.redrive import RedriveCounts
