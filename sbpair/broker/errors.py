@@ -5,6 +5,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
 
     BrokerError
     ├── EntityNotFound         404  40400  amqp:not-found
+    │   └── TargetNotFound     404  40400  amqp:not-found
     ├── EntityAlreadyExists    409  40900  com.microsoft:entity-already-exists
     ├── EntityDisabled         403  40300  com.microsoft:entity-disabled
     ├── InvalidDescription     400  40000  com.microsoft:argument-error
@@ -14,9 +15,11 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     │   └── StateTooLarge      400  40000  com.microsoft:argument-out-of-range
     ├── MalformedMessage       400  40000  amqp:decode-error
     ├── NotAllowed             400  40000  amqp:not-allowed
-    │   └── SessionRequired    400  40000  amqp:not-allowed
+    │   ├── SessionRequired    400  40000  amqp:not-allowed
+    │   └── ForwardsOn         400  40000  amqp:not-allowed
     ├── NotImplementedHere     501  50100  amqp:not-implemented
     ├── Unauthorized           401  40100  amqp:unauthorized-access
+    ├── HopsExceeded           (no client ever sees it: the message is dead-lettered)
     ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
     ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
     ├── MessageNotFound        404  40400  com.microsoft:message-not-found
@@ -49,6 +52,16 @@ class EntityNotFound(BrokerError):
     def __init__(self, path: str) -> None:
         super().__init__(f"The messaging entity '{path}' could not be found.")
         self.path = path
+
+
+class TargetNotFound(EntityNotFound):
+    """An entity was to forward to one that is not there; the text names both."""
+
+    def __init__(self, path: str, source: str, field: str) -> None:
+        super().__init__(path)
+        self.args = (
+            f"The messaging entity '{path}', {field} of '{source}', could not be found: create it first.",
+        )
 
 
 class EntityAlreadyExists(BrokerError):
@@ -132,6 +145,27 @@ class SessionRequired(NotAllowed):
         super().__init__(
             f"The entity '{path}' requires sessions: a message sent to it needs a session id, "
             "and messages are received from it under the lock of a session."
+        )
+
+
+class ForwardsOn(NotAllowed):
+    """A receiver was asked for on an entity whose messages go on to another one."""
+
+    def __init__(self, path: str, target: str) -> None:
+        super().__init__(
+            f"Cannot create a message receiver on an entity with auto-forwarding enabled: '{path}' forwards "
+            f"to '{target}', receive there."
+        )
+        self.path = path
+        self.target = target
+
+
+class HopsExceeded(BrokerError):
+    """A message was forwarded as often as it may be, and was to go on again."""
+
+    def __init__(self, target: str, most: int) -> None:
+        super().__init__(
+            f"The message was forwarded {most} times, the most allowed: it does not go on to '{target}'."
         )
 
 

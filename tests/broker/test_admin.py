@@ -178,13 +178,21 @@ def test_deleting_removes_and_deleting_again_finds_nothing(namespace: Namespace)
 
 
 def test_an_update_changes_what_it_names_and_leaves_the_rest(namespace: Namespace) -> None:
-    put(namespace, "/orders", {"MaxDeliveryCount": "7", "UserMetadata": "mine"})
+    put(namespace, "/orders", {"MaxDeliveryCount": "7", "EnableExpress": "true"})
     response = update(namespace, "/orders", {"LockDuration": "PT30S"}, NOW + 1000)
     assert response.status == 200
     assert namespace.queue("orders").description == QueueDescription(
-        lock_duration=30_000, max_delivery_count=7, user_metadata="mine"
+        lock_duration=30_000, max_delivery_count=7, enable_express=True
     )
     assert field_of(response, "UpdatedAt") != field_of(response, "CreatedAt")
+
+
+@pytest.mark.parametrize("optional", ["UserMetadata", "ForwardTo", "ForwardDeadLetteredMessagesTo"])
+def test_an_update_takes_off_what_may_be_left_out_and_is(namespace: Namespace, optional: str) -> None:
+    put(namespace, "/other")
+    assert field_of(put(namespace, "/orders", {optional: "other"}), optional) == "other"
+    assert update(namespace, "/orders").status == 200
+    assert namespace.queue("orders").description == QueueDescription()
 
 
 def test_an_update_takes_back_the_whole_answer_of_a_get(namespace: Namespace) -> None:
@@ -368,8 +376,7 @@ def test_the_longest_name_has_260_characters(namespace: Namespace) -> None:
         ("RequiresSession", "maybe", "RequiresSession"),
         ("RequiresDuplicateDetection", "maybe", "RequiresDuplicateDetection"),
         ("EnablePartitioning", "true", "enable_partitioning"),
-        ("ForwardTo", "sb://localhost/other", "forward_to"),
-        ("ForwardDeadLetteredMessagesTo", "sb://localhost/other", "forward_dead_lettered_messages_to"),
+        ("ForwardTo", "sb://localhost/", "forward_to"),
         (
             "AuthorizationRules",
             "<AuthorizationRule><KeyName>k</KeyName></AuthorizationRule>",

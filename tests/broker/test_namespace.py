@@ -48,14 +48,7 @@ def test_the_longest_path_is_allowed(namespace):
     assert namespace.create_queue("a" * 260, QueueDescription(), NOON).path == "a" * 260
 
 
-@pytest.mark.parametrize(
-    ("feature", "value"),
-    [
-        ("enable_partitioning", True),
-        ("forward_to", "other"),
-        ("forward_dead_lettered_messages_to", "other"),
-    ],
-)
+@pytest.mark.parametrize(("feature", "value"), [("enable_partitioning", True)])
 def test_a_feature_that_is_not_there_is_refused_by_name(namespace, feature, value):
     with pytest.raises(NotSupported, match=feature) as refused:
         namespace.create_queue("orders", QueueDescription(**{feature: value}), NOON)

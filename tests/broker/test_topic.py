@@ -390,14 +390,6 @@ def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace, feat
         namespace.create_topic("news", replace(TopicDescription(), **{feature: True}), NOON)
 
 
-@pytest.mark.parametrize("feature", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_what_subscriptions_cannot_do_yet_is_refused_by_name(
-    namespace: Namespace, topic: Topic, feature: str
-) -> None:
-    with pytest.raises(NotSupported, match=feature):
-        subscribe(namespace, **{feature: "orders"})
-
-
 def test_flags_that_are_for_ever_stay(namespace: Namespace, topic: Topic) -> None:
     subscription = subscribe(namespace)
     with pytest.raises(InvalidDescription, match="requires_duplicate_detection"):

@@ -156,7 +156,7 @@ def test_the_counts_follow_the_messages(client: ServiceBusAdministrationClient, 
         ({"max_delivery_count": 0}, "max_delivery_count"),
         ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes"),
         ({"enable_partitioning": True}, "enable_partitioning"),
-        ({"forward_to": "other"}, "forward_to"),
+        ({"forward_to": "orders", "requires_session": True}, "forward_to"),
         ({"lock_duration": "P99999999D"}, "LockDuration"),
     ],
 )

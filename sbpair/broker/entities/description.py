@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..errors import InvalidDescription, NotSupported
+from .paths import path_of
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -37,6 +38,7 @@ class QueueDescription:
     ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
     ``max_message_size_in_kilobytes`` 1 to 102400 ·
     ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
+    ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None (3.7) ·
     ``user_metadata`` up to 1024 characters.
     """
 
@@ -69,8 +71,12 @@ class QueueDescription:
         settled = replace(
             self,
             default_message_time_to_live=_unless_largest(self.default_message_time_to_live),
-            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle),
-        )
+            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle) if not self.forward_to else None,
+            forward_to=self.forward_to or None,
+            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
+        )  # T-22: who forwards is never idle
+        if settled.forward_to is not None and settled.requires_session is True:
+            raise InvalidDescription("forward_to is set: an entity that requires sessions cannot forward.")
         for field, holds, range_text in _RULES:
             value = getattr(settled, field)
             if not holds(value):
@@ -97,11 +103,7 @@ class QueueDescription:
 
 
 _FOR_EVER = ("requires_session", "requires_duplicate_detection")
-_NOT_SUPPORTED = (
-    "enable_partitioning",
-    "forward_to",
-    "forward_dead_lettered_messages_to",
-)
+_NOT_SUPPORTED = ("enable_partitioning",)
 
 
 def _unless_largest(span: int | None) -> int | None:
@@ -118,6 +120,10 @@ def _whole_or_none(low: int) -> Callable[[object], bool]:
 
 def _flag(value: object) -> bool:
     return isinstance(value, bool)
+
+
+def _path_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(path_of(value)))
 
 
 def _metadata(value: object) -> bool:
@@ -144,6 +150,8 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("enable_batched_operations", _flag, "True or False"),
     ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
     ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),
+    ("forward_to", _path_or_none, "the path of a queue or topic, or None"),
+    ("forward_dead_lettered_messages_to", _path_or_none, "the path of a queue or topic, or None"),
     ("user_metadata", _metadata, "text of at most 1024 characters, or None"),
     ("enable_express", _flag, "True or False"),
     ("max_message_size_in_kilobytes", _whole(1, 102_400), "a whole number from 1 to 102400"),

@@ -121,6 +121,28 @@ class MessageStore:
                 return message
         return None
 
+    # -- forwarding (3.7): the receiver that always listens
+
+    def next_to_forward(self, now: Instant) -> StoredMessage | None:
+        """The first message that may go on; it waits no longer, and is kept until it :meth:`went_on`."""
+        self._reap(now)
+        return self.first_of(self._waiting, now)
+
+    def went_on(self, message: StoredMessage) -> None:
+        """The destination has it."""
+        self._forget(message)
+
+    def could_not_go_on(self, message: StoredMessage, reason: str, text: str, now: Instant) -> bool:
+        """Dead-letter what has no way on; False where there is no place for it but this one."""
+        if self.dead_letter_queue is None:
+            return False
+        self._bury(message, now, {REASON: reason, DESCRIPTION: text})
+        return True
+
+    def wait_again(self, message: StoredMessage, now: Instant) -> None:
+        """Offer once more what had no way on."""
+        self._offer_again(message, now)
+
     # -- expiry and dead letters
 
     def _expired(self, message: StoredMessage, now: Instant) -> bool:

@@ -11,17 +11,18 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import EntityAlreadyExists, EntityNotFound
+from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
 from .message_session import SessionLock
 from .operations import OperationCounts
+from .paths import path_of
 from .queue import Queue
 from .stored_message import Instant, LockToken
 from .subscription import Subscription
 from .surroundings import Surroundings
 from .topic import Topic
-from .topic_description import SubscriptionDescription, TopicDescription, validated_name
+from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
 
 DEAD_LETTER = "/$deadletterqueue"
 Entity = TypeVar("Entity", bound=Queue)
@@ -45,16 +46,22 @@ class Namespace:
     # -- queues
 
     def create_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
-        """Make a queue. Raises InvalidDescription, NotSupported, EntityAlreadyExists."""
+        """Make a queue. Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound."""
         validated_path(path)
         description = description.validated()
         self._check_free(path)
+        self._check_targets(path, description, None)
         return self._add(Queue(path, description, now, self._surroundings))
 
     def update_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
-        """Give a queue another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        """Give a queue another description.
+
+        Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound.
+        """
         queue = self._plain_queue(path)
-        queue.redescribe(description.validated(), now)
+        description = description.validated()
+        self._check_targets(queue.path, description, queue.description)
+        queue.redescribe(description, now)
         self._watch(queue)
         return queue
 
@@ -119,20 +126,24 @@ class Namespace:
     ) -> Subscription:
         """Make a subscription, which gets what is published from now on.
 
-        Raises EntityNotFound without the topic, InvalidDescription, NotSupported, EntityAlreadyExists.
+        Raises EntityNotFound without the topic, and as :meth:`create_queue`.
         """
         topic = self.topic(topic_path)
-        made = Subscription(topic, validated_name(name), description.validated(), now, self._surroundings)
+        description = description.validated()
+        made = Subscription(topic, validated_name(name), description, now, self._surroundings)
         self._check_free(made.path)
+        self._check_targets(made.path, description, None)
         topic.subscriptions[name.casefold()] = made
         return self._add(made)
 
     def update_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
     ) -> Subscription:
-        """Give a subscription another description. Raises as :meth:`update_topic`."""
+        """Give a subscription another description. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
-        subscription.change(description.validated(), now)
+        description = description.validated()
+        self._check_targets(subscription.path, description, subscription.asked)
+        subscription.change(description, now)
         self._watch(subscription)
         return subscription
 
@@ -180,6 +191,15 @@ class Namespace:
         """Count an operation on a $management node."""
         self._surroundings.operations.management += 1
 
+    def forward(self, now: Instant) -> None:
+        """Let everything go on that is to be forwarded (3.7)."""
+        forwards = self._surroundings.forwards
+        while forwards:
+            source = next(iter(forwards))
+            del forwards[source]
+            if self.holds(source):
+                source.forwarding.run(self.queue, now)
+
     def take_ready(self) -> list[Queue | SessionLock]:
         """What got something to deliver, was deleted, or was lost, since this was last asked."""
         ready = self._surroundings.ready
@@ -202,6 +222,7 @@ class Namespace:
         for key in self._idle.take_due(now):
             if key in self._queues:  # not gone meanwhile with its topic
                 self._retire(key, self._queues[key], now)
+        self.forward(now)
 
     def _look_at_stirred(self) -> None:
         stirred = self._surroundings.stirred
@@ -247,6 +268,24 @@ class Namespace:
             if part is not None:
                 self._timers.drop(part)
                 self._surroundings.ready.add(part)  # so that its links learn of it
+
+    def _check_targets(
+        self,
+        path: str,
+        asked: QueueDescription | SubscriptionDescription,
+        current: QueueDescription | SubscriptionDescription | None,
+    ) -> None:
+        for field in TARGETS:  # 3.7: a target is to be there when it is named, and may go later
+            name = getattr(asked, field)
+            if name is None or (current is not None and getattr(current, field) == name):
+                continue
+            target = self._queues.get(path_of(name).casefold())
+            if target is None:
+                raise TargetNotFound(path_of(name), path, field)
+            if isinstance(target, Subscription):
+                raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
+            if field == "forward_to" and target.path.casefold() == path.casefold():
+                raise InvalidDescription(f"{field} names '{path}' itself.")
 
     def _check_free(self, path: str) -> None:
         if path.casefold() in self._queues:

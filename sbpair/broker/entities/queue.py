@@ -34,6 +34,7 @@ from .counts import QueueCounts
 from .deadlines import Deadlines
 from .description import QueueDescription
 from .duplicates import Duplicates
+from .forwarding import Forwarding
 from .locks import Locks
 from .message_session import SessionLock
 from .message_sessions import MessageSessions
@@ -64,6 +65,8 @@ class Queue(MessageStore):
         self._operations = surroundings.operations
         self._ready = surroundings.ready
         self._stirred = surroundings.stirred
+        self._forwards = surroundings.forwards
+        self.forwarding = Forwarding(self)
         self._locks = Locks(surroundings.new_token)
         self._schedule = Deadlines[int]()
         self._duplicates: Duplicates | None = None
@@ -104,7 +107,9 @@ class Queue(MessageStore):
         first = self._first_copy(message, now)
         if first is not None:
             return first
-        message.enqueued_sequence_number = number = self._place(message)
+        number = self._place(message)
+        if not message.hops:  # 3.7: one that was forwarded tells its first number
+            message.enqueued_sequence_number = number
         self.size += message.size
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
@@ -188,8 +193,9 @@ class Queue(MessageStore):
         return messages
 
     def look(self, now: Instant) -> None:
-        """Somebody wants to receive: let happen what is due by now. Raises EntityDisabled."""
+        """Somebody wants to receive: let happen what is due by now. Raises EntityDisabled, ForwardsOn."""
         self._check_status("ReceiveDisabled")
+        self.forwarding.check_receivable()
         self.accessed_at = now
         self.handle_timer(now)
         self._reap(now)  # T-4: somebody listens
@@ -349,16 +355,21 @@ class Queue(MessageStore):
         Raises InvalidDescription for a flag that is for ever.
         """
         description.check_successor_of(self.description)
-        self.description = description
         self.updated_at = self.accessed_at = now
+        self.follow(description, now)
+
+    def follow(self, description: QueueDescription, now: Instant) -> None:
+        """As :meth:`redescribe`, without using the queue."""
+        self.description = description
+        self.forwarding.changed(now)
         self.tell()
         if self.dead_letter_queue is not None:
-            self.dead_letter_queue.description = description
+            self.dead_letter_queue.follow(description, now)
 
     @property
     def idle_since(self) -> Instant | None:
         """Since when nobody has used the queue (T-21), or None while it is in use."""
-        if self._listeners or len(self._schedule):
+        if self._listeners or len(self._schedule) or self.forwarding.target is not None:  # T-22
             return None
         return max(self.updated_at, self.accessed_at or 0)
 
@@ -394,6 +405,8 @@ class Queue(MessageStore):
     def tell(self, lock: SessionLock | None = None) -> None:
         """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
         self._ready.add(self if lock is None else lock)
+        if self.forwarding.target is not None:
+            self._forwards[self] = None
 
     def timers_moved(self) -> None:
         """Leave word that the next timer may be another."""

@@ -63,11 +63,30 @@ class StoredMessage:
     locked_until: Instant = 0
     dead_letter_source: str | None = None
     amended: dict[str, object] | None = None
+    hops: int = 0  # how often it was forwarded (3.7)
 
     @property
     def size(self) -> int:
         """Bytes that count to the entity's quota."""
         return len(self.bare) + self.overhead
+
+    def copy(self) -> StoredMessage:
+        """The same message for another entity to take, never delivered; the bytes are shared."""
+        return StoredMessage(
+            bare=self.bare,
+            annotations=self.annotations,
+            message_id=self.message_id,
+            session_id=self.session_id,
+            time_to_live=self.time_to_live,
+            durable=self.durable,
+            priority=self.priority,
+            overhead=self.overhead,
+            enqueued_sequence_number=self.enqueued_sequence_number,
+            enqueued_at=self.enqueued_at,
+            dead_letter_source=self.dead_letter_source,
+            amended=self.amended,
+            hops=self.hops,
+        )
 
     def amend(self, properties: Mapping[str, object] | None) -> None:
         """Set application properties over the sender's; None or empty changes nothing."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import NotAllowed
+from ..errors import NotAllowed, SessionRequired
+from .forwarding import REASONS, WITHOUT_SESSION
 from .queue import DESCRIPTION, REASON, Queue
 from .stored_message import Instant, StoredMessage
 from .surroundings import Surroundings
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 DEFAULT_RULE = "$Default"
-WITHOUT_SESSION = {
-    REASON: "Session ID is null",
-    DESCRIPTION: "Session enabled entity doesn't allow a message whose session identifier is null.",
-}
+NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
 
 
 class Subscription(Queue):
@@ -51,22 +49,11 @@ class Subscription(Queue):
 
     def publish(self, message: StoredMessage) -> None:
         """Take a copy of what the topic was sent; the bytes are shared. No use of the subscription (T-21)."""
-        copy = StoredMessage(
-            bare=message.bare,
-            annotations=message.annotations,
-            message_id=message.message_id,
-            session_id=message.session_id,
-            time_to_live=message.time_to_live,
-            durable=message.durable,
-            priority=message.priority,
-            overhead=message.overhead,
-            enqueued_sequence_number=message.enqueued_sequence_number,
-            enqueued_at=message.enqueued_at,
-        )
+        copy = message.copy()
         if self.sessions is not None and copy.session_id is None:
             assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
             copy.dead_letter_source = self.path
-            copy.amend(WITHOUT_SESSION)  # 3.2: the sender cannot be told
+            copy.amend(NO_SESSION)  # 3.2: the sender cannot be told
             self.dead_letter_queue._admit(copy)
             return
         self._place(copy)
@@ -78,9 +65,6 @@ class Subscription(Queue):
         self.redescribe(asked.under(self.topic.asked), now)
         self.asked = asked
 
-    def topic_changed(self) -> None:
+    def topic_changed(self, now: Instant) -> None:
         """Follow what the topic was asked (T-9); nobody has used the subscription."""
-        self.description = self.asked.under(self.topic.asked)
-        if self.dead_letter_queue is not None:
-            self.dead_letter_queue.description = self.description
-        self.tell()
+        self.follow(self.asked.under(self.topic.asked), now)

@@ -19,10 +19,11 @@ class Surroundings:
     """What a queue leaves word in.
 
     ``ready``: queues, and held sessions, with something to deliver or to tell. ``stirred``: queues whose next
-    timer may have moved.
+    timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they came.
     """
 
     new_token: Callable[[], LockToken]
     operations: Operations = field(default_factory=Operations)
     ready: set[Queue | SessionLock] = field(default_factory=set)
     stirred: set[Queue] = field(default_factory=set)
+    forwards: dict[Queue, None] = field(default_factory=dict)

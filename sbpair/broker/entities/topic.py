@@ -56,7 +56,7 @@ class Topic(Queue):
         self.redescribe(asked.as_queue(), now)
         self.asked = asked
         for subscription in self.subscriptions.values():
-            subscription.topic_changed()
+            subscription.topic_changed(now)
 
     @property
     def idle_since(self) -> Instant | None:

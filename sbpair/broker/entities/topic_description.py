@@ -82,7 +82,7 @@ class SubscriptionDescription:
         name = "dead_lettering_on_filter_evaluation_exceptions"
         _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
         checked = _queue_description(self, _SUBSCRIPTION_FIELDS).validated()
-        return replace(self, **{name: getattr(checked, name) for name in _SPANS})
+        return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
 
     def under(self, topic: TopicDescription) -> QueueDescription:
         """What the subscription of such a topic follows (T-9)."""
@@ -95,6 +95,7 @@ class SubscriptionDescription:
         )
 
 
+TARGETS = ("forward_to", "forward_dead_lettered_messages_to")
 _SPANS = ("default_message_time_to_live", "auto_delete_on_idle")
 _OF_A_QUEUE = {field.name for field in fields(QueueDescription)}
 _TOPIC_FIELDS = tuple(field.name for field in fields(TopicDescription) if field.name in _OF_A_QUEUE)

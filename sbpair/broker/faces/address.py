@@ -6,11 +6,11 @@ Python's client sends ``amqps://host:port/orders`` even over plain TCP, JavaScri
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+from ..entities.paths import path_of
+
 _MANAGEMENT = "/$management"
 
 
@@ -39,11 +39,6 @@ def parse_address(text: str) -> Address:
     if folded.endswith(_MANAGEMENT):
         return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT)])
     return Address(NodeKind.QUEUE, path)
-
-
-def path_of(text: str) -> str:
-    """The path of an address or audience, without scheme, authority and outer slashes."""
-    return _AUTHORITY.sub("", text, count=1).strip("/")
 
 
 def management_of(path: str) -> str:

@@ -29,11 +29,12 @@ from ...amqp.link import Link, ReceiverLink, SenderLink
 from ...amqp.performatives import Attach, Condition, Source, Target
 from ..auth import Right
 from ..entities.deadlines import Deadlines
+from ..entities.paths import path_of
 from ..entities.queue import Queue
 from ..entities.subscription import Subscription
 from ..entities.topic import Topic
 from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
-from .address import Address, NodeKind, management_of, parse_address, path_of
+from .address import Address, NodeKind, management_of, parse_address
 from .cbs import put_token
 from .claims import Claims
 from .management import manage
@@ -284,6 +285,7 @@ class ClientConnection:
         if isinstance(queue, Topic):
             raise NotAllowed(queue.not_received_from)
         _check_enabled(queue, "ReceiveDisabled")
+        queue.forwarding.check_receivable()
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
             if has_session_filter(attach):

@@ -78,6 +78,7 @@ DURATION = Kind(parse_duration, _write_duration)
 INTEGER = Kind(_read_integer, str)
 BOOLEAN = Kind(_read_boolean, lambda value: "true" if value else "false")
 TEXT = Kind(lambda text: text or None, _write_optional)
+OPTIONAL = Kind(TEXT.read, TEXT.write)  # left out is how an update takes it off
 
 
 def shown(name: str, show: Callable[[Entity, QueueCounts], str]) -> Report[Entity]:
@@ -101,12 +102,13 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
 def read_fields(
     kind: str, rows: Sequence[Row[Entity]], fields: Mapping[str, Element], base: Described
 ) -> Described:
-    """``base`` with what ``fields`` set; an element that is not there changes nothing. Not yet validated.
+    """``base`` with what ``fields`` set; what is not there stays, or is none if it is optional. Unchecked.
 
     Raises InvalidDescription that names an unknown or unreadable element, NotSupported for access rules.
     """
     by_name = {row.element: row for row in rows}
-    values: dict[str, Any] = {}
+    optional = (row for row in rows if isinstance(row, Setting) and row.kind is OPTIONAL)
+    values: dict[str, Any] = {row.attribute: None for row in optional}
     for name, found in fields.items():
         row = by_name.get(name)
         if row is None:

@@ -132,7 +132,7 @@ class NamespaceFace:
 
     def deliver(self, moment: Moment) -> None:
         """Hand out what there is to those who wait, and detach the links of what was deleted."""
-        while looks := self._to_look_at():
+        while looks := self._to_look_at(moment):
             for what in looks:
                 if isinstance(what, SessionLock):
                     if what.is_lost:
@@ -145,7 +145,8 @@ class NamespaceFace:
                 if line is not None:
                     self._serve(line, moment)
 
-    def _to_look_at(self) -> list[Queue | SessionLock]:
+    def _to_look_at(self, moment: Moment) -> list[Queue | SessionLock]:
+        self.namespace.forward(moment.entity)
         looks = self.namespace.take_ready()
         if self._look:
             looks = list(self._look.union(looks))

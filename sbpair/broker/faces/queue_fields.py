@@ -11,6 +11,7 @@ from .fields import (
     BOOLEAN,
     DURATION,
     INTEGER,
+    OPTIONAL,
     TEXT,
     Report,
     Row,
@@ -46,9 +47,9 @@ ELEMENTS: tuple[Row[Queue], ...] = (
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
     shown("EntityAvailabilityStatus", lambda *_: "Available"),
     Setting("EnableExpress", "enable_express", BOOLEAN),
-    Setting("ForwardTo", "forward_to", TEXT),
-    Setting("UserMetadata", "user_metadata", TEXT),
-    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", TEXT),
+    Setting("ForwardTo", "forward_to", OPTIONAL),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
     Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
 )
 

@@ -13,6 +13,7 @@ from .fields import (
     BOOLEAN,
     DURATION,
     INTEGER,
+    OPTIONAL,
     TEXT,
     Report,
     Row,
@@ -48,7 +49,7 @@ TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
     shown("EntityAvailabilityStatus", lambda *_: "Available"),
     Setting("EnableSubscriptionPartitioning", "enable_subscription_partitioning", BOOLEAN),
     Setting("EnableExpress", "enable_express", BOOLEAN),
-    Setting("UserMetadata", "user_metadata", TEXT),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
     Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
 )
 _DEFAULT_RULE = "DefaultRuleDescription"
@@ -66,15 +67,15 @@ SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
     Setting("MaxDeliveryCount", "max_delivery_count", INTEGER),
     Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
     Setting("Status", "status", TEXT),
-    Setting("ForwardTo", "forward_to", TEXT),
+    Setting("ForwardTo", "forward_to", OPTIONAL),
     shown("CreatedAt", lambda subscription, _: atom.instant(subscription.created_at)),
     shown("UpdatedAt", lambda subscription, _: atom.instant(subscription.updated_at)),
     shown("AccessedAt", lambda subscription, _: atom.instant(subscription.accessed_at)),
     Report("CountDetails", count_details),
-    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", TEXT),
+    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     shown("EntityAvailabilityStatus", lambda *_: "Available"),
-    Setting("UserMetadata", "user_metadata", TEXT),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
 )
 
 

@@ -1,0 +1,108 @@
+"""Where does a message go on to, and what becomes of one that cannot? (3.7)
+
+    orders ---- forward_to ----> all ---- forward_to ----> archive          four hops at most
+      |  '- what fails -.
+      |                 v
+      '- dead-lettered: $DeadLetterQueue -- forward_dead_lettered_messages_to --> failures
+
+Who forwards is a receiver that always listens (T-22): of an entity that forwards nobody else receives, and
+what expired in it goes the way of what expired. A message is gone from its source only when its destination
+has it. What cannot go on is dead-lettered with a reason; out of a dead-letter queue it can only stay there,
+set aside until the queue's description changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    ForwardsOn,
+    HopsExceeded,
+    MessageTooLarge,
+    QuotaExceeded,
+    SessionRequired,
+)
+from .paths import path_of
+from .stored_message import Instant, StoredMessage
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+MOST_HOPS = 4
+REASONS: dict[type[BrokerError], str] = {
+    HopsExceeded: "MaxTransferHopCountExceeded",
+    SessionRequired: "Session ID is null",
+    EntityNotFound: "MessagingEntityNotFoundException",
+    EntityDisabled: "MessagingEntityDisabledException",
+    QuotaExceeded: "QuotaExceededException",
+    MessageTooLarge: "MessageSizeExceededException",
+}
+"""Why a message could not go on, as its dead letter says; the description is the error's text."""
+
+WITHOUT_SESSION = "Session enabled entity doesn't allow a message whose session identifier is null."
+OTHER_REASON = "MessagingException"
+
+
+class Forwarding:
+    """What goes on from ``queue``, which may be a dead-letter queue; nothing while it names no target."""
+
+    __slots__ = ("_queue", "_set_aside")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._set_aside: list[StoredMessage] = []
+
+    @property
+    def target(self) -> str | None:
+        """The path of the queue or topic that messages go on to, or None."""
+        description = self._queue.description
+        if self._queue.parent is None:
+            asked = description.forward_to
+        else:
+            asked = description.forward_dead_lettered_messages_to
+        return None if asked is None else path_of(asked)
+
+    def check_receivable(self) -> None:
+        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        target = self.target
+        if target is not None:
+            raise ForwardsOn(self._queue.path, target)
+
+    def run(self, find: Callable[[str], Queue], now: Instant) -> None:
+        """Let everything that waits go on. ``find`` gives the entity of a path, or raises EntityNotFound."""
+        queue, target = self._queue, self.target
+        if target is None or queue.description.status in ("Disabled", "ReceiveDisabled"):
+            return
+        while (message := queue.next_to_forward(now)) is not None:
+            try:
+                self._send(message, find, target, now)
+            except BrokerError as error:
+                self._fail(message, error, now)
+            else:
+                queue.went_on(message)
+
+    def _send(self, message: StoredMessage, find: Callable[[str], Queue], target: str, now: Instant) -> None:
+        if message.hops >= MOST_HOPS:
+            raise HopsExceeded(target, MOST_HOPS)
+        destination = find(target)
+        limit = destination.description.max_message_size
+        if message.size > limit + message.overhead:
+            raise MessageTooLarge(message.size, limit)
+        copy = message.copy()
+        copy.hops = message.hops + 1
+        destination.enqueue_all((copy,), now)
+
+    def _fail(self, message: StoredMessage, error: BrokerError, now: Instant) -> None:
+        text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
+        if not self._queue.could_not_go_on(message, REASONS.get(type(error), OTHER_REASON), text, now):
+            self._set_aside.append(message)
+
+    def changed(self, now: Instant) -> None:
+        """The queue follows another description: what was set aside may go on, or be received."""
+        waiting, self._set_aside = self._set_aside, []
+        for message in waiting:
+            self._queue.wait_again(message, now)
