@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         BacklogsCreated,
         BacklogsNotCreated,
         BacklogWithdrawn,
+        ClassifierFailed,
         EntityFailedOver,
         EntityRecovered,
         EntitySuspected,
+        LinkProbed,
         MessageParked,
         MessageSpooled,
         PairingEvent,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         SpooledMessageRefused,
         SpoolReplayed,
     )
+    from .pairing.failure import Failure
     from .pairing.health import EntityState
     from .pairing.options import PairedNamespaceOptions
     from .pairing.receipt import Rest, SendReceipt
@@ -51,10 +54,13 @@ _HOME = {
     "BacklogWithdrawn": "events",
     "BacklogsCreated": "events",
     "BacklogsNotCreated": "events",
+    "ClassifierFailed": "events",
     "EntityFailedOver": "events",
     "EntityRecovered": "events",
     "EntityState": "health",
     "EntitySuspected": "events",
+    "Failure": "failure",
+    "LinkProbed": "events",
     "MessageParked": "events",
     "MessageSpooled": "events",
     "PairedMessageBatch": "batch",
@@ -83,10 +89,13 @@ __all__ = [
     "BacklogWithdrawn",
     "BacklogsCreated",
     "BacklogsNotCreated",
+    "ClassifierFailed",
     "EntityFailedOver",
     "EntityRecovered",
     "EntityState",
     "EntitySuspected",
+    "Failure",
+    "LinkProbed",
     "MessageParked",
     "MessageSpooled",
     "PairedMessageBatch",

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
 PURE_PAIRING = (
     "options",
+    "failure",
     "health",
     "rotation",
     "pair",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from .address import Side
 from .aio_lanes import AsyncLane, AsyncLanes, Tasks
 from .aio_threads import LoopCredential, Threads, call_in_loop
 from .batch import Cargo
-from .core import CLOSING, LONGEST_PING, Core, backlogs_event, failed, logger, time_left
+from .core import CLOSING, LONGEST_PING, Core, backlogs_event, logger, time_left
 from .events import PairingEvent
 from .names import path_key
 from .options import PairedNamespaceOptions
@@ -190,7 +191,7 @@ class AsyncRuntime(Core):
                 return Result(time.monotonic(), written)
 
     async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
-        phase, lane = Phase.OPENING, None
+        phase, lane, handled = Phase.OPENING, None, sys.exception()
         lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
         try:
             time_left(step.until)
@@ -204,7 +205,7 @@ class AsyncRuntime(Core):
         except Exception as error:
             if isinstance(error, OperationTimeoutError) and lane is not None:
                 lane.has_overrun = True  # whoever timed it, it is not used again
-            return failed(lanes, lane, error, phase)
+            return self._failed(lanes, lane, error, phase, handled)
         except BaseException:
             if lane is not None:
                 lanes.drop(lane)

@@ -16,7 +16,7 @@ from .batch import Cargo, PairedMessageBatch, freeze
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
-from .outcome import Phase, judge
+from .outcome import Phase
 from .pair import Rested
 from .receipt import Rest, SendReceipt
 from .schedule import cancellation, scheduled
@@ -113,7 +113,7 @@ class PairedServiceBusSender(SenderSurface):
         try:
             lane = await lanes.take(until)
         except ServiceBusError as error:
-            if judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
+            if self._runtime.judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
                 raise
             return STANDARD_BATCH
         try:

@@ -51,6 +51,8 @@ class PrimarySender(Protocol):
     # The SDK's type wants lists of one kind; it takes mixed ones.
     def send_messages(self, message: Any, *, timeout: float | None = None) -> object: ...  # noqa: ANN401
 
+    def create_message_batch(self) -> object: ...
+
     def schedule_messages(
         self,
         messages: Any,  # noqa: ANN401

@@ -9,26 +9,24 @@ from __future__ import annotations
 import logging
 import random
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
-from .aliases import PING_CONTENT_TYPE
 from .backlog import Backlogs
 from .batch import Cargo
 from .errors import SpoolError
-from .events import BacklogsCreated, BacklogsNotCreated, PairingEvent
-from .failure import Failure
+from .events import BacklogsCreated, BacklogsNotCreated, ClassifierFailed, PairingEvent
+from .failure import Failure, Judgement
 from .health import EntityState
 from .hub import Hub
 from .options import PairedNamespaceOptions
-from .outcome import Phase, judge
+from .outcome import Phase, judge, overruled
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
+from .probe import LinkProbe, ping
 from .rotation import Choice
 
 if TYPE_CHECKING:
@@ -38,9 +36,31 @@ if TYPE_CHECKING:
 
 LONGEST_PING = 30.0  # seconds for one ping, opening its link included
 CLOSING = 5.0  # seconds that close() waits for what is under way
+REASSIGNMENT = timedelta(seconds=15)  # the longest the service takes to reassign a message (Q-16)
 KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
 
 logger = logging.getLogger("sbpair")
+
+
+class Lane(Protocol):
+    """One SDK sender, of either kind."""
+
+    has_overrun: bool
+    was_reused: bool
+
+    @property
+    def is_open(self) -> bool: ...
+
+
+LaneT = TypeVar("LaneT", bound=Lane, contravariant=True)
+
+
+class Lanes(Protocol[LaneT]):
+    """Where it comes from."""
+
+    def give(self, lane: LaneT) -> None: ...
+
+    def drop(self, lane: LaneT) -> None: ...
 
 
 class Core:
@@ -64,9 +84,18 @@ class Core:
             ping_interval=options.ping_primary_interval.total_seconds(),
             backlog_count=options.backlog_queue_count,
             redirects_suspects=options.suspect_policy == "redirect",
+            spills_on_quota=options.spill_on_quota,
+            busy_limit=_seconds(options.failover_on_busy_after),
             rng=self._rng,
         )
         self._backlogs = Backlogs(label, options.backlog_queue_count, administration)
+        if options.operation_timeout <= REASSIGNMENT:  # Q-16
+            logger.warning(
+                "operation_timeout is %s: reassigning a message to another partition can take the service "
+                "%s, so a send may fail that would have succeeded",
+                options.operation_timeout,
+                REASSIGNMENT,
+            )
 
     def exclusive(self) -> AbstractContextManager[object]:
         """What stands around the pure state while it is used."""
@@ -75,6 +104,40 @@ class Core:
     def publish(self) -> None:
         """Tell what happened; the timers may have changed with it."""
         raise NotImplementedError
+
+    def judge(self, error: Exception, phase: Phase, handled: BaseException | None = None) -> Judgement:
+        """What an error means: what the classifier of the options says, else what the table says."""
+        judgement = judge(error, phase, handled)
+        if self.options.classifier is None:
+            return judgement
+        try:
+            said = self.options.classifier(error)
+            return judgement if said is None else overruled(judgement, Failure(said))
+        except Exception as wrong:  # the application's code; its fault must not become the message's
+            self.hub.tell([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
+            return judgement
+
+    def _failed(
+        self,
+        lanes: Lanes[LaneT],
+        lane: LaneT | None,
+        error: Exception,
+        phase: Phase,
+        handled: BaseException | None,
+    ) -> Result:
+        """The result of an attempt that raised; the lane is kept if it can still be good."""
+        if lane is None:
+            return Result(time.monotonic(), error, self.judge(error, phase, handled))
+        if lane.has_overrun:  # what the SDK says of the shut socket is our doing
+            late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
+            late.__cause__ = error
+            error = late
+        judgement = self.judge(error, phase, handled)
+        if judgement.failure in KEPT and lane.is_open:
+            lanes.give(lane)
+        else:
+            lanes.drop(lane)
+        return Result(time.monotonic(), error, judgement, lane.was_reused)
 
     def is_spooling(self, path: str) -> bool:
         """Whether messages of this entity wait in the spool: then newer ones go behind them."""
@@ -131,23 +194,22 @@ class Core:
         return MessagingEntityNotFoundError(message=f"Backlog queue {name} does not exist.")
 
     def _ping_attempt(self, path: str) -> tuple[Attempt, Cargo]:
-        """A ping that leaves now (P-30); in a session of its own, or a session queue could never heal."""
-        ping = ServiceBusMessage(
-            b"",
-            content_type=PING_CONTENT_TYPE,
-            time_to_live=timedelta(seconds=1),
-            session_id=str(uuid.uuid4()),
-        )
+        """What finds out now whether the primary entity is back: a ping, or opening a link."""
         now = time.monotonic()
-        self.pair.ping_left(path, now)
+        is_message = self.options.probe == "message"
+        self.pair.ping_left(path, now, is_billed=is_message)
         until = now + min(LONGEST_PING, self.options.operation_timeout.total_seconds())
-        return Attempt(None, until, is_fresh=True), Cargo(ping, (ping,))
+        return Attempt(None, until, is_fresh=True), ping() if is_message else LinkProbe()
 
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
         """While an entity is suspect: the backlog its messages may need."""
         if self.pair.state_of(path) is not EntityState.SUSPECT:
             return None
         return self.pair.rotation.pick(choice, time.monotonic())
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
 
 
 def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
@@ -165,40 +227,3 @@ def time_left(until: float) -> float:
     if left <= 0:
         raise OperationTimeoutError(message="No time was left for this attempt.")
     return left
-
-
-class Lane(Protocol):
-    """One SDK sender, of either kind."""
-
-    has_overrun: bool
-    was_reused: bool
-
-    @property
-    def is_open(self) -> bool: ...
-
-
-LaneT = TypeVar("LaneT", bound=Lane, contravariant=True)
-
-
-class Lanes(Protocol[LaneT]):
-    """Where it comes from."""
-
-    def give(self, lane: LaneT) -> None: ...
-
-    def drop(self, lane: LaneT) -> None: ...
-
-
-def failed(lanes: Lanes[LaneT], lane: LaneT | None, error: Exception, phase: Phase) -> Result:
-    """The result of an attempt that raised; the lane is kept if it can still be good."""
-    if lane is None:
-        return Result(time.monotonic(), error, judge(error, phase))
-    if lane.has_overrun:  # what the SDK says of the shut socket is our doing
-        late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
-        late.__cause__ = error
-        error = late
-    judgement = judge(error, phase)
-    if judgement.failure in KEPT and lane.is_open:
-        lanes.give(lane)
-    else:
-        lanes.drop(lane)
-    return Result(time.monotonic(), error, judgement, lane.was_reused)

@@ -108,8 +108,20 @@ class PingSent(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkProbed(PairingEvent):
+    """A link to the primary entity is being opened in place of a ping (`probe="link"`); it is not billed."""
+
+
+@dataclass(frozen=True, slots=True)
 class PingFailed(PairingEvent):
     """A ping was not accepted; the next follows after the ping interval (P-32)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierFailed(PairingEvent):
+    """The classifier of the options raised, or returned no kind of failure; the table judged instead."""
 
     cause: str
 

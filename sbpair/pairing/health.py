@@ -9,7 +9,8 @@
 By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
 A hand can also hold an entity in FAILED_OVER: then it is not pinged, until it is released.
 Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to
-call back. It knows no errors either: outcome.py says which of them is a failure. Pure.
+call back. It knows no errors either: outcome.py says which of them is a failure. A busy service is one
+only where a limit is set, once it has been busy for that long without a success in between. Pure.
 """
 
 from __future__ import annotations
@@ -72,8 +73,18 @@ class EntityHealth:
     the first ping waits.
     """
 
-    def __init__(self, failover_interval: float, ping_interval: float, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        failover_interval: float,
+        ping_interval: float,
+        jitter: Callable[[], float],
+        busy_limit: float | None = None,
+    ) -> None:
         self.state = EntityState.HEALTHY
+        self.is_calm = True
+        """Whether a success would change nothing: healthy, and not busy. Every send looks at it."""
+        self._busy_limit = busy_limit
+        self._busy_since: float | None = None  # the first such answer that no success has followed
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._jitter = jitter
@@ -81,15 +92,27 @@ class EntityHealth:
         self._is_held = False
 
     def send_succeeded(self, now: float) -> list[Transition]:
-        if self.state is EntityState.HEALTHY:
-            return []  # as the table says; every send comes by here
-        return self._feed(Input.SUCCESS, now)
+        if self.is_calm:
+            return []
+        passed = self._feed(Input.SUCCESS, now)
+        self._busy_since = None
+        self.is_calm = self.state is EntityState.HEALTHY
+        return passed
 
     def send_failed(self, now: float) -> list[Transition]:
         passed = self._feed(Input.FAILURE, now)
         if self._failover_interval == 0:  # fail over now, so that this very message can be redirected
             passed += self._feed(Input.ELAPSED, now)
         return passed
+
+    def busy_counts(self, now: float) -> bool:
+        """The service said that it is busy; whether it has done so for long enough to be a failure (F-40)."""
+        if self._busy_limit is None:
+            return False
+        if self._busy_since is None:
+            self._busy_since = now
+            self.is_calm = False
+        return now - self._busy_since >= self._busy_limit
 
     def ping_accepted(self, now: float) -> list[Transition]:
         return [] if self._is_held else self._feed(Input.PING_ACCEPTED, now)
@@ -144,8 +167,9 @@ class EntityHealth:
         if after is before:
             return []
         self.state = after
+        self.is_calm = after is EntityState.HEALTHY
         if after is EntityState.HEALTHY:
-            self._timer = None
+            self._timer = self._busy_since = None
         elif after is EntityState.SUSPECT:
             self._timer = now + self._failover_interval
         else:

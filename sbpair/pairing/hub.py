@@ -23,6 +23,7 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.EntityRecovered: logging.WARNING,
     events.BacklogWithdrawn: logging.WARNING,
     events.BacklogsNotCreated: logging.WARNING,
+    events.ClassifierFailed: logging.ERROR,
     events.SpooledMessageRefused: logging.ERROR,
     events.MessageParked: logging.DEBUG,
     events.MessageSpooled: logging.DEBUG,

@@ -6,10 +6,13 @@ Pure: the standard library only.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
+
+from .failure import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,18 @@ class PairedNamespaceOptions:
 
     operation_timeout: timedelta = timedelta(seconds=60)
     """How long one send may take in all, redirect included: more than 0, up to 1 day."""
+
+    failover_on_busy_after: timedelta | None = None
+    """How long a busy service may stay busy before that counts as an outage: 0 to 1 hour. None: never."""
+
+    spill_on_quota: bool = False
+    """Park a message for which the primary entity is full, instead of raising; the entity stays healthy."""
+
+    classifier: Callable[[Exception], Failure | None] | None = None
+    """Called with every error of a send or ping: its kind, or None for the built-in table's judgement."""
+
+    probe: Literal["message", "link"] = "message"
+    """How a failed-over entity is probed: with a ping message, or by opening a link only (P-30)."""
 
     suspect_policy: Literal["raise", "redirect"] = "raise"
     """What becomes of a send that fails within the failover interval: raise it, or redirect it (P-3)."""
@@ -53,7 +68,13 @@ class PairedNamespaceOptions:
         "failover_interval": (timedelta(0), timedelta(hours=1)),
         "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),
         "operation_timeout": (timedelta(milliseconds=1), timedelta(days=1)),
+        "failover_on_busy_after": (timedelta(0), timedelta(hours=1)),
     }
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "suspect_policy": ("raise", "redirect"),
+        "probe": ("message", "link"),
+    }
+    SWITCHES: ClassVar[tuple[str, ...]] = ("assume_backlogs_exist", "spill_on_quota")
 
     def __post_init__(self) -> None:
         for name in ("backlog_queue_count", "spool_max_messages", "spool_max_bytes"):
@@ -63,28 +84,35 @@ class PairedNamespaceOptions:
         if self.spool is not None and not str(self.spool).strip():
             raise ValueError("spool must not be empty; None is for no spool")
         for name, (least, most) in self.RANGES.items():
-            _check_span(name, getattr(self, name), least, most)
-        if self.suspect_policy not in ("raise", "redirect"):
-            raise ValueError(f"suspect_policy must be 'raise' or 'redirect', not {self.suspect_policy!r}")
-        if not isinstance(self.assume_backlogs_exist, bool):
-            raise TypeError(
-                f"assume_backlogs_exist must be True or False, not {self.assume_backlogs_exist!r}"
-            )
+            if name != "failover_on_busy_after" or self.failover_on_busy_after is not None:
+                _check_span(name, getattr(self, name), least, most)
+        for name, choices in self.CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
+        for name in self.SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if self.classifier is not None and not callable(self.classifier):
+            raise TypeError(f"classifier must be callable with one error, not {self.classifier!r}")
         _check_name(self.primary_namespace_name)
 
 
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
+        raise TypeError(f"{name} must be a whole number, 1 or more, not {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, not {value}")
 
 
 def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> None:
     if not isinstance(value, timedelta):
-        raise TypeError(f"{name} must be a timedelta, not {value!r}")
+        raise TypeError(f"{name} must be a timedelta from {least} to {most}, not {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
 def _check_name(name: object) -> None:

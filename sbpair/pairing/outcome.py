@@ -4,6 +4,8 @@ One table by class, one by AMQP condition for the SDK's bare ServiceBusError, an
 the SDK disguises: a refused token and an unreachable token service both arrive as authentication errors,
 a certificate as a connection error. A test walks every class and every condition the SDK knows.
 
+Above the table may stand a classifier of the options: what it says of an error is what the error means.
+
 No I/O. Whether the SDK calls an error *retryable* is not asked: it says so of a disabled entity.
 """
 
@@ -12,8 +14,8 @@ from __future__ import annotations
 import re
 import ssl
 import struct
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 
 from azure.core.exceptions import (
@@ -137,9 +139,13 @@ _SIZE = frozenset({"amqp:link:message-size-exceeded"})
 _LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
 
 
-def judge(error: Exception, phase: Phase = Phase.SENDING) -> Judgement:
-    """What ``error``, raised by the SDK in this phase, means. Never raises."""
-    failure, why = _failure_of(error)
+def judge(error: Exception, phase: Phase = Phase.SENDING, handled: BaseException | None = None) -> Judgement:
+    """What ``error``, raised by the SDK in this phase, means. Never raises.
+
+    ``handled`` is what the application was handling when it sent: Python chains it to the error, but it
+    arose before and says nothing of the send.
+    """
+    failure, why = _failure_of(error, _with_its_chain(handled))
     if phase is Phase.OPENING and failure is _CALL:
         failure, why = _U, "the service answered something unreadable"
     condition = sdk.condition_of(error)
@@ -157,14 +163,31 @@ def judge(error: Exception, phase: Phase = Phase.SENDING) -> Judgement:
     )
 
 
-def _failure_of(error: Exception) -> tuple[Failure, str]:
+def overruled(judgement: Judgement, failure: Failure) -> Judgement:
+    """The judgement where the classifier of the options says that the error is of another kind.
+
+    What is known of the message and of the link stays.
+    """
+    if failure is judgement.failure:
+        return judgement
+    return replace(
+        judgement,
+        failure=failure,
+        why=f"the classifier says {failure.value}: {judgement.why}",
+        is_missing=judgement.is_missing and failure is _CONF,
+        is_link_in_doubt=judgement.is_link_in_doubt and failure in (_U, _CONF),
+        retry_after=None,
+    )
+
+
+def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]:
     status = sdk.token_status_of(error)
     if status is not None:  # $cbs answered; the SDK dresses it as authentication or connection error
         return _by_status(status)
     if isinstance(
         error, (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusAuthenticationError)
     ) or type(error) in (sdk_errors.ServiceBusError, ClientAuthenticationError):
-        disguised = _inside(error)
+        disguised = _inside(error, before)
         if disguised is not None:
             return disguised
     if type(error) is sdk_errors.ServiceBusError:
@@ -187,20 +210,21 @@ def _by_status(status: int) -> tuple[Failure, str]:
     return _U, f"the service answered with status {status}"
 
 
-def _inside(error: Exception) -> tuple[Failure, str] | None:
+def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | None:
     """The certificate, token service, socket or encoding fault that the SDK wrapped into this error."""
-    for inner in _chain(error):
+    chain = list(_chain(error, before))
+    for inner in chain:
         if isinstance(inner, HttpResponseError) and not isinstance(inner, ClientAuthenticationError):
             return _by_status(inner.status_code or 0)
         known = _by_class(inner)
         if known is not None and not isinstance(inner, ClientAuthenticationError):
             return known
-    return next((known for inner in _chain(error) if (known := _by_class(inner))), None)
+    return next((known for inner in chain if (known := _by_class(inner))), None)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _chain(error: BaseException, before: frozenset[int]) -> Iterator[BaseException]:
     """What an exception wraps, the nearest first; what it merely arose beside comes last."""
-    seen: set[int] = {id(error), *_in_hand(error)}
+    seen: set[int] = {id(error), *before}
     wrapped: list[object] = _wrapped(error)
     beside: list[object] = [error.__context__]
     while wrapped or beside:
@@ -212,12 +236,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             beside.append(inner.__context__)
 
 
-def _in_hand(error: BaseException) -> Iterator[int]:
-    """What the application was handling when it sent: it arose before, and says nothing of the send."""
-    outer = sys.exception()
-    while outer is not None and outer is not error:
-        yield id(outer)
-        outer = outer.__context__
+def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
+    seen: set[int] = set()
+    while handled is not None and id(handled) not in seen:
+        seen.add(id(handled))
+        handled = handled.__context__
+    return frozenset(seen)
 
 
 def _wrapped(error: BaseException) -> list[object]:

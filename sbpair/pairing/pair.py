@@ -3,7 +3,8 @@
     send_flow          Attempt(primary) --accepted--> Rested
                           |  failed
                           |-- counts as unavailable --> health.py; failed over now? --.
-                          |-- busy: Pause, then again                                 |
+                          |-- busy: Pause, then again (or, for too long: unavailable) |
+                          |-- full, where the options spill it -----------------------|
                           '-- else: Refused                                           v
                        Attempt(backlog i) --accepted--> Rested       (all failed: Spool, or Stranded)
                           |  failed: i leaves the rotation (P-5); no such queue: CreateBacklog
@@ -27,6 +28,7 @@ from .events import (
     EntityFailedOver,
     EntityRecovered,
     EntitySuspected,
+    LinkProbed,
     MessageParked,
     MessageSpooled,
     PairingEvent,
@@ -173,12 +175,16 @@ class Pair:
         backlog_count: int,
         rng: Random,
         redirects_suspects: bool = False,
+        spills_on_quota: bool = False,
+        busy_limit: float | None = None,
     ) -> None:
         self.rotation = Rotation(backlog_count, rng)
         self.pings_sent = 0
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._redirects_suspects = redirects_suspects
+        self._spills_on_quota = spills_on_quota
+        self._busy_limit = busy_limit
         self._rng = rng
         self._entities: dict[str, EntityHealth] = {}
         self._paths: dict[str, str] = {}
@@ -236,8 +242,11 @@ class Pair:
                 due.append(self._paths[key])
         return due
 
-    def ping_left(self, path: str, now: float) -> None:
-        """A ping is being sent: it is billed whatever becomes of it (P-34)."""
+    def ping_left(self, path: str, now: float, *, is_billed: bool = True) -> None:
+        """A ping is being sent: it is billed whatever becomes of it (P-34). A link that is opened is not."""
+        if not is_billed:
+            self._events.append(LinkProbed(now, path))
+            return
         self.pings_sent += 1
         self._events.append(PingSent(now, path, self.pings_sent))
 
@@ -327,25 +336,34 @@ class Pair:
                 is_fresh = True  # an idle link had died: that says nothing about the entity
                 continue
             is_fresh = False
-            if judgement.failure is Failure.UNAVAILABLE:
+            failure = judgement.failure
+            if failure is Failure.BUSY and health.busy_counts(now):
+                failure = Failure.UNAVAILABLE
+            if failure is Failure.UNAVAILABLE:
                 self._tell(send.path, health.send_failed(now), now, judgement.why)
-            elif judgement.failure is Failure.BUSY:
+            elif failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, judgement.retry_after or 0.0)
                 if again < self._primary_until(send, health, again):  # else no time would be left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
-            if health.state is EntityState.FAILED_OVER and judgement.failure in _REDIRECTED:
+            if self._is_redirected(failure, health):
                 return now
-            if self._redirects_suspects and judgement.failure is Failure.UNAVAILABLE:
-                return now  # without declaring failover: the next message tries the primary again
             return Refused(_last(send), False, False, judgement.failure)
+
+    def _is_redirected(self, failure: Failure, health: EntityHealth) -> bool:
+        if health.state is EntityState.FAILED_OVER and failure in _REDIRECTED:
+            return True
+        # In both of these the next message tries the primary again: no failover is declared.
+        if failure is Failure.UNAVAILABLE:
+            return self._redirects_suspects
+        return failure is Failure.FULL and self._spills_on_quota
 
     def straight(self, path: str, budget: float) -> tuple[EntityHealth, float]:
         """For the straight road: the health to look at, and how long a first attempt may take.
 
-        While that health says HEALTHY, the first step of a flow is an attempt at the primary, and its
+        While that health is calm, the first step of a flow is an attempt at the primary, and its
         success changes nothing; so the flow need not be asked before something else happens.
         """
         kept = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
@@ -412,7 +430,9 @@ class Pair:
         key = path_key(path)
         health = self._entities.get(key)
         if health is None:
-            health = EntityHealth(self._failover_interval, self._ping_interval, self._first_ping_delay)
+            health = EntityHealth(
+                self._failover_interval, self._ping_interval, self._first_ping_delay, self._busy_limit
+            )
             self._entities[key] = health
             self._paths[key] = path
         return health

@@ -8,6 +8,7 @@ needed, and again after a fork: a child never speaks on its parent's connections
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from . import fork
 from .address import Side
 from .batch import Cargo
-from .core import CLOSING, LONGEST_PING, Core, backlogs_event, failed, logger, time_left
+from .core import CLOSING, LONGEST_PING, Core, backlogs_event, logger, time_left
 from .envelope import Message
 from .lanes import GRACE, Lane, Lanes
 from .names import path_key
@@ -78,16 +79,14 @@ class Runtime(Core):
         if lanes is None or lane is None:
             return None
         lane.until = time.monotonic() + seconds + GRACE
-        raised: Exception | None = None
+        handled = sys.exception()
         try:
             lane.sender.send_messages(message, timeout=seconds)
         except Exception as error:
-            raised = error
+            return self._failed(lanes, lane, error, Phase.SENDING, handled)
         except BaseException:
             lanes.drop(lane)
             raise
-        if raised is not None:  # judged out here, where what is being handled is the application's
-            return failed(lanes, lane, raised, Phase.SENDING)
         lanes.give(lane)
         return ACCEPTED
 
@@ -200,7 +199,7 @@ class Runtime(Core):
                 return Result(time.monotonic(), self._write(path, cargo))
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
-        phase, lane, raised = Phase.OPENING, None, None
+        phase, lane, handled = Phase.OPENING, None, sys.exception()
         lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
         try:
             time_left(step.until)
@@ -212,15 +211,12 @@ class Runtime(Core):
             phase = Phase.SENDING
             _send(lane, step, cargo)
         except Exception as error:
-            raised = error
+            return self._failed(lanes, lane, error, phase, handled)
         except BaseException:
             if lane is not None:
                 lanes.drop(lane)
             raise
-        if raised is not None:
-            return failed(lanes, lane, raised, phase)
-        if lane is not None:
-            lanes.give(lane)
+        lanes.give(lane)
         return Result(time.monotonic())
 
     def _created(self, backlog: int, until: float) -> Exception | None:

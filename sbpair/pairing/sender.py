@@ -19,14 +19,12 @@ from .envelope import message_id_of, prepare
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
-from .outcome import Phase, judge
+from .outcome import Phase
 from .pair import Rested, Result
 from .receipt import Rest, SendReceipt
 from .runtime import ACCEPTED, Runtime
 from .schedule import cancellation, scheduled
 from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
-
-_HEALTHY = EntityState.HEALTHY
 
 
 class PairedServiceBusSender(SenderSurface):
@@ -63,12 +61,12 @@ class PairedServiceBusSender(SenderSurface):
         self._check_open()
         first: Result | None = None
         started = time.monotonic()
-        is_straight = self._health.state is _HEALTHY and not runtime.is_spooling(self.entity_name)
+        is_straight = self._health.is_calm and not runtime.is_spooling(self.entity_name)
         if is_straight and isinstance(message, ServiceBusMessage):
             message = prepare(message)
             first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
             if first is ACCEPTED:
-                if self._health.state is _HEALTHY:
+                if self._health.is_calm:
                     return SendReceipt(Rest.PRIMARY, None, (message_id_of(message),))
                 first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
         budget = timeout_seconds(timeout, runtime.options)
@@ -151,7 +149,7 @@ class PairedServiceBusSender(SenderSurface):
         try:
             lane = lanes.take(time.monotonic() + self._runtime.options.operation_timeout.total_seconds())
         except ServiceBusError as error:
-            if judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
+            if self._runtime.judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
                 raise
             return STANDARD_BATCH
         limit = lane.sender.create_message_batch().max_size_in_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import threading
 import time
 import warnings
@@ -14,7 +15,14 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from sbpair import EntityState, PairedNamespaceOptions, PairedServiceBusClient, PairingEvent, aio
+from sbpair import (
+    EntityState,
+    PairedNamespaceOptions,
+    PairedServiceBusClient,
+    PairingEvent,
+    SendReceipt,
+    aio,
+)
 from sbpair.broker import Broker
 from sbpair.pairing.aio_lanes import AsyncLanes
 
@@ -238,3 +246,67 @@ def open_sockets() -> int:
         except OSError:
             continue  # the listing's own
     return found
+
+
+class Either:
+    """One of the two skins, for what must hold in both: blocking calls are made in the loop's own thread."""
+
+    def __init__(self, pairing: AsyncPairing, *, is_asyncio: bool) -> None:
+        self.primary, self.secondary = pairing.primary, pairing.secondary
+        self.told = pairing.told
+        self.is_asyncio = is_asyncio
+        self._pairing = pairing
+        self._blocking: list[PairedServiceBusClient] = []
+
+    def client(self, **options: object) -> PairedServiceBusClient:
+        """A client of this skin; the type says the blocking one, whose names the other has too."""
+        if self.is_asyncio:
+            return self._pairing.client(**options)  # type: ignore[return-value]
+        client = PairedServiceBusClient.from_connection_strings(
+            self.primary.connection_string,
+            self.secondary.connection_string,
+            options=options_of(**options),  # type: ignore[arg-type]
+            connection_verify=str(self._pairing.broker.ca_file),
+        )
+        client.on_event(self.told.append)
+        self._blocking.append(client)
+        return client
+
+    async def send(self, sender: object, message: object, **other: object) -> SendReceipt:
+        receipt = await self.done(sender.send_messages(message, **other))  # type: ignore[attr-defined]
+        assert isinstance(receipt, SendReceipt)
+        return receipt
+
+    async def done(self, answer: object) -> object:
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def heard(self, kind: type[PairingEvent]) -> PairingEvent:
+        """The first event of this kind, within a bound."""
+        await self.until(lambda: any(isinstance(event, kind) for event in self.told))
+        return next(event for event in self.told if isinstance(event, kind))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a condition, within a bound."""
+        async with asyncio.timeout(PATIENCE):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+    async def bodies(self, queue: str = "orders") -> list[bytes]:
+        """Receive everything that is in a queue of the primary."""
+        return Pairing.bodies(self, self.primary, queue)  # type: ignore[arg-type]
+
+    def parked(self, backlogs: int = 2) -> list[int]:
+        return self._pairing.parked(backlogs)
+
+    def close(self) -> None:
+        for client in self._blocking:
+            client.close()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+async def either(request: pytest.FixtureRequest, aio_pairing: AsyncPairing) -> AsyncIterator[Either]:
+    skin = Either(aio_pairing, is_asyncio=request.param == "asyncio")
+    try:
+        yield skin
+    finally:
+        skin.close()

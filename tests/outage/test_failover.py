@@ -388,15 +388,3 @@ def test_a_hold_lasts_until_it_is_released(pairing) -> None:
     client.release("orders")
     pairing.wait_for(EntityRecovered)
     assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
-
-
-@pytest.mark.spec("P-3", "G-12")
-def test_what_the_application_was_handling_says_nothing_of_the_send(pairing) -> None:
-    sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
-    assert sender.send_messages(ServiceBusMessage("straight")).rests is Rest.PRIMARY
-    with pairing.primary.fault("orders", RejectWith("amqp:internal-error", "no")):
-        try:
-            {}["not there"]
-        except KeyError:
-            receipt = sender.send_messages(ServiceBusMessage("from a handler"))
-    assert receipt.rests is Rest.BACKLOG

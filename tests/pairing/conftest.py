@@ -85,7 +85,13 @@ def is_primary(step: Step) -> bool:
 
 
 def make_pair(
-    interval: float = 60.0, ping: float = 60.0, backlogs: int = 10, seed: int = 7, redirects: bool = False
+    interval: float = 60.0,
+    ping: float = 60.0,
+    backlogs: int = 10,
+    seed: int = 7,
+    redirects: bool = False,
+    spills: bool = False,
+    busy_limit: float | None = None,
 ) -> Pair:
     return Pair(
         failover_interval=interval,
@@ -93,6 +99,8 @@ def make_pair(
         backlog_count=backlogs,
         rng=random.Random(seed),
         redirects_suspects=redirects,
+        spills_on_quota=spills,
+        busy_limit=busy_limit,
     )
 
 

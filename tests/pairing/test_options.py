@@ -27,6 +27,7 @@ def test_the_defaults_are_those_of_the_articles() -> None:
     [
         ("failover_interval", [0 * SECOND, 3600 * SECOND], [-SECOND, 3601 * SECOND]),
         ("ping_primary_interval", [SECOND, 1800 * SECOND], [0.5 * SECOND, 1801 * SECOND]),
+        ("failover_on_busy_after", [0 * SECOND, 3600 * SECOND], [-SECOND, 3601 * SECOND]),
         ("operation_timeout", [0.001 * SECOND, 86400 * SECOND], [0 * SECOND, 86401 * SECOND]),
     ],
 )
@@ -52,6 +53,13 @@ def test_there_is_at_least_one_backlog(count: int) -> None:
     [
         {"backlog_queue_count": True},
         {"backlog_queue_count": 2.0},
+        {"backlog_queue_count": float("nan")},
+        {"spool_max_messages": float("inf")},
+        {"spill_on_quota": 1},
+        {"classifier": "unavailable"},
+        {"failover_on_busy_after": 30},
+        {"ping_primary_interval": True},
+        {"operation_timeout": float("inf")},
         {"backlog_queue_count": "10"},
         {"failover_interval": 60},
         {"failover_interval": float("nan")},
@@ -70,6 +78,19 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(wrong: dict[str, object]) ->
 def test_a_namespace_name_must_fit_into_a_queue_name(name: str) -> None:
     with pytest.raises(ValueError, match="primary_namespace_name"):
         PairedNamespaceOptions(primary_namespace_name=name)
+
+
+def test_a_value_of_a_wrong_type_is_told_the_range_it_should_be_in() -> None:
+    with pytest.raises(TypeError, match=r"failover_interval must be a timedelta from 0:00:00 to 1:00:00"):
+        PairedNamespaceOptions(failover_interval=float("nan"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"backlog_queue_count must be a whole number, 1 or more, not inf"):
+        PairedNamespaceOptions(backlog_queue_count=float("inf"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["suspect_policy", "probe"])
+def test_a_choice_that_does_not_exist_is_told_the_ones_that_do(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be '\w+' or '\w+', not 'perhaps'"):
+        PairedNamespaceOptions(**{name: "perhaps"})  # type: ignore[arg-type]
 
 
 def test_options_cannot_be_changed() -> None:

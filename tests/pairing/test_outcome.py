@@ -7,6 +7,9 @@ import logging
 import socket
 import ssl
 import struct
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
@@ -15,8 +18,9 @@ from azure.servicebus._common import constants
 from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from sbpair.pairing.failure import Failure
-from sbpair.pairing.outcome import BY_CLASS, BY_CONDITION, Phase, judge
+from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
+from sbpair.pairing.core import Core
+from sbpair.pairing.outcome import BY_CLASS, BY_CONDITION, Phase, judge, overruled
 
 U, BUSY, CONF, FULL, CALLER = (
     Failure.UNAVAILABLE,
@@ -197,3 +201,66 @@ def test_a_busy_service_may_say_in_words_how_long_to_wait() -> None:
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
     assert judge(error).retry_after == 14.0
     assert judge(raised_for("com.microsoft:server-busy")).retry_after is None
+
+
+@pytest.mark.spec("P-3")
+def test_what_the_application_was_handling_is_not_taken_for_the_cause() -> None:
+    handled = KeyError("the application's own")
+    handled.__context__ = ValueError("and what came before it")
+    error = sdk_errors.ServiceBusConnectionError(message="the connection failed")
+    error.__context__ = handled
+    assert judge(error, handled=handled).failure is U
+    assert judge(error).failure is CALLER  # unknown to be the application's, it would be the cause
+
+
+@pytest.mark.spec("P-3")
+def test_an_overruled_judgement_keeps_what_is_known_of_the_message_and_the_link() -> None:
+    table = judge(broken_connection(ConnectionResetError()))
+    other = overruled(table, CALLER)
+    assert (other.failure, other.is_ambiguous, other.is_link_in_doubt) == (CALLER, True, False)
+    assert "classifier" in other.why
+    assert overruled(table, U) is table
+
+
+@pytest.mark.spec("P-3")
+def test_a_classifier_that_fails_is_told_and_the_table_judges(core_with: Callable[..., Core]) -> None:
+    error = sdk_errors.MessageSizeExceededError()
+
+    def broken(error: Exception) -> Failure | None:
+        raise RuntimeError("a bug of the application")
+
+    told: list[object] = []
+    core = core_with(classifier=broken)
+    core.hub.subscribe(told.append)
+    assert core.judge(error, Phase.SENDING).failure is CALLER
+    core = core_with(classifier=lambda error: "nonsense")
+    core.hub.subscribe(told.append)
+    assert core.judge(error, Phase.SENDING).failure is CALLER
+    assert [type(event) for event in told] == [ClassifierFailed, ClassifierFailed]
+    assert "a bug of the application" in told[0].cause  # type: ignore[attr-defined]
+    assert core_with(classifier=lambda error: None).judge(error, Phase.SENDING).failure is CALLER
+    assert core_with(classifier=lambda error: U).judge(error, Phase.SENDING).failure is U
+
+
+@pytest.mark.spec("Q-16")
+def test_a_timeout_that_a_reassignment_can_use_up_is_warned_of(
+    core_with: Callable[..., Core], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="sbpair")
+    core_with(operation_timeout=timedelta(seconds=15.1))
+    assert not caplog.records
+    core_with(operation_timeout=timedelta(seconds=15))
+    assert "operation_timeout" in caplog.text
+
+
+@pytest.fixture
+def core_with() -> Callable[..., Core]:
+    """What both skins have in common, with these options."""
+
+    def make(**options: object) -> Core:
+        def unused() -> Any:
+            raise AssertionError("no administration is needed here")
+
+        return Core("contoso", PairedNamespaceOptions(**options), unused, None)  # type: ignore[arg-type]
+
+    return make

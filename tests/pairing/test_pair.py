@@ -13,6 +13,7 @@ from sbpair.pairing.events import (
     EntityFailedOver,
     EntityRecovered,
     EntitySuspected,
+    LinkProbed,
     MessageParked,
     PingFailed,
     PingSent,
@@ -460,3 +461,65 @@ def test_a_busy_primary_is_not_asked_again_when_no_time_would_be_left(at_once: D
     assert isinstance(landing, Refused)
     assert len(at_once.steps) == 1
     assert at_once.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-40", "P-3")
+def test_a_service_that_stays_busy_for_the_limit_counts_as_an_outage(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(interval=0.0, busy_limit=15.0)
+    landing = driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0)
+    assert isinstance(landing, Refused)
+    driver.now = 14.9
+    assert isinstance(driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0), Refused)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+    driver.now = 15.0
+    landing = driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0)
+    assert isinstance(landing, Rested)
+    assert landing.backlog is not None
+    assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
+
+
+@pytest.mark.spec("F-40", "P-3")
+def test_a_success_in_between_ends_the_busy_spell(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(interval=0.0, busy_limit=15.0)
+    driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0)
+    health, _ = driver.pair.straight("orders", 60.0)
+    assert not health.is_calm  # so that the next success is not overlooked on the straight road
+    assert driver.primary(driver.ok) == Rested(None, is_ambiguous=False)
+    assert health.is_calm
+    driver.now = 20.0
+    assert isinstance(driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0), Refused)
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("F-40", "G-12")
+def test_a_busy_service_that_counts_starts_the_failover_interval_as_any_outage(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(interval=60.0, busy_limit=0.0)
+    assert isinstance(driver.primary(lambda: driver.fail(Failure.BUSY)), Refused)
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+    driver.advance(60.0)
+    assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
+
+
+@pytest.mark.spec("F-44")
+def test_where_quotas_spill_a_full_entity_stays_healthy_and_this_message_is_parked(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(spills=True)
+    landing = driver.primary(lambda: driver.fail(Failure.FULL))
+    assert isinstance(landing, Rested)
+    assert landing.backlog is not None
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+    assert driver.primary(driver.ok) == Rested(None, is_ambiguous=False)
+    for failure in (Failure.CONFIGURATION, Failure.CALLER):
+        assert isinstance(driver.primary(lambda failure=failure: driver.fail(failure)), Refused)
+
+
+@pytest.mark.spec("P-34")
+def test_a_link_that_is_opened_in_place_of_a_ping_is_told_and_not_counted(driver: Driver) -> None:
+    driver.pair.ping_left("orders", 1.0, is_billed=False)
+    assert driver.pair.pings_sent == 0
+    assert driver.pair.events() == [LinkProbed(1.0, "orders")]
