@@ -143,6 +143,11 @@ class Destination:
             parcel.is_held = True
             parcel.origin.held(parcel)
 
+    def _mark_resumed(self, parcel: Parcel) -> None:
+        if parcel.is_held:
+            parcel.is_held = False
+            parcel.origin.resumed(parcel)
+
     def _wait(self, reason: str) -> None:
         if self._is_stopped:
             return
@@ -162,6 +167,7 @@ class Destination:
         if parcel is None:
             self.state = DestinationState.OPEN  # all were given back; the next one posted is the probe
         else:
+            self._mark_resumed(parcel)  # it is on its way: nobody may give it back now
             self._transfer(parcel)
 
     def _next(self) -> Parcel | None:
@@ -181,9 +187,7 @@ class Destination:
         for parcel in queued:
             if parcel.is_taken_back:
                 continue
-            if parcel.is_held:
-                parcel.is_held = False
-                parcel.origin.resumed(parcel)
+            self._mark_resumed(parcel)
             self.post(parcel)
 
     def _start_opening(self, state: DestinationState) -> None:

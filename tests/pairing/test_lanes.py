@@ -59,6 +59,14 @@ def test_a_lane_whose_socket_was_shut_in_its_last_instant_is_not_stored(lanes: L
     assert lanes.stored() is None
 
 
+def test_a_lane_whose_socket_was_shut_while_it_came_back_is_left_for_the_next_in_store(lanes: Lanes) -> None:
+    sound, shut = stored_lane(lanes), stored_lane(lanes)
+    shut.overrun()
+    assert lanes.stored() is sound
+    assert lanes.stored() is None
+    lanes.drop(sound)
+
+
 def test_what_comes_back_to_closed_lanes_is_closed(lanes: Lanes) -> None:
     lanes.close()
     stored_lane(lanes)
@@ -82,6 +90,19 @@ def test_too_many_hanging_workers_are_refused_instead_of_piling_up() -> None:
     hold.set()
     workers.join(5.0)
     workers.start("sbpair-after", hold.wait).join(5.0)
+
+
+def test_a_thread_the_system_cannot_give_is_an_error_and_takes_no_place() -> None:
+    workers = Workers(most=1)
+    before = threading.stack_size(2**46)  # no system has room for that one
+    try:
+        with pytest.raises(OperationTimeoutError, match="no thread for sbpair-close"):
+            workers.start("sbpair-close", threading.Event().set)
+    finally:
+        threading.stack_size(before)
+    done = threading.Event()
+    workers.start("sbpair-close", done.set).join(5.0)
+    assert done.is_set()
 
 
 def test_a_tick_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,126 @@
+"""What does a pump make of answers that come late: after its link went, after a wait, after the stop?"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from sbpair.broker import Broker, NamespaceControl
+from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.syphon import Syphon
+from sbpair.syphon.events import BacklogMissing, DestinationHeld
+from sbpair.syphon.window import FIRST_LIMIT
+from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, take, until
+
+SOON = dt.timedelta(milliseconds=100)
+
+
+@contextmanager
+def stalled(namespace: NamespaceControl) -> Iterator[None]:
+    """Its broker's thread does nothing meanwhile: what is sent to it stays unread, and unanswered."""
+    stands, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        go_on.wait(PATIENCE)
+
+    standing = threading.Thread(target=namespace._in_loop, args=(stand,))
+    standing.start()
+    assert stands.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        go_on.set()
+        standing.join(PATIENCE)
+
+
+@pytest.fixture
+def pair_of_brokers() -> Iterator[Pair]:
+    """Each namespace on a thread of its own."""
+    with Broker({"contoso": 0}) as first, Broker({"contoso-dr": 0}) as second:
+        pair = Pair(first.namespace("contoso"), second.namespace("contoso-dr"))
+        pair.primary.create_queue("orders")
+        for index in range(BACKLOGS):
+            pair.secondary.create_queue(pair.backlog(index))
+        yield pair
+
+
+@asynccontextmanager
+async def running(syphon: Syphon) -> AsyncIterator[None]:
+    shutdown = asyncio.Event()
+    task = asyncio.create_task(syphon.run(shutdown))
+    try:
+        yield
+    finally:
+        shutdown.set()
+        async with asyncio.timeout(PATIENCE):
+            await task
+
+
+@pytest.mark.spec("F-62", "G-20")
+async def test_an_answer_for_a_delivery_of_a_link_that_went_is_not_taken_for_one_of_its_successor(
+    pair_of_brokers: Pair,
+) -> None:
+    pair = pair_of_brokers
+    syphon = pair.syphon(missing_backlog_interval=dt.timedelta(seconds=1))
+    async with running(syphon):
+        await pair.park([parked(0)])
+        await until(lambda: syphon.counters.completed == 1)  # the destination is open
+        with stalled(pair.primary):
+            await pair.park([parked(1)])
+            await until(lambda: syphon.counters.received == 2)
+            pair.secondary.delete_queue(pair.backlog(0))
+            pair.secondary.create_queue(pair.backlog(0))
+            await pair.park([parked(2)])
+            await until(lambda: syphon.counters.received == 3)  # by another link, which numbers anew
+        await until(lambda: syphon.counters.forwarded == 3)
+        await until(lambda: syphon.counters.completed == 2)  # the first and the last
+        assert syphon.counters.lock_lost == 1
+        assert pair.waiting() == syphon.counters.pending == 0
+    assert [message_id(m) for m in await take(pair.primary, "orders", 3)] == ["m0", "m1", "m2"]
+
+
+@pytest.mark.spec("F-63", "G-4")
+async def test_the_time_a_message_was_held_back_does_not_narrow_the_window(pair: Pair) -> None:
+    syphon = pair.syphon(retry_backoff_max=SOON)
+    async with running(syphon):
+        with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy")):
+            await pair.park([parked(n) for n in range(10)])
+            await until(lambda: len(syphon._relay._pumps[0]._held) == 10)
+            pump = syphon._relay._pumps[0]
+            for parcel in pump._held:
+                parcel.posted_at -= 30  # half its lock: it has been held for so long
+        await until(lambda: syphon.counters.completed == 10)
+        assert pump._window.limit == FIRST_LIMIT + 10
+        assert not pump._held  # the one that probed neither
+
+
+async def test_a_destination_that_was_stopped_stays_so_whatever_is_answered_afterwards(pair: Pair) -> None:
+    syphon = pair.syphon(stop_timeout=dt.timedelta(0), retry_backoff_max=SOON)
+    with pair.primary.fault("orders", Withhold()):
+        async with running(syphon):
+            await pair.park([parked(n) for n in range(10)])
+            await until(lambda: pair.primary.counts("orders").active == 10)
+    assert syphon.counters.released == 10
+    assert not pair.said(DestinationHeld)  # the closed link left ten sends without an outcome: too late
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not [task for task in others if "Destination" in str(task.get_coro())]
+
+
+@pytest.mark.spec("G-18", "P-42")
+async def test_a_token_node_that_went_while_its_connection_lives_is_opened_again(pair: Pair) -> None:
+    syphon = pair.syphon(missing_backlog_interval=dt.timedelta(seconds=1), retry_backoff_max=SOON)
+    async with running(syphon):
+        await pair.park([parked(0)])
+        await until(lambda: syphon.counters.completed == 1)
+        pair.secondary.delete_queue(pair.backlog(0))
+        await until(lambda: bool(pair.said(BacklogMissing)))  # its next link is authorised anew
+        await syphon._relay._secondary._tokens._node.close()
+        pair.secondary.create_queue(pair.backlog(0))
+        await pair.park([parked(1)])
+        await until(lambda: syphon.counters.completed == 2)
