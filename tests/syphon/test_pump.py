@@ -91,7 +91,7 @@ async def test_the_time_a_message_was_held_back_does_not_narrow_the_window(pair:
     async with running(syphon):
         with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy")):
             await pair.park([parked(n) for n in range(10)])
-            await until(lambda: len(syphon._relay._pumps[0]._held) == 10)
+            await until(lambda: syphon._relay is not None and len(syphon._relay._pumps[0]._held) == 10)
             pump = syphon._relay._pumps[0]
             for parcel in pump._held:
                 parcel.posted_at -= 30  # half its lock: it has been held for so long
