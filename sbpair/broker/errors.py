@@ -27,6 +27,9 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── SessionLockLost        410  41000  com.microsoft:session-lock-lost
     ├── SessionCannotBeLocked  409  40900  com.microsoft:session-cannot-be-locked
     ├── OperationTimedOut      408  40800  com.microsoft:timeout
+    ├── UnknownTransaction     404  40400  amqp:transaction:unknown-id
+    ├── TransactionRolledBack  409  40900  amqp:transaction:rollback
+    ├── TooManyTransactions    403  40302  amqp:resource-limit-exceeded
     └── PortUnavailable        (no client ever sees it: the broker did not start)
 """
 
@@ -268,6 +271,40 @@ class OperationTimedOut(BrokerError):
         whole, rest = divmod(max(0, round(seconds * 1000)), 1000)
         span = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}" + (f".{rest:03}" if rest else "")
         super().__init__(f"The operation did not complete within the allotted timeout of {span}.")
+
+
+class UnknownTransaction(BrokerError):
+    """No transaction of this connection has the id: it was never declared, or it is over (4.5.9)."""
+
+    condition = "amqp:transaction:unknown-id"
+    status, sub_code = 404, 40400
+
+    def __init__(self, txn_id: bytes) -> None:
+        super().__init__(
+            f"There is no transaction {txn_id.hex()[:64]}: declare one, and use it on its connection."
+        )
+
+
+class TransactionRolledBack(BrokerError):
+    """Nothing of the transaction was done."""
+
+    condition = "amqp:transaction:rollback"
+    status, sub_code = 409, 40900
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The transaction was rolled back. {reason}")
+
+
+class TooManyTransactions(BrokerError):
+    """A controller has declared more transactions than it has ended."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status, sub_code = 403, 40302
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"{most} transactions of this link are open: commit or roll back some of them first."
+        )
 
 
 class PortUnavailable(BrokerError):

@@ -47,6 +47,12 @@ WITHOUT_SESSION = "Session enabled entity doesn't allow a message whose session 
 OTHER_REASON = "MessagingException"
 
 
+def reason_of(error: BrokerError) -> tuple[str, str]:
+    """Reason and description of a dead letter that could not go on because of ``error``."""
+    text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
+    return REASONS.get(type(error), OTHER_REASON), text
+
+
 class Forwarding:
     """What goes on from ``queue``, which may be a dead-letter queue; nothing while it names no target."""
 
@@ -60,10 +66,13 @@ class Forwarding:
     def target(self) -> str | None:
         """The path of the queue or topic that messages go on to, or None."""
         description = self._queue.description
-        if self._queue.parent is None:
+        parent = self._queue.parent
+        if parent is None:
             asked = description.forward_to
-        else:
+        elif self._queue is parent.dead_letter_queue:
             asked = description.forward_dead_lettered_messages_to
+        else:
+            return None  # what could not be transferred stays for somebody to look at
         return None if asked is None else path_of(asked)
 
     def check_receivable(self) -> None:
@@ -97,8 +106,8 @@ class Forwarding:
         destination.enqueue_all((copy,), now)
 
     def _fail(self, message: StoredMessage, error: BrokerError, now: Instant) -> None:
-        text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
-        if not self._queue.could_not_go_on(message, REASONS.get(type(error), OTHER_REASON), text, now):
+        reason, text = reason_of(error)
+        if not self._queue.could_not_go_on(message, reason, text, now):
             self._set_aside.append(message)
 
     def changed(self, now: Instant) -> None:

@@ -38,6 +38,7 @@ class MessageStore:
         self.description = description
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
+        self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on (3.7)
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
         self._messages = Numbering[StoredMessage]()
@@ -60,8 +61,14 @@ class MessageStore:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queue's among them (3.2)."""
-        return self.size + (0 if self.dead_letter_queue is None else self.dead_letter_queue.size)
+        """Bytes held, the dead-letter queues' among them (3.2)."""
+        return self.size + sum(part.size for part in self.sub_queues)
+
+    @property
+    def sub_queues(self) -> list[Queue]:
+        """The dead-letter queue and the transfer dead-letter queue, where it has them."""
+        parts = (self.dead_letter_queue, self.transfer_dead_letter_queue)
+        return [part for part in parts if part is not None]
 
     def tell(self, lock: SessionLock | None = None) -> None:
         """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""

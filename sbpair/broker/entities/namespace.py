@@ -1,30 +1,32 @@
 """A namespace: which entities there are, by which paths, and which of them has something due next.
 
 Paths are compared without regard to case and may hold slashes (``contoso/x-servicebus-transfer/0``, P-10).
-A dead-letter queue is reached through its queue: ``orders/$DeadLetterQueue``, a subscription through its
+A dead-letter queue is reached through its queue: ``orders/$DeadLetterQueue``, and what it could not hand on
+by ``orders/$Transfer/$DeadLetterQueue``; a subscription through its
 topic: ``events/Subscriptions/billing``. Queues and topics share one space of paths.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
+from ..errors import BrokerError, EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
 from .message_session import SessionLock
 from .operations import OperationCounts
 from .paths import path_of
 from .queue import Queue
-from .stored_message import Instant, LockToken
+from .stored_message import Instant, LockToken, StoredMessage
 from .subscription import Subscription
 from .surroundings import Surroundings
 from .topic import Topic
 from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
 
 DEAD_LETTER = "/$deadletterqueue"
+TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
 Entity = TypeVar("Entity", bound=Queue)
 
 
@@ -42,6 +44,14 @@ class Namespace:
         self._surroundings = Surroundings(new_token)
         self._timers = Deadlines[Queue]()
         self._idle = Deadlines[str]()  # looked at again then, not deleted then
+
+    def transfer(self, messages: Sequence[StoredMessage], via: Queue, to: str, now: Instant) -> None:
+        """Hand on what was sent via one entity to the one at ``to``; what that refuses, ``via`` keeps."""
+        try:
+            self.queue(to).enqueue_all(messages, now)
+        except BrokerError as error:
+            for message in messages:
+                via.keep_untransferred(message, error, now)
 
     # -- queues
 
@@ -79,10 +89,15 @@ class Namespace:
         key = path.casefold()
         if not key.endswith(DEAD_LETTER):
             return self._existing(path)
-        queue = self._queues.get(key.removesuffix(DEAD_LETTER))
-        if queue is None or queue.dead_letter_queue is None:
+        if key.endswith(TRANSFER_DEAD_LETTER):
+            queue = self._queues.get(key.removesuffix(TRANSFER_DEAD_LETTER))
+            part = None if queue is None else queue.transfer_dead_letter_queue
+        else:
+            queue = self._queues.get(key.removesuffix(DEAD_LETTER))
+            part = None if queue is None else queue.dead_letter_queue
+        if part is None:
             raise EntityNotFound(path)
-        return queue.dead_letter_queue
+        return part
 
     def queues(self) -> list[Queue]:
         """All queues, by path; dead-letter queues are reached through them."""
@@ -200,6 +215,10 @@ class Namespace:
             if self.holds(source):
                 source.forwarding.run(self.queue, now)
 
+    def new_token(self) -> LockToken:
+        """16 bytes that no other token of the namespace has."""
+        return self._surroundings.new_token()
+
     def take_ready(self) -> list[Queue | SessionLock]:
         """What got something to deliver, was deleted, or was lost, since this was last asked."""
         ready = self._surroundings.ready
@@ -264,10 +283,9 @@ class Namespace:
         key = queue.path.casefold()
         del self._queues[key]
         self._idle.drop(key)
-        for part in (queue, queue.dead_letter_queue):
-            if part is not None:
-                self._timers.drop(part)
-                self._surroundings.ready.add(part)  # so that its links learn of it
+        for part in (queue, *queue.sub_queues):
+            self._timers.drop(part)
+            self._surroundings.ready.add(part)  # so that its links learn of it
 
     def _check_targets(
         self,

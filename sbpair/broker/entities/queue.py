@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from ..errors import (
+    BrokerError,
     EntityDisabled,
     LockLost,
     MessageNotFound,
@@ -34,7 +35,7 @@ from .counts import QueueCounts
 from .deadlines import Deadlines
 from .description import QueueDescription
 from .duplicates import Duplicates
-from .forwarding import Forwarding
+from .forwarding import Forwarding, reason_of
 from .locks import Locks
 from .message_session import SessionLock
 from .message_sessions import MessageSessions
@@ -76,6 +77,9 @@ class Queue(MessageStore):
             if description.requires_session:
                 self.sessions = MessageSessions(self)
             self.dead_letter_queue = Queue(f"{path}/$DeadLetterQueue", description, now, surroundings, self)
+            self.transfer_dead_letter_queue = Queue(
+                f"{path}/$Transfer/$DeadLetterQueue", description, now, surroundings, self
+            )
 
     # -- sending
 
@@ -86,18 +90,35 @@ class Queue(MessageStore):
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Take all of the messages, or none; returns their numbers, for a duplicate that of the first (3.6).
 
-        Raises NotAllowed for a dead-letter queue, SessionRequired, EntityDisabled, QuotaExceeded.
+        Raises as :meth:`check_acceptable`.
         """
+        self.check_acceptable(messages)
+        self.accessed_at = now
+        return [self._take(message, now) for message in messages]
+
+    def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
+        """Raises NotAllowed for a dead-letter queue, SessionRequired, EntityDisabled, QuotaExceeded."""
         if self.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")  # 3.2
-        self._check_status("SendDisabled")
+        self.check_sends_enabled()
         if self.sessions is not None and any(message.session_id is None for message in messages):
             raise SessionRequired(self.path)  # 3.5
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + sum(message.size for message in messages) > quota:
             raise QuotaExceeded(self.path, size, quota)
-        self.accessed_at = now
-        return [self._take(message, now) for message in messages]
+
+    def check_sends_enabled(self) -> None:
+        """Raises EntityDisabled where the status forbids sending."""
+        self._check_status("SendDisabled")
+
+    def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
+        """Keep, dead, a message that was sent via this queue and that its destination refused (3.7)."""
+        assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent to a sub-queue
+        message.enqueued_at = now
+        message.dead_letter_source = self.path
+        reason, text = reason_of(why)
+        message.amend({REASON: reason, DESCRIPTION: text})
+        self.transfer_dead_letter_queue._admit(message)
 
     def _take(self, message: StoredMessage, now: Instant) -> int:
         if message.is_ping:
@@ -251,9 +272,17 @@ class Queue(MessageStore):
 
         Raises NotAllowed on a dead-letter queue.
         """
+        self.check_can_dead_letter()
+        self._bury(self._unlock(token, now), now, properties)
+
+    def check_can_dead_letter(self) -> None:
+        """Raises NotAllowed on a dead-letter queue."""
         if self.dead_letter_queue is None:
             raise NotAllowed(f"A message cannot be dead-lettered out of '{self.path}'.")  # 3.2
-        self._bury(self._unlock(token, now), now, properties)
+
+    def check_held(self, token: LockToken, now: Instant) -> None:
+        """Raises LockLost, or SessionLockLost, when the lock is not, or no longer, held."""
+        self._held(token, now)
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
         """Restart the lock's full duration; returns until when it holds. Raises NotAllowed with sessions."""
@@ -321,6 +350,8 @@ class Queue(MessageStore):
         """Messages by state; what expired and was not yet removed counts as active (T-2)."""
         self.handle_timer(now)
         buried = 0 if self.dead_letter_queue is None else len(self.dead_letter_queue._messages)
+        failed = self.transfer_dead_letter_queue
+        unsent = 0 if failed is None else len(failed._messages)
         held, scheduled = len(self._messages), len(self._schedule)
         return QueueCounts(
             active=held - scheduled - self._deferred,
@@ -328,8 +359,8 @@ class Queue(MessageStore):
             scheduled=scheduled,
             deferred=self._deferred,
             transfer=0,
-            transfer_dead_letter=0,
-            total=held + buried,
+            transfer_dead_letter=unsent,
+            total=held + buried + unsent,
             size_in_bytes=self.size_in_bytes,
         )
 
@@ -363,8 +394,8 @@ class Queue(MessageStore):
         self.description = description
         self.forwarding.changed(now)
         self.tell()
-        if self.dead_letter_queue is not None:
-            self.dead_letter_queue.follow(description, now)
+        for part in self.sub_queues:
+            part.follow(description, now)
 
     @property
     def idle_since(self) -> Instant | None:

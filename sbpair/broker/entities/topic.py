@@ -30,8 +30,8 @@ class Topic(Queue):
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of what is scheduled, and of every copy."""
-        return self.size + sum(each.size_in_bytes for each in self.subscriptions.values())
+        """Bytes of what is scheduled, of every copy, and of what it could not hand on."""
+        return super().size_in_bytes + sum(each.size_in_bytes for each in self.subscriptions.values())
 
     def look(self, now: Instant) -> None:
         """Raises NotAllowed: messages are received from a subscription."""

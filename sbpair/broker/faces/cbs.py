@@ -14,7 +14,7 @@ from ..entities.queue import Queue
 from ..errors import EntityNotFound
 from .address import parse_address
 from .moment import Moment
-from .request_node import Answer, status
+from .request_node import Answer, State, status
 from .wording import tracked
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _NAMES = ("status-code", "status-description")
 
 
-def put_token(connection: ClientConnection, queue: Queue | None, request: Message, moment: Moment) -> Answer:
+def put_token(
+    connection: ClientConnection, queue: Queue | None, request: Message, state: State, moment: Moment
+) -> Answer:
     """Answer a put-token request: 202, 400, 401 or 404."""
     asked = request.application_properties
     audience, operation = asked.get("name"), asked.get("operation")

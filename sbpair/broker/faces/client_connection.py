@@ -26,23 +26,32 @@ from ...amqp.events import (
     SessionEnded,
 )
 from ...amqp.link import Link, ReceiverLink, SenderLink
-from ...amqp.performatives import Attach, Condition, Source, Target
+from ...amqp.performatives import Attach, Condition, Coordinator, Source, Target
 from ..auth import Right
 from ..entities.deadlines import Deadlines
 from ..entities.paths import path_of
 from ..entities.queue import Queue
 from ..entities.subscription import Subscription
 from ..entities.topic import Topic
-from ..errors import BrokerError, EntityDisabled, NotAllowed, NotImplementedHere
+from ..entities.transaction import Transaction
+from ..errors import (
+    BrokerError,
+    EntityDisabled,
+    InvalidArgument,
+    NotAllowed,
+    NotImplementedHere,
+    UnknownTransaction,
+)
 from .address import Address, NodeKind, management_of, parse_address
 from .cbs import put_token
 from .claims import Claims
+from .coordinator import CoordinatorNode
 from .management import manage
 from .moment import Moment
 from .namespace_face import NamespaceFace
 from .node import Node
 from .queue_receiver import SETTLED, QueueReceiver
-from .queue_sender import QueueSender
+from .queue_sender import TRANSFER_DESTINATION, QueueSender
 from .request_node import MAX_REQUEST_SIZE, RequestNode, ResponseNode
 from .session_receiver import SessionReceiver, SessionWait, asked_session, has_session_filter
 from .wording import condition_of, tracked, unauthorized
@@ -51,7 +60,6 @@ IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
 FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
 TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
-_BATCH_SIZE = "com.microsoft:max-message-batch-size"
 
 
 class ClientConnection:
@@ -211,12 +219,15 @@ class ClientConnection:
 
     def _link_attached(self, event: LinkAttached, moment: Moment) -> None:
         link, attach = event.link, event.attach
+        if isinstance(link, ReceiverLink) and isinstance(attach.target, Coordinator):
+            self._open(
+                attach, CoordinatorNode(self, link), moment
+            )  # it takes no right: what it is used for does
+            return
         address = _address(link, attach)
         try:
             if address is None:
-                raise NotImplementedHere(
-                    "A link without an address (dynamic, anonymous, coordinator) is not implemented."
-                )
+                raise NotImplementedHere("A link without an address (dynamic, anonymous) is not implemented.")
             node = self._node(link, attach, address, moment)
         except BrokerError as error:
             link.refuse(condition_of(error, self.face.tracker(path_of(address or "")), moment.entity))
@@ -234,6 +245,26 @@ class ClientConnection:
         self.face.remember(node)
         self._answer(node.link, attach, node)
         node.opened(moment)
+        if isinstance(node, QueueSender | QueueReceiver):
+            for other in self._coordinators():
+                if other.link.session is node.link.session:
+                    other.saw_link_on(node.queue)
+
+    def _coordinators(self) -> Iterable[CoordinatorNode]:
+        return (node for node in self._nodes.values() if isinstance(node, CoordinatorNode))
+
+    def doom(self, txn_id: bytes, reason: str) -> None:
+        """Let the transaction of that id end in a rollback, if it is open."""
+        for coordinator in self._coordinators():
+            if (transaction := coordinator.transaction(txn_id)) is not None:
+                transaction.fail(reason)
+
+    def transaction(self, txn_id: bytes) -> Transaction:
+        """The open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+        for coordinator in self._coordinators():
+            if (transaction := coordinator.transaction(txn_id)) is not None:
+                return transaction
+        raise UnknownTransaction(txn_id)
 
     def granted(self, wait: SessionWait, receiver: SessionReceiver, moment: Moment) -> None:
         """The attach that waited got its session."""
@@ -260,7 +291,7 @@ class ClientConnection:
             source=attach.source or Source(),
             target=attach.target,
             max_message_size=limit,
-            properties={_BATCH_SIZE: limit} if isinstance(node, QueueSender) else None,
+            properties=node.answer(limit) if isinstance(node, QueueSender) else None,
         )
 
     def _node(self, link: Link, attach: Attach, text: str, moment: Moment) -> Node:
@@ -274,12 +305,22 @@ class ClientConnection:
         if isinstance(link, SenderLink):
             return self._queue_receiver(link, attach, queue, moment)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
-        if queue.parent is not None:
-            raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
-        if isinstance(queue, Subscription):
-            raise NotAllowed(queue.not_sent_to)
+        _check_sent_to(queue)
         _check_enabled(queue, "SendDisabled")
-        return QueueSender(self, link, queue)
+        return QueueSender(self, link, queue, self._destination(attach, moment))
+
+    def _destination(self, attach: Attach, moment: Moment) -> Queue | None:
+        """Where a link that sends via its target sends to. Raises as an attach to it would."""
+        path = (attach.properties or {}).get(TRANSFER_DESTINATION)
+        if path is None:
+            return None
+        if not isinstance(path, str):
+            raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: the path of an entity is needed.")
+        path = path_of(path)
+        self.claims.require(path, (Right.SEND,), moment.wall)
+        queue = self.face.namespace.queue(path)
+        _check_sent_to(queue)
+        return queue
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue, moment: Moment) -> Node:
         if isinstance(queue, Topic):
@@ -326,6 +367,13 @@ class ClientConnection:
         except BrokerError:
             return False
         return True
+
+
+def _check_sent_to(queue: Queue) -> None:
+    if queue.parent is not None:
+        raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
+    if isinstance(queue, Subscription):
+        raise NotAllowed(queue.not_sent_to)
 
 
 def _check_enabled(queue: Queue, barred: str) -> None:

@@ -92,8 +92,8 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
         ("ActiveMessageCount", counts.active),
         ("DeadLetterMessageCount", counts.dead_letter),
         ("ScheduledMessageCount", counts.scheduled),
-        ("TransferMessageCount", 0),  # nothing forwards yet
-        ("TransferDeadLetterMessageCount", 0),
+        ("TransferMessageCount", counts.transfer),
+        ("TransferDeadLetterMessageCount", counts.transfer_dead_letter),
     )
     inner = "".join(atom.element(f"d2p1:{name}", str(count)) for name, count in pairs)
     return atom.element("CountDetails", inner, {"xmlns:d2p1": atom.COUNTS})

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...amqp.message import Message
+from ...amqp.performatives import TransactionalState
 from ...amqp.types import Symbol
 from ..auth import Right
 from ..entities.queue import Queue
-from ..errors import BrokerError, InvalidArgument, NotImplementedHere
+from ..errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ..faults import RejectWith, Withhold
 from . import message_operations, session_operations
 from .address import management_of
 from .management_call import NAMES, ManagementCall, body_of
 from .moment import Moment
-from .request_node import Answer, status
+from .request_node import Answer, State, status
 from .wording import tracked
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ _VENDOR = "com.microsoft:"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an operation does, the right it takes, and whether it sends: then a fault of sends strikes it."""
+    """What an operation does, the right it takes, whether it sends (then a fault of sends strikes it), and
+    whether it may be part of a transaction."""
 
     run: Callable[[ManagementCall], Answer]
     right: Right = Right.LISTEN
     is_send: bool = False
+    is_transactional: bool = False
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -42,8 +45,8 @@ OPERATIONS: dict[str, Operation] = {
     "schedule-message": Operation(message_operations.schedule, Right.SEND, is_send=True),
     "cancel-scheduled-message": Operation(message_operations.cancel_scheduled, Right.SEND),
     "receive-by-sequence-number": Operation(message_operations.receive_by_sequence_number),
-    "renew-lock": Operation(message_operations.renew_lock),
-    "update-disposition": Operation(message_operations.update_disposition),
+    "renew-lock": Operation(message_operations.renew_lock, is_transactional=True),
+    "update-disposition": Operation(message_operations.update_disposition, is_transactional=True),
     "get-message-sessions": Operation(session_operations.list_sessions),
     "get-session-state": Operation(session_operations.get_state),
     "set-session-state": Operation(session_operations.set_state),
@@ -52,7 +55,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def manage(
-    connection: ClientConnection, queue: Queue | None, request: Message, moment: Moment
+    connection: ClientConnection, queue: Queue | None, request: Message, state: State, moment: Moment
 ) -> Answer | None:
     """Answer one request on the $management node of ``queue``; None where a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity
@@ -65,7 +68,16 @@ def manage(
         if isinstance(fault, RejectWith):
             fault.struck()
             return _failure(500, fault.condition, fault.description, face.tracker(queue.path), moment)
-        answer = operation.run(ManagementCall(connection, queue, body_of(request), moment.entity))
+        transaction = None
+        if isinstance(state, TransactionalState):
+            transaction = connection.transaction(state.txn_id)
+            if not operation.is_transactional:
+                raise NotAllowed(
+                    f"{_name(request)} cannot be part of a transaction: ask for it outside of any."
+                )
+        answer = operation.run(
+            ManagementCall(connection, queue, body_of(request), moment.entity, transaction)
+        )
         if isinstance(fault, Withhold):
             fault.struck()
             return None
@@ -79,10 +91,15 @@ def _failure(code: int, condition: str, text: str, tracker: str, moment: Moment)
     return Answer({**properties, "errorCondition": Symbol(condition)}, {})
 
 
-def _operation(request: Message) -> Operation:
+def _name(request: Message) -> str:
     name = request.application_properties.get("operation")
     if not isinstance(name, str):
         raise InvalidArgument("The request has no property operation.")
+    return name
+
+
+def _operation(request: Message) -> Operation:
+    name = _name(request)
     operation = OPERATIONS.get(name.removeprefix(_VENDOR)) if name.startswith(_VENDOR) else None
     if operation is None:
         raise NotImplementedHere(f"The management operation {name!r:.100} is not implemented by this broker.")

@@ -10,7 +10,9 @@ from ...amqp.message import Message, ValueBody
 from ...amqp.types import Array
 from ..entities.message_session import SessionLock
 from ..entities.queue import Queue
+from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken
+from ..entities.transaction import Transaction
 from ..errors import InvalidArgument, OutOfRange
 from .request_node import Answer, status
 
@@ -27,7 +29,8 @@ Body = dict[object, object]
 
 @dataclass(frozen=True, slots=True)
 class ManagementCall:
-    """One request: its ``body``, the ``queue`` asked, by which connection, and ``now`` in milliseconds.
+    """One request: its ``body``, the ``queue`` asked, by which connection, ``now`` in milliseconds, and
+    the transaction it is part of.
 
     The readers raise InvalidArgument or OutOfRange, and name the field.
     """
@@ -36,6 +39,7 @@ class ManagementCall:
     queue: Queue
     body: Body
     now: int
+    transaction: Transaction | None = None
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A whole number."""
@@ -74,6 +78,20 @@ class ManagementCall:
         if not all(isinstance(token, uuid.UUID) for token in tokens):
             raise InvalidArgument("lock-tokens is not an array of uuids.")
         return [LockToken(token.bytes_le) for token in tokens if isinstance(token, uuid.UUID)]
+
+    def settle(self, token: LockToken, verb: Verb, properties: dict[str, object]) -> None:
+        """Settle what is held under ``token``, now or at the commit. Raises LockLost and others."""
+        settlement = Settlement(self.queue, token, verb, properties)
+        if self.transaction is None:
+            settlement.apply(self.now)
+        else:
+            self.transaction.settle(settlement, self.now)
+
+    def renew(self, token: LockToken) -> int:
+        """Renew the lock; until when it holds. Raises LockLost, NotAllowed."""
+        if self.transaction is None:
+            return self.queue.renew(token, self.now)
+        return self.transaction.renew(self.queue, token, self.now)
 
     def session_id(self) -> str | None:
         """The session id, if the request has one."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
 from ...amqp.types import Array, Timestamp
 from ..entities.queue import DESCRIPTION, REASON, Queue
-from ..entities.stored_message import LockToken, StoredMessage
+from ..entities.settlement import Verb
+from ..entities.stored_message import StoredMessage
 from ..errors import InvalidArgument, MessageTooLarge
 from .management_call import Body, ManagementCall, nothing, ok
 from .message_form import delivered, peeked, stored_messages
@@ -72,37 +72,37 @@ def _received(message: StoredMessage, queue: Queue) -> dict[object, object]:
 
 def renew_lock(call: ManagementCall) -> Answer:
     """Restart the locks; until when each holds."""
-    until = tuple(Timestamp(call.queue.renew(token, call.now)) for token in call.lock_tokens())
+    until = tuple(Timestamp(call.renew(token)) for token in call.lock_tokens())
     return ok({"expirations": Array(_TIMESTAMP, until)})
 
 
 def update_disposition(call: ManagementCall) -> Answer:
     """Settle: what was received over any link, or by its number."""
     disposition = call.body.get("disposition-status")
-    settle = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
-    if settle is None:
+    verb = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
+    if verb is None:
         raise InvalidArgument(
             f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
         )
     call.session_lock()
+    properties = {**_changes(call.body), **(_reasons(call.body) if verb is Verb.DEAD_LETTER else {})}
     for token in call.lock_tokens():
-        settle(call.queue, token, call.body, call.now)
+        call.settle(token, verb, properties)
     return ok({})
 
 
-def _suspend(queue: Queue, token: LockToken, body: Body, now: int) -> None:
-    given = {REASON: body.get("deadletter-reason"), DESCRIPTION: body.get("deadletter-description")}
-    reasons = {key: value for key, value in given.items() if isinstance(value, str)}
-    queue.dead_letter(token, now, {**_changes(body), **reasons})
-
-
 # the keys are the wire's spelling, "defered" too
-_DISPOSITIONS: dict[str, Callable[[Queue, LockToken, Body, int], None]] = {
-    "completed": lambda queue, token, body, now: queue.complete(token, now),
-    "abandoned": lambda queue, token, body, now: queue.abandon(token, now, _changes(body)),
-    "defered": lambda queue, token, body, now: queue.defer(token, now, _changes(body)),
-    "suspended": _suspend,
+_DISPOSITIONS = {
+    "completed": Verb.COMPLETE,
+    "abandoned": Verb.ABANDON,
+    "defered": Verb.DEFER,
+    "suspended": Verb.DEAD_LETTER,
 }
+
+
+def _reasons(body: Body) -> dict[str, object]:
+    given = {REASON: body.get("deadletter-reason"), DESCRIPTION: body.get("deadletter-description")}
+    return {key: value for key, value in given.items() if isinstance(value, str)}
 
 
 def _changes(body: Body) -> dict[str, object]:

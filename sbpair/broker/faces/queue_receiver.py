@@ -11,6 +11,7 @@ the link: a token is valid wherever it is shown. The answers to a settlement are
     rejected{info}                        dead-letter              rejected{null}
     released                              release                  released
     any of them, too late                 nothing                  rejected{message-lock-lost}
+    transactional-state{one of them}      at the commit            transactional-state{as above}
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.events import CreditGranted, DispositionReceived
 from ...amqp.link import SenderLink
+from ...amqp.outcomes import Outcome
 from ...amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -30,10 +32,11 @@ from ...amqp.performatives import (
     Rejected,
     Released,
     Source,
+    TransactionalState,
 )
-from ...amqp.types import Described
 from ..entities.message_session import SessionLock
 from ..entities.queue import DESCRIPTION, REASON, Queue
+from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import BrokerError, LockLost, NotImplementedHere
 from .message_form import delivered
@@ -117,6 +120,8 @@ class QueueReceiver(Node):
         for offset in range(span + 1):
             number = (event.first + offset) % _SPANS
             became = self._settle(self._held.pop(number, None), event.state, moment)
+            if event.settled and isinstance(became, Rejected):
+                self._doom(event.state, became)
             if answer is not None and became != answer:
                 self._answer(event, first, (number - 1) % _SPANS, answer)
                 first = number
@@ -128,6 +133,11 @@ class QueueReceiver(Node):
         if not event.settled:
             self.link.settle(first, last, answer)
 
+    def _doom(self, state: DeliveryState | None, refusal: Rejected) -> None:
+        """The client has settled, and will not hear that a part of its transaction was refused."""
+        if isinstance(state, TransactionalState) and refusal.error is not None:
+            self.connection.doom(state.txn_id, f"A settlement of it was refused: {refusal.error.description}")
+
     def _settle(self, token: LockToken | None, state: DeliveryState | None, moment: Moment) -> DeliveryState:
         try:
             if token is None:
@@ -138,26 +148,12 @@ class QueueReceiver(Node):
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Do what the client's ``state`` says, and return the state to answer. Raises LockLost and others."""
-        queue = self.queue
-        match state:
-            case Accepted():
-                queue.complete(token, now)
-                return ACCEPTED
-            case Modified(undeliverable_here=True, message_annotations=changes):
-                queue.defer(token, now, _properties(changes))
-            case Modified(delivery_failed=False):
-                queue.release(token, now)
-            case Modified(message_annotations=changes):
-                queue.abandon(token, now, _properties(changes))
-            case Rejected(error):
-                queue.dead_letter(token, now, dead_letter_properties(None if error is None else error.info))
-                return Rejected()
-            case Released() | None:
-                queue.release(token, now)
-                return RELEASED
-            case Described() | Received():
-                raise NotImplementedHere("A delivery state of a transaction is not implemented.")
-        return state
+        if isinstance(state, TransactionalState):
+            transaction = self.connection.transaction(state.txn_id)
+            transaction.settle(settlement_of(self.queue, token, state.outcome), now)
+            return TransactionalState(state.txn_id, answer_to(state.outcome))
+        settlement_of(self.queue, token, state).apply(now)
+        return answer_to(state)
 
     def detached(self, moment: Moment) -> None:
         """Leave the line; what is locked stays locked until its time (3.1)."""
@@ -167,6 +163,39 @@ class QueueReceiver(Node):
         """The connection takes more again."""
         if self.is_hungry:
             self._face.wait(self, moment)
+
+
+def settlement_of(queue: Queue, token: LockToken, state: DeliveryState | None) -> Settlement:
+    """What the client's ``state`` asks for. Raises NotImplementedHere for a state that is no outcome."""
+    match state:
+        case Accepted():
+            return Settlement(queue, token, Verb.COMPLETE)
+        case Modified(undeliverable_here=True, message_annotations=changes):
+            return Settlement(queue, token, Verb.DEFER, _properties(changes))
+        case Modified(delivery_failed=False):
+            return Settlement(queue, token, Verb.RELEASE)
+        case Modified(message_annotations=changes):
+            return Settlement(queue, token, Verb.ABANDON, _properties(changes))
+        case Rejected(error):
+            reasons = dead_letter_properties(None if error is None else error.info)
+            return Settlement(queue, token, Verb.DEAD_LETTER, reasons)
+        case Released() | None:
+            return Settlement(queue, token, Verb.RELEASE)
+        case _:
+            raise NotImplementedHere("A delivery state that is no outcome settles nothing.")
+
+
+def answer_to(state: DeliveryState | None) -> Outcome:
+    """The state that the clients wait for as the answer to theirs."""
+    match state:
+        case Accepted():
+            return ACCEPTED
+        case Rejected():
+            return Rejected()
+        case Modified():
+            return state
+        case _:
+            return RELEASED
 
 
 def dead_letter_properties(info: dict[object, object] | None) -> dict[str, object]:

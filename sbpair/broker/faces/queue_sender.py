@@ -13,9 +13,11 @@ from ...amqp.performatives import (
     DeliveryState,
     Modified,
     Rejected,
+    TransactionalState,
 )
 from ...amqp.types import Described, Symbol, ULong
 from ..entities.queue import Queue
+from ..entities.stored_message import StoredMessage
 from ..errors import BrokerError, MessageTooLarge
 from ..faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
 from .message_form import stored_messages
@@ -26,18 +28,32 @@ from .wording import condition_of, tracked
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
+"""The link property that names where messages go on to: the link's target is the entity they go via (3.7)."""
+
+_BATCH_SIZE = "com.microsoft:max-message-batch-size"
 CREDIT = 2000  # Python's client ignores it, JavaScript's and proton live by it
 
 
 class QueueSender(Node):
-    """Takes a client's messages into ``queue``; a batch as one (all or none)."""
+    """Takes a client's messages into ``queue``, or via it to ``destination``; a batch all or none."""
 
     queue: Queue
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, queue: Queue) -> None:
+    def __init__(
+        self, connection: ClientConnection, link: ReceiverLink, queue: Queue, destination: Queue | None = None
+    ) -> None:
         super().__init__(connection, link, queue)
+        self._destination = destination
         self._face = connection.face
         self._link = link
+
+    def answer(self, limit: int) -> dict[object, object]:
+        """The properties of our attach: the largest batch, and where the messages go on to."""
+        properties: dict[object, object] = {_BATCH_SIZE: limit}
+        if self._destination is not None:
+            properties[TRANSFER_DESTINATION] = self._destination.path
+        return properties
 
     def opened(self, moment: Moment) -> None:
         """The link was answered: let the client send."""
@@ -57,14 +73,32 @@ class QueueSender(Node):
             self._link.flow(CREDIT)
 
     def _store(self, event: MessageReceived, moment: Moment) -> DeliveryState:
+        txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:
-            limit = self.queue.description.max_message_size
-            if len(event.payload) > limit:
-                raise MessageTooLarge(len(event.payload), limit)
-            self.queue.enqueue_all(stored_messages(event.payload, event.message_format), moment.entity)
+            if txn_id is None:
+                self._take(self._messages(event), moment.entity)
+                return ACCEPTED
+            transaction = self.connection.transaction(txn_id)
+            via = None if self._destination is None else self.queue
+            transaction.send(self._destination or self.queue, self._messages(event), moment.entity, via)
+            return TransactionalState(txn_id, ACCEPTED)
         except BrokerError as error:
+            if event.settled and txn_id is not None:  # its client will not hear of it
+                self.connection.doom(txn_id, f"A message of it was refused: {error}")
             return Rejected(condition_of(error, self._tracker, moment.entity))
-        return ACCEPTED
+
+    def _take(self, messages: list[StoredMessage], now: int) -> None:
+        if self._destination is None:
+            self.queue.enqueue_all(messages, now)
+        else:
+            self.queue.check_sends_enabled()
+            self._face.namespace.transfer(messages, self.queue, self._destination.path, now)
+
+    def _messages(self, event: MessageReceived) -> list[StoredMessage]:
+        limit = self.queue.description.max_message_size
+        if len(event.payload) > limit:
+            raise MessageTooLarge(len(event.payload), limit)
+        return stored_messages(event.payload, event.message_format)
 
     @property
     def _tracker(self) -> str:

@@ -18,7 +18,15 @@ from ...amqp.errors import PRECONDITION_FAILED
 from ...amqp.events import MessageReceived
 from ...amqp.link import ReceiverLink, SenderLink
 from ...amqp.message import Message, Properties, ValueBody
-from ...amqp.performatives import ACCEPTED, Condition, Rejected, Target
+from ...amqp.outcomes import Outcome
+from ...amqp.performatives import (
+    ACCEPTED,
+    Condition,
+    DeliveryState,
+    Rejected,
+    Target,
+    TransactionalState,
+)
 from ...amqp.types import DecodeError, Int, Symbol
 from ..entities.queue import Queue
 from ..errors import MalformedMessage
@@ -41,7 +49,8 @@ class Answer:
     body: object = None
 
 
-Operation = Callable[["ClientConnection", Queue | None, Message, Moment], Answer | None]
+State = DeliveryState | None
+Operation = Callable[["ClientConnection", Queue | None, Message, State, Moment], Answer | None]
 
 
 class ResponseNode(Node):
@@ -100,12 +109,12 @@ class RequestNode(Node):
         """Answer one request."""
         if self.link.credit < CREDIT // 2:
             self.link.flow(CREDIT)
-        refusal = self._serve(event.payload, moment)
+        refusal = self._serve(event.payload, event.state, moment)
         if not event.settled:
-            state = ACCEPTED if refusal is None else Rejected(refusal)
-            self.link.dispose(event.delivery_id, event.delivery_id, state)
+            answer = ACCEPTED if refusal is None else Rejected(refusal)
+            self.link.dispose(event.delivery_id, event.delivery_id, _in_same(event.state, answer))
 
-    def _serve(self, payload: bytes, moment: Moment) -> Condition | None:
+    def _serve(self, payload: bytes, state: State, moment: Moment) -> Condition | None:
         tracker = self.connection.face.tracker(self.address)
         try:
             request = Message.decode(payload)
@@ -117,7 +126,7 @@ class RequestNode(Node):
         if response is None:
             text = f"No receiver link on '{self.address}' is there to answer on."
             return Condition(PRECONDITION_FAILED, tracked(text, tracker, moment.entity))
-        answer = self._operation(self.connection, self.queue, request, moment)
+        answer = self._operation(self.connection, self.queue, request, state, moment)
         if answer is not None:
             response.respond(request, answer)
         return None
@@ -136,6 +145,11 @@ class RequestNode(Node):
         ]
         near = [node for node in candidates if node.link.session is self.link.session]
         return next(iter(named + near + candidates), None)
+
+
+def _in_same(state: State, outcome: Outcome) -> DeliveryState:
+    """``outcome``, and if the request was part of a transaction, as part of it."""
+    return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
 
 
 def status(code: int, words: str, *, names: tuple[str, str]) -> dict[object, object]:

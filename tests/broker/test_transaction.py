@@ -1,0 +1,335 @@
+"""What a transaction does at its commit, and what refuses to be part of it: the entities alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
+from sbpair.broker.entities.settlement import Settlement, Verb
+from sbpair.broker.entities.topic_description import SubscriptionDescription
+from sbpair.broker.entities.transaction import MOST_MESSAGES, Anchor, Transaction, same_key
+from sbpair.broker.errors import EntityDisabled, LockLost, NotAllowed, QuotaExceeded, TransactionRolledBack
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+
+
+@pytest.fixture
+def orders(make_queue):
+    return make_queue()
+
+
+@pytest.fixture
+def transaction(namespace):
+    return Transaction(namespace, Anchor())
+
+
+def messages(count=1):
+    return [StoredMessage(bare=b"body") for _ in range(count)]
+
+
+def locked(queue, count=1):
+    """Tokens of that many messages, sent and received."""
+    queue.enqueue_all(messages(count), NOON)
+    return [queue.receive(NOON).lock_token for _ in range(count)]
+
+
+def counts(queue, now=NOON):
+    held = queue.counts(now)
+    return held.active, held.deferred, held.dead_letter
+
+
+class TestCommit:
+    def test_all_of_it_is_done_at_the_commit_and_nothing_before(self, orders, transaction):
+        complete, abandon, defer, bury = locked(orders, 4)
+        transaction.settle(Settlement(orders, complete, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, abandon, Verb.ABANDON), NOON)
+        transaction.settle(Settlement(orders, defer, Verb.DEFER), NOON)
+        transaction.settle(Settlement(orders, bury, Verb.DEAD_LETTER), NOON)
+        transaction.send(orders, messages(2), NOON)
+        assert counts(orders) == (4, 0, 0)
+        assert orders.receive(NOON) is None
+
+        transaction.commit(NOON)
+        assert counts(orders) == (3, 1, 1)
+        assert [orders.receive(NOON).delivery_count for _ in range(3)] == [1, 0, 0]
+
+    def test_what_is_sent_gets_its_number_and_time_at_the_commit(self, orders, transaction):
+        transaction.send(orders, messages(), NOON)
+        orders.enqueue_all(messages(), NOON + 1)
+        transaction.commit(NOON + 2)
+        first, second = orders.peek(0, 9, NOON + 2)
+
+        assert (first.sequence_number, first.enqueued_at) == (1, NOON + 1)
+        assert (second.sequence_number, second.enqueued_at) == (2, NOON + 2)
+
+    def test_a_lock_that_lapsed_before_the_commit_undoes_it_all(self, orders, transaction):
+        (token,) = locked(orders)
+        transaction.send(orders, messages(), NOON)
+        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        with pytest.raises(TransactionRolledBack, match="lock supplied is invalid"):
+            transaction.commit(NOON + MINUTE)
+
+        assert counts(orders, NOON + MINUTE) == (1, 0, 0)
+        assert orders.receive(NOON + MINUTE).delivery_count == 1
+
+    def test_what_was_settled_meanwhile_undoes_it_all(self, orders, transaction):
+        (token,) = locked(orders)
+        transaction.send(orders, messages(), NOON)
+        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        orders.complete(token, NOON)
+        with pytest.raises(TransactionRolledBack):
+            transaction.commit(NOON)
+
+        assert counts(orders) == (0, 0, 0)
+
+    def test_an_entity_disabled_or_deleted_before_the_commit_undoes_it_all(
+        self, namespace, orders, transaction
+    ):
+        transaction.send(orders, messages(), NOON)
+        namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
+        with pytest.raises(TransactionRolledBack, match="currently disabled"):
+            transaction.commit(NOON)
+        namespace.delete_queue("orders", NOON)
+        with pytest.raises(TransactionRolledBack, match="could not be found"):
+            transaction.commit(NOON)
+
+    def test_messages_that_fit_one_by_one_and_not_together_are_refused(self, make_queue, transaction):
+        orders = make_queue(max_size_in_megabytes=1024)
+        big = [StoredMessage(bare=b"", overhead=600 * 1024 * 1024)]
+        transaction.send(orders, big, NOON)
+        with pytest.raises(QuotaExceeded):
+            transaction.send(orders, big, NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (1, 0, 0)
+
+    def test_a_doomed_one_is_rolled_back(self, orders, transaction):
+        transaction.send(orders, messages(), NOON)
+        transaction.fail("A message of it was refused.")
+        with pytest.raises(TransactionRolledBack, match="was refused"):
+            transaction.commit(NOON)
+
+        assert counts(orders) == (0, 0, 0)
+
+    def test_a_scheduled_message_is_scheduled_at_the_commit(self, orders, transaction):
+        transaction.send(orders, [StoredMessage(bare=b"later", scheduled_for=NOON + MINUTE)], NOON)
+        transaction.commit(NOON)
+
+        assert orders.counts(NOON).scheduled == 1
+
+
+class TestLimits:
+    def test_two_minutes_begin_with_the_first_operation(self, orders, transaction):
+        transaction.send(orders, messages(), NOON + 5 * MINUTE)
+        transaction.commit(NOON + 7 * MINUTE - 1)
+
+        assert counts(orders) == (1, 0, 0)
+
+    def test_after_two_minutes_nothing_is_taken_and_nothing_done(self, orders, transaction):
+        transaction.send(orders, messages(), NOON)
+        with pytest.raises(TransactionRolledBack, match="two minutes"):
+            transaction.send(orders, messages(), NOON + 2 * MINUTE)
+        with pytest.raises(TransactionRolledBack, match="two minutes"):
+            transaction.commit(NOON + 2 * MINUTE)
+
+        assert counts(orders) == (0, 0, 0)
+
+    def test_a_hundred_messages_and_not_one_more(self, orders, transaction):
+        transaction.send(orders, messages(MOST_MESSAGES - 1), NOON)
+        transaction.send(orders, messages(), NOON)
+        with pytest.raises(NotAllowed, match="Can't send more than 100 messages in a single transaction"):
+            transaction.send(orders, messages(), NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (100, 0, 0)
+
+    def test_a_message_is_settled_once(self, orders, transaction):
+        (token,) = locked(orders)
+        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        with pytest.raises(LockLost):
+            transaction.settle(Settlement(orders, token, Verb.DEFER), NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (0, 0, 0)
+
+    def test_what_is_refused_is_no_part_of_it(self, orders, transaction):
+        with pytest.raises(LockLost):
+            transaction.settle(Settlement(orders, b"x" * 16, Verb.COMPLETE), NOON)
+        dead = orders.dead_letter_queue
+        (token,) = locked(orders)
+        orders.dead_letter(token, NOON, {})
+        with pytest.raises(NotAllowed, match="dead-lettered out of"):
+            transaction.settle(Settlement(dead, dead.receive(NOON).lock_token, Verb.DEAD_LETTER), NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (0, 0, 1)
+
+    def test_a_renewal_holds_at_once_and_after_a_rollback(self, orders, transaction):
+        (token,) = locked(orders)
+
+        assert transaction.renew(orders, token, NOON + 30_000) == NOON + 90_000
+        orders.complete(token, NOON + 80_000)
+
+
+class TestOneEntity:
+    def test_a_second_top_level_entity_is_refused(self, namespace, orders, transaction):
+        bills = namespace.create_queue("bills", QueueDescription(), NOON)
+        transaction.send(orders, messages(), NOON)
+        with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
+            transaction.send(bills, messages(), NOON)
+        with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
+            transaction.settle(Settlement(bills, locked(bills)[0], Verb.COMPLETE), NOON)
+        transaction.commit(NOON)
+
+        assert (counts(orders), counts(bills)) == ((1, 0, 0), (1, 0, 0))
+
+    def test_a_queue_and_its_dead_letter_queue_are_one(self, orders, transaction):
+        (token,) = locked(orders)
+        orders.dead_letter(token, NOON, {})
+        dead = orders.dead_letter_queue.receive(NOON)
+        transaction.settle(Settlement(orders.dead_letter_queue, dead.lock_token, Verb.COMPLETE), NOON)
+        transaction.send(orders, messages(), NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (1, 0, 0)
+
+    def test_a_topic_and_its_subscriptions_are_one(self, namespace, transaction):
+        topic = namespace.create_topic("events", TopicDescription(), NOON)
+        billing = namespace.create_subscription("events", "billing", SubscriptionDescription(), NOON)
+        topic.enqueue_all(messages(), NOON)
+        token = billing.receive(NOON).lock_token
+        transaction.settle(Settlement(billing, token, Verb.COMPLETE), NOON)
+        transaction.send(topic, messages(2), NOON)
+        transaction.commit(NOON)
+
+        assert counts(billing) == (2, 0, 0)
+
+
+class TestVia:
+    @pytest.fixture
+    def bills(self, namespace):
+        return namespace.create_queue("bills", QueueDescription(), NOON)
+
+    def test_a_send_via_the_entity_crosses_to_another_at_the_commit(self, orders, bills, transaction):
+        (token,) = locked(orders)
+        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        transaction.send(bills, messages(), NOON, via=orders)
+        assert counts(bills) == (0, 0, 0)
+        transaction.commit(NOON)
+
+        assert (counts(orders), counts(bills)) == ((0, 0, 0), (1, 0, 0))
+
+    def test_an_anchored_one_sends_to_others_via_its_anchor(self, namespace, orders, bills):
+        transaction = Transaction(namespace, Anchor(orders))
+        (token,) = locked(orders)
+        transaction.send(bills, messages(), NOON)
+        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        with pytest.raises(NotAllowed, match="cannot span"):
+            transaction.settle(Settlement(bills, locked(bills)[0], Verb.COMPLETE), NOON)
+        transaction.commit(NOON)
+
+        assert (counts(orders), counts(bills)) == ((0, 0, 0), (2, 0, 0))
+
+    @pytest.mark.parametrize("how", ["disabled", "deleted", "full"])
+    def test_what_the_destination_refuses_rests_in_the_transfer_dead_letter_queue(
+        self, namespace, orders, bills, transaction, how
+    ):
+        transaction.send(bills, messages(), NOON, via=orders)
+        if how == "disabled":
+            namespace.update_queue("bills", replace(bills.description, status="Disabled"), NOON)
+        elif how == "deleted":
+            namespace.delete_queue("bills", NOON)
+        else:
+            bills.enqueue(StoredMessage(bare=b"", overhead=1024 * 1024 * 1024), NOON)
+        transaction.commit(NOON)
+
+        (failed,) = namespace.queue("Orders/$Transfer/$DeadLetterQueue").peek(0, 9, NOON)
+        reason = {
+            "disabled": "MessagingEntityDisabledException",
+            "deleted": "MessagingEntityNotFoundException",
+            "full": "QuotaExceededException",
+        }[how]
+        assert failed.amended["DeadLetterReason"] == reason
+        assert "'bills'" in failed.amended["DeadLetterErrorDescription"]
+        assert failed.dead_letter_source == "orders"
+        held = orders.counts(NOON)
+        assert (held.active, held.dead_letter, held.transfer_dead_letter, held.total) == (0, 0, 1, 1)
+
+    def test_what_could_not_be_transferred_is_not_forwarded(self, namespace, bills, transaction):
+        namespace.create_queue("failures", QueueDescription(), NOON)
+        described = QueueDescription(forward_dead_lettered_messages_to="failures")
+        orders = namespace.create_queue("orders", described, NOON)
+        transaction.send(bills, messages(), NOON, via=orders)
+        namespace.delete_queue("bills", NOON)
+        transaction.commit(NOON)
+        namespace.forward(NOON)
+
+        assert orders.transfer_dead_letter_queue.receive(NOON) is not None
+
+    def test_an_entity_that_takes_no_sends_is_no_way(self, namespace, orders, bills, transaction):
+        namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
+        with pytest.raises(EntityDisabled):
+            transaction.send(bills, messages(), NOON, via=orders)
+
+
+class TestKeys:
+    """Of messages in a partitioned entity."""
+
+    @pytest.mark.spec("Q-13")
+    def test_every_message_has_a_key_and_all_the_same(self):
+        assert same_key("orders", None, "a") == "a"
+        assert same_key("orders", "a", "a") == "a"
+        with pytest.raises(NotAllowed, match="needs a session id"):
+            same_key("orders", "a", None)
+        with pytest.raises(NotAllowed, match="'a' and 'b'"):
+            same_key("orders", "a", "b")
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["send", *(verb.value for verb in Verb)]), st.integers(0, 5)), max_size=12
+)
+
+
+@given(steps=STEPS, commits=st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_a_commit_is_the_same_as_doing_it_at_once_and_a_rollback_as_nothing(steps, commits):
+    def play(do_send, do_settle, queue):
+        tokens = locked(queue, 6)
+        for step, which in steps:
+            try:
+                if step == "send":
+                    do_send(queue, messages(which))
+                else:
+                    do_settle(Settlement(queue, tokens[which], Verb(step)))
+            except LockLost:
+                pass
+
+    def state(queue):
+        return [
+            (each.sequence_number, each.state, each.delivery_count) for each in queue.peek(0, 99, NOON)
+        ], queue.counts(NOON)
+
+    together, one_by_one = (Namespace(name) for name in ("together", "one-by-one"))
+    here, there = (space.create_queue("q", QueueDescription(), NOON) for space in (together, one_by_one))
+    transaction = Transaction(together, Anchor())
+    play(
+        lambda queue, sent: transaction.send(queue, sent, NOON),
+        lambda settlement: transaction.settle(settlement, NOON),
+        here,
+    )
+    if commits:
+        transaction.commit(NOON)
+        play(
+            lambda queue, sent: queue.enqueue_all(sent, NOON),
+            lambda settlement: settlement.apply(NOON),
+            there,
+        )
+    else:
+        locked(there, 6)
+
+    assert state(here) == state(there)

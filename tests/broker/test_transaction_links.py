@@ -1,0 +1,406 @@
+"""A client's transactions, frame by frame, without a socket: what it declares, does and is answered (3.7)."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+
+from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
+from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Condition,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Modified,
+    Rejected,
+    TransactionalState,
+)
+from sbpair.amqp.transactions import encode_request
+from sbpair.amqp.types import Array
+from sbpair.broker.faces.coordinator import MOST_OPEN
+
+HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
+MINUTE = 60_000
+VIA = "com.microsoft:transfer-destination-address"
+_TAGS = itertools.count(1)
+
+
+class Controller:
+    """A client's link to the coordinator, and what it does in transactions."""
+
+    def __init__(self, client, session=None):
+        self.client = client
+        self.link = (session or client.session).attach_sender(f"txn-{next(_TAGS)}", target=Coordinator())
+        client.lab.run()
+
+    def declare(self):
+        state = self.client.send(self.link, encode_request(Declare()))
+        assert isinstance(state, Declared), state
+        return state.txn_id
+
+    def discharge(self, txn_id, fail=False):
+        return self.client.send(self.link, encode_request(Discharge(txn_id, fail)))
+
+    def send(self, link, txn_id, payload=HELLO, settled=False):
+        number = link.transfer(
+            payload, tag=next(_TAGS).to_bytes(4, "big"), settled=settled, state=TransactionalState(txn_id)
+        )
+        self.client.lab.run()
+        answers = self.client.take(DispositionReceived)
+        assert settled or answers[-1].first == number
+        return None if settled else answers[-1].state
+
+    def settle(self, delivery, txn_id, outcome):
+        return self.client.settle(delivery, TransactionalState(txn_id, outcome))
+
+
+@pytest.fixture
+def orders(lab):
+    return lab.queue()
+
+
+@pytest.fixture
+def client(lab, orders):
+    return lab.client()
+
+
+@pytest.fixture
+def controller(client):
+    return Controller(client)
+
+
+def received(client, path="orders", count=1):
+    """Deliveries of that many messages, which are sent first."""
+    sender = client.sender(path)
+    for _ in range(count):
+        client.send(sender, HELLO)
+    receiver = client.receiver(path, credit=count)
+    deliveries = client.take(MessageReceived)
+    assert len(deliveries) == count
+    return receiver, deliveries
+
+
+def symbol(state):
+    assert isinstance(state, Rejected), state
+    return state.error.symbol
+
+
+class TestController:
+    def test_a_transaction_is_declared_and_ended(self, controller):
+        assert controller.link.is_open
+        first, second = controller.declare(), controller.declare()
+
+        assert first != second
+        assert controller.discharge(first) == ACCEPTED
+        assert controller.discharge(second, fail=True) == ACCEPTED
+
+    def test_what_is_over_or_was_never_declared_is_unknown(self, client, controller):
+        txn_id = controller.declare()
+        controller.discharge(txn_id)
+        sender = client.sender("orders")
+
+        for unknown in (txn_id, b"", b"\xff" * 40):
+            assert symbol(controller.discharge(unknown)) == "amqp:transaction:unknown-id"
+            assert symbol(controller.send(sender, unknown)) == "amqp:transaction:unknown-id"
+
+    def test_anothers_transaction_is_unknown(self, lab, controller):
+        txn_id = controller.declare()
+        other = Controller(lab.client())
+
+        assert symbol(other.discharge(txn_id)) == "amqp:transaction:unknown-id"
+        assert controller.discharge(txn_id) == ACCEPTED
+
+    def test_a_distributed_one_is_not_implemented(self, client, controller):
+        state = client.send(controller.link, encode_request(Declare("global")))
+
+        assert symbol(state) == "amqp:not-implemented"
+
+    @pytest.mark.parametrize("payload", [b"", HELLO, b"\xff\xff"])
+    def test_what_asks_for_nothing_is_refused_and_the_link_stays(self, client, controller, payload):
+        assert symbol(client.send(controller.link, payload)) == "amqp:decode-error"
+        assert controller.declare()
+
+    def test_open_transactions_are_bounded(self, controller):
+        for _ in range(MOST_OPEN):
+            first = controller.declare()
+        state = controller.client.send(controller.link, encode_request(Declare()))
+        assert symbol(state) == "amqp:resource-limit-exceeded"
+        controller.discharge(first, fail=True)
+
+        assert controller.declare()
+
+    def test_credit_never_ends(self, controller):
+        for _ in range(300):
+            assert controller.discharge(controller.declare()) == ACCEPTED
+
+
+class TestWork:
+    def test_sends_and_settlements_are_done_together(self, lab, orders, client, controller):
+        _, (one, two, three, four) = received(client, count=4)
+        sender, txn_id = client.sender("orders"), controller.declare()
+        dead = Rejected(Condition("com.microsoft:dead-letter", None, {"DeadLetterReason": "because"}))
+
+        assert controller.settle(one, txn_id, ACCEPTED) == TransactionalState(txn_id, ACCEPTED)
+        abandoned = Modified(True, False)
+        assert controller.settle(two, txn_id, abandoned) == TransactionalState(txn_id, abandoned)
+        deferred = Modified(True, True)
+        assert controller.settle(three, txn_id, deferred) == TransactionalState(txn_id, deferred)
+        assert controller.settle(four, txn_id, dead) == TransactionalState(txn_id, Rejected())
+        assert controller.send(sender, txn_id) == TransactionalState(txn_id, ACCEPTED)
+        before = orders.counts(lab.moment.entity)
+        assert (before.active, before.deferred, before.dead_letter) == (4, 0, 0)
+
+        assert controller.discharge(txn_id) == ACCEPTED
+        after = orders.counts(lab.moment.entity)
+        assert (after.active, after.deferred, after.dead_letter) == (2, 1, 1)
+
+    def test_a_commit_is_delivered_to_who_waits(self, client, controller):
+        client.receiver("orders", credit=1)
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        assert client.take(MessageReceived) == []
+        controller.discharge(txn_id)
+
+        assert len(client.take(MessageReceived)) == 1
+
+    def test_a_rollback_keeps_the_lock_under_its_token(self, lab, orders, client, controller):
+        _, (delivery,) = received(client)
+        txn_id = controller.declare()
+        controller.settle(delivery, txn_id, ACCEPTED)
+        controller.discharge(txn_id, fail=True)
+        assert orders.receive(lab.moment.entity) is None
+
+        answer = client.ask("orders/$management", update_disposition(delivery.tag))
+        assert answer.application_properties["statusCode"] == 200
+        assert orders.counts(lab.moment.entity).active == 0
+
+    def test_a_commit_that_cannot_be_is_told_and_nothing_is_done(self, lab, orders, client, controller):
+        _, (delivery,) = received(client)
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.settle(delivery, txn_id, ACCEPTED)
+        controller.send(sender, txn_id)
+        lab.advance(entity=MINUTE)
+
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert orders.counts(lab.moment.entity).active == 1
+
+    def test_two_minutes_after_its_first_operation_it_is_rolled_back(self, lab, orders, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        lab.advance(entity=5 * MINUTE)
+        controller.send(sender, txn_id)
+        lab.advance(entity=2 * MINUTE)
+
+        assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:rollback"
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert orders.counts(lab.moment.entity).active == 0
+
+    def test_a_refused_operation_is_told_and_the_rest_stands(self, lab, orders, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        assert symbol(controller.send(sender, txn_id, payload=b"\xff")) == "amqp:decode-error"
+        assert controller.discharge(txn_id) == ACCEPTED
+
+        assert orders.counts(lab.moment.entity).active == 1
+
+    def test_a_refused_send_that_was_settled_dooms_it(self, lab, orders, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        controller.send(sender, txn_id, payload=b"\xff", settled=True)
+
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert orders.counts(lab.moment.entity).active == 0
+
+    def test_a_refused_settlement_that_was_settled_dooms_it(self, lab, orders, client, controller):
+        receiver, (delivery,) = received(client)
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        lab.advance(entity=MINUTE)
+        receiver.dispose(delivery.delivery_id, delivery.delivery_id, TransactionalState(txn_id, ACCEPTED))
+        lab.run()
+
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+
+    def test_a_settlement_without_an_outcome_releases(self, lab, orders, client, controller):
+        _, (delivery,) = received(client)
+        txn_id = controller.declare()
+
+        assert controller.settle(delivery, txn_id, None) == TransactionalState(txn_id, RELEASED)
+        controller.discharge(txn_id)
+        assert orders.receive(lab.moment.entity).delivery_count == 0
+
+
+class TestManagement:
+    def test_settling_by_token_is_part_of_it(self, lab, orders, client, controller):
+        _, (delivery,) = received(client)
+        txn_id = controller.declare()
+        answer = ask_in(client, txn_id, update_disposition(delivery.tag))
+
+        assert answer.application_properties["statusCode"] == 200
+        assert orders.counts(lab.moment.entity).active == 1
+        controller.discharge(txn_id)
+        assert orders.counts(lab.moment.entity).active == 0
+
+    def test_a_lock_is_renewed_at_once(self, lab, client, controller):
+        _, (delivery,) = received(client)
+        txn_id = controller.declare()
+        lab.advance(entity=50_000)
+        renew = management("renew-lock", {"lock-tokens": Array(0x98, (uuid.UUID(bytes_le=delivery.tag),))})
+        answer = ask_in(client, txn_id, renew)
+
+        (until,) = answer.body.value["expirations"].items
+        assert until == lab.moment.entity + MINUTE
+
+    def test_looking_is_no_part_of_one(self, client, controller):
+        peek = management("peek-message", {"from-sequence-number": 0, "message-count": 1})
+        answer = ask_in(client, controller.declare(), peek)
+
+        assert answer.application_properties["statusCode"] == 400
+        assert (
+            "peek-message cannot be part of a transaction"
+            in (answer.application_properties["statusDescription"])
+        )
+
+    def test_an_unknown_transaction_is_told(self, client, controller):
+        answer = ask_in(client, b"nobody's", update_disposition(b"\0" * 16))
+
+        assert answer.application_properties["errorCondition"] == "amqp:transaction:unknown-id"
+
+
+class TestEnds:
+    def test_the_controllers_detach_rolls_back(self, lab, orders, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        controller.link.detach()
+        lab.run()
+
+        assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:unknown-id"
+        assert orders.counts(lab.moment.entity).active == 0
+
+    def test_the_end_of_the_connection_rolls_back_and_keeps_the_locks(self, lab, orders, client, controller):
+        _, (delivery,) = received(client)
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        controller.settle(delivery, txn_id, ACCEPTED)
+        client.server.receive_eof(lab.moment)
+        lab.clients.remove(client)
+
+        assert orders.counts(lab.moment.entity).active == 1
+        assert orders.receive(lab.moment.entity) is None  # locked still
+        lab.advance(entity=MINUTE)
+        assert orders.receive(lab.moment.entity).delivery_count == 1
+
+
+class TestEntities:
+    @pytest.fixture
+    def apart(self, client):
+        """A controller on a session of its own: nothing anchors its transactions."""
+        session = client.engine.begin()
+        client.lab.run()
+        return Controller(client, session)
+
+    def test_a_second_entity_is_refused(self, lab, orders, client, apart):
+        lab.queue("bills")
+        orders_link, bills_link, txn_id = client.sender("orders"), client.sender("bills"), apart.declare()
+        apart.send(orders_link, txn_id)
+        state = apart.send(bills_link, txn_id)
+
+        assert symbol(state) == "amqp:not-allowed"
+        assert "Local transactions cannot span multiple top-level entities" in state.error.description
+        assert apart.discharge(txn_id) == ACCEPTED
+        assert orders.counts(lab.moment.entity).active == 1
+
+    def test_a_link_that_says_where_to_go_on_to_crosses(self, lab, orders, client, apart):
+        bills = lab.queue("bills")
+        _, (delivery,) = received(client)
+        link, txn_id = client.sender("orders", properties={VIA: "Bills"}), apart.declare()
+        assert link.remote_attach.properties[VIA] == "bills"
+        apart.settle(delivery, txn_id, ACCEPTED)
+        apart.send(link, txn_id)
+        assert bills.counts(lab.moment.entity).active == 0
+        apart.discharge(txn_id)
+
+        held = orders.counts(lab.moment.entity).active, bills.counts(lab.moment.entity).active
+        assert held == (0, 1)
+
+    def test_without_a_transaction_it_crosses_at_once(self, lab, orders, client):
+        bills = lab.queue("bills")
+        link = client.sender("orders", properties={VIA: "bills"})
+        assert isinstance(client.send(link, HELLO), Accepted)
+        lab.namespace.delete_queue("bills", lab.moment.entity)
+        assert isinstance(client.send(link, HELLO), Accepted)
+
+        assert bills.counts(lab.moment.entity).active == 1
+        dead = client.receiver("orders/$Transfer/$DeadLetterQueue", credit=1)
+        (failed,) = client.take(MessageReceived)
+        assert failed.link is dead
+        properties = Message.decode(failed.payload).application_properties
+        assert properties["DeadLetterReason"] == "MessagingEntityNotFoundException"
+
+    @pytest.mark.parametrize(
+        ("path", "expected"),
+        [
+            ("nowhere", "amqp:not-found"),
+            ("bills/$DeadLetterQueue", "amqp:not-allowed"),
+            (7, "com.microsoft:argument-error"),
+        ],
+    )
+    def test_a_way_to_nowhere_is_refused(self, lab, client, path, expected):
+        lab.queue("bills")
+        client.sender("orders", properties={VIA: path})
+        client.take(LinkAttached)
+        (detached,) = client.take(LinkDetached)
+
+        assert detached.condition.symbol == expected
+
+    def test_links_in_the_controllers_session_go_via_the_first(self, lab, orders, client, controller):
+        bills = lab.queue("bills")
+        _, (delivery,) = received(client)
+        link, txn_id = client.sender("bills"), controller.declare()
+        controller.settle(delivery, txn_id, ACCEPTED)
+        assert controller.send(link, txn_id) == TransactionalState(txn_id, ACCEPTED)
+        controller.discharge(txn_id)
+
+        held = orders.counts(lab.moment.entity).active, bills.counts(lab.moment.entity).active
+        assert held == (0, 1)
+
+    def test_a_message_of_another_entity_cannot_be_settled_in_it(self, lab, orders, client, controller):
+        lab.queue("bills")
+        client.sender("orders")
+        _, (delivery,) = received(client, "bills")
+        txn_id = controller.declare()
+
+        assert symbol(controller.settle(delivery, txn_id, ACCEPTED)) == "amqp:not-allowed"
+
+
+def management(operation, body):
+    return Message(
+        properties=Properties(message_id="ask", reply_to="orders/$management"),
+        application_properties={"operation": f"com.microsoft:{operation}"},
+        body=ValueBody(body),
+    )
+
+
+def update_disposition(tag):
+    tokens = Array(0x98, (uuid.UUID(bytes_le=tag),))
+    return management("update-disposition", {"disposition-status": "completed", "lock-tokens": tokens})
+
+
+def ask_in(client, txn_id, message):
+    """One request that is part of a transaction, and its response."""
+    client.ask(
+        "orders/$management", management("peek-message", {"from-sequence-number": 0, "message-count": 1})
+    )
+    sender = client._nodes["orders/$management"][1]
+    sender.transfer(message.encode(), tag=b"in", state=TransactionalState(txn_id))
+    client.lab.run()
+    (answer,) = client.take(DispositionReceived)
+    assert answer.state == TransactionalState(txn_id, ACCEPTED)
+    (response,) = client.take(MessageReceived)
+    return Message.decode(response.payload)
