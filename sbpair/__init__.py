@@ -13,9 +13,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .pairing.batch import PairedMessageBatch
+    from .pairing.bond import SideState
     from .pairing.client import PairedServiceBusClient
     from .pairing.errors import (
         BacklogUnavailableError,
+        PairFaultedError,
         PairingError,
         ParkedMessageTooLargeError,
         ParkedScheduleError,
@@ -35,10 +37,14 @@ if TYPE_CHECKING:
         LinkProbed,
         MessageParked,
         MessageSpooled,
+        PairFaulted,
         PairingEvent,
         PingFailed,
         PingSent,
         SendRaised,
+        SideClosed,
+        SideFaulted,
+        SideRecovered,
         SpooledMessageRefused,
         SpoolReplayed,
     )
@@ -49,6 +55,12 @@ if TYPE_CHECKING:
     from .pairing.sender import PairedServiceBusSender
 
 _HOME = {
+    "SideState": "bond",
+    "SideRecovered": "events",
+    "SideFaulted": "events",
+    "SideClosed": "events",
+    "PairFaultedError": "errors",
+    "PairFaulted": "events",
     "BacklogReturned": "events",
     "BacklogUnavailableError": "errors",
     "BacklogWithdrawn": "events",
@@ -98,6 +110,8 @@ __all__ = [
     "LinkProbed",
     "MessageParked",
     "MessageSpooled",
+    "PairFaulted",
+    "PairFaultedError",
     "PairedMessageBatch",
     "PairedNamespaceOptions",
     "PairedServiceBusClient",
@@ -112,6 +126,10 @@ __all__ = [
     "Rest",
     "SendRaised",
     "SendReceipt",
+    "SideClosed",
+    "SideFaulted",
+    "SideRecovered",
+    "SideState",
     "SpoolError",
     "SpoolFullError",
     "SpoolReplayed",

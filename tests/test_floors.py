@@ -26,6 +26,7 @@ PURE_PAIRING = (
     "aliases",
     "inventory",
     "meter",
+    "bond",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 

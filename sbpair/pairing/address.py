@@ -17,6 +17,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, 
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
+from .bond import Role
 from .names import namespace_label
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Side:
         host = endpoint.split("://", 1)[-1].split("/", 1)[0].strip()
         if not host:
             raise ValueError(f"the {role} namespace has no host name")
-        self.role = role
+        self.role = Role(role)
         self.info = NamespaceInfo(namespace_label(host), host)
         self._settings = settings
         self._connection_string = connection_string

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from .address import AsyncCredential, Side
 from .aio_runtime import AsyncRuntime
 from .aio_sender import PairedServiceBusSender
-from .client_surface import ClientSurface, receiver_keywords
+from .client_surface import ClientSurface, NamespaceSurface, receiver_keywords
 from .options import PairedNamespaceOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,23 @@ if TYPE_CHECKING:
     from azure.servicebus.aio import AutoLockRenewer, ServiceBusReceiver
 
 
-class PairedServiceBusClient(ClientSurface[AsyncCredential]):
+class PairedNamespace(NamespaceSurface):
+    """One of the two namespaces of a paired client."""
+
+    def __init__(self, runtime: AsyncRuntime, side: Side) -> None:
+        super().__init__(runtime, side)
+        self._runtime = runtime
+
+    async def close(self) -> None:
+        """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
+
+        If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
+        client.
+        """
+        await self._runtime.close_side(self._role)
+
+
+class PairedServiceBusClient(ClientSurface[AsyncCredential, PairedNamespace]):
     """The paired client for asyncio; the arguments are those of ``sbpair.PairedServiceBusClient``.
 
     It belongs to the event loop in which it is first used; in any other its calls raise RuntimeError.
@@ -34,6 +50,7 @@ class PairedServiceBusClient(ClientSurface[AsyncCredential]):
         self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
     ) -> AsyncRuntime:
         self._runtime = AsyncRuntime(primary, secondary, label, options)
+        self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
 
     def get_queue_sender(self, queue_name: str) -> PairedServiceBusSender:

@@ -42,7 +42,7 @@ class Tasks:
 
     def cancel(self) -> None:
         """Ask all of them to end."""
-        for task in self._running:
+        for task in self._running - {asyncio.current_task()}:
             task.cancel()
 
     async def join(self, seconds: float) -> None:
@@ -143,14 +143,7 @@ class AsyncLanes:
         """
         if is_fresh:
             self._drop_stored()
-        try:
-            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
-                await self._free.acquire()
-        except TimeoutError:
-            raise OperationTimeoutError(message=f"All {MOST_LANES} links to the entity are busy.") from None
-        if self._is_ended:
-            self._free.release()  # so that the next who waits hears of it
-            raise ServiceBusError(CLOSED)
+        await self._turn(until)
         if self._stored:
             lane = self._stored.pop()
             lane.was_reused = True
@@ -185,6 +178,14 @@ class AsyncLanes:
         finally:
             self._is_warming = False
 
+    async def try_out(self, until: float) -> None:
+        """Open a link that nobody uses, and close it: whether that works. Raises as :meth:`take`."""
+        await self._turn(until)
+        lane = await self._opened(until)
+        self._busy.discard(lane)
+        self._free.release()
+        self._tasks.start("sbpair-close", lane.close())
+
     def close(self, *, now: bool = False) -> None:
         """Close what is in store and what comes back; ``now``: end what is under way as well."""
         self._is_closed, self._is_ended = True, now
@@ -192,6 +193,16 @@ class AsyncLanes:
             self._tasks.start("sbpair-close", self._stored.pop().close())
         for lane in list(self._busy) if now else ():
             lane.abort()
+
+    async def _turn(self, until: float) -> None:
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                await self._free.acquire()
+        except TimeoutError:
+            raise OperationTimeoutError(message=f"All {MOST_LANES} links to the entity are busy.") from None
+        if self._is_ended:
+            self._free.release()  # so that the next who waits hears of it
+            raise ServiceBusError(CLOSED)
 
     async def _opened(self, until: float) -> AsyncLane:
         lane: AsyncLane | None = None

@@ -18,14 +18,24 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import TokenCredential
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from . import fork
 from .address import Side
 from .aio_lanes import AsyncLane, AsyncLanes, Tasks
 from .aio_threads import LoopCredential, Threads, call_in_loop
 from .batch import Cargo
-from .core import CLOSING, LONGEST_PING, Core, backlogs_event, logger, time_left
+from .bond import Role, SideState
+from .core import (
+    CLOSING,
+    LONGEST_LOOK,
+    LONGEST_PING,
+    Core,
+    backlogs_event,
+    logger,
+    role_of,
+    time_left,
+)
 from .events import PairingEvent
 from .names import path_key
 from .options import PairedNamespaceOptions
@@ -53,8 +63,9 @@ class AsyncRuntime(Core):
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(label, options, lambda: secondary.administration(self._bridge), rng)
-        self._primary, self._secondary = primary, secondary
+        super().__init__(
+            primary, secondary, label, options, lambda: secondary.administration(self._bridge), rng
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()  # threads look at it too
         self._closing = asyncio.Event()
@@ -124,7 +135,7 @@ class AsyncRuntime(Core):
         return self._lanes.get(path_key(path)) or self._made(path_key(path), self._primary, path)
 
     def publish(self) -> None:
-        happened = self.pair.events()
+        happened = self._happened()
         if self._spooling is not None:
             self._spooling.hear(happened)
         self._woken.set()
@@ -132,6 +143,7 @@ class AsyncRuntime(Core):
 
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client for each side and purpose, made when first needed."""
+        self._check_side(side.role)
         key = (side.role, retry_total)
         if key not in self._clients:
             self._clients[key] = side.asyncio_client(retry_total=retry_total)
@@ -167,6 +179,37 @@ class AsyncRuntime(Core):
         for client in clients:
             await client.close()
 
+    async def close_side(self, role: Role) -> None:
+        """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
+        self.bind()
+        if self._side_closed(role):
+            await self.close()
+            return
+        lanes = [self._lanes.pop(key) for key in list(self._lanes) if role_of(key) is role]
+        clients = [self._clients.pop(key) for key in list(self._clients) if key[0] is role]
+        for each in lanes:
+            each.close()
+        for client in clients:
+            await client.close()
+
+    async def reach(self, role: Role, seconds: float) -> None:
+        """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
+
+        Raises what the SDK raises when none of them can be had.
+        """
+        self.bind()
+        until = time.monotonic() + seconds
+        lanes = [self._lanes[key] for key in list(self._lanes) if role_of(key) is role]
+        if not lanes:
+            lanes = [self._backlog_lanes(0)] if role is Role.SECONDARY else []
+        raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
+        for each in lanes:
+            try:
+                return await each.try_out(until)
+            except ServiceBusError as error:
+                raised = error
+        raise raised
+
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the spool is the parent's, and so is the loop."""
         if self._spooling is not None:
@@ -178,7 +221,9 @@ class AsyncRuntime(Core):
     async def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
         match step:
             case Attempt():
-                return await self._attempt(step, path, cargo)
+                result = await self._attempt(step, path, cargo)
+                self._hear(step.backlog, result)
+                return result
             case Pause(until):
                 await self._pause(until)
                 return Result(time.monotonic())
@@ -219,7 +264,7 @@ class AsyncRuntime(Core):
                 await self._closing.wait()
         except TimeoutError:
             return
-        raise ValueError("the paired client was closed while a send waited")
+        raise self.closed_error()
 
     async def _created(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
@@ -239,8 +284,7 @@ class AsyncRuntime(Core):
         return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
     def _made(self, key: str, side: Side, entity: str) -> AsyncLanes:
-        if self.is_closed:
-            raise ValueError("the paired client is closed")
+        self._check_side(side.role)
         lanes = AsyncLanes(lambda: self.sdk_client(side).get_queue_sender(entity), self._tasks)
         self._lanes[key] = lanes
         return lanes
@@ -263,20 +307,41 @@ class AsyncRuntime(Core):
 
     def _tick(self, now: float) -> float | None:
         due = self.pair.handle_timer(now)
-        timers = [self.pair.next_timer()]
+        looks = self._sides_tick(now)
+        timers = [self._timer()]
+        if self.bond.fault is not None:
+            self._tasks.start("sbpair-fault", self._fault())
+            return None
         if self.pair.has_news:
             self.publish()
-        for path in due:
-            self._tasks.start("sbpair-ping", self._ping(path))
+        for role in looks:
+            self._tasks.start("sbpair-look", self._look(role))
+        if self.bond.state_of(Role.PRIMARY) is not SideState.CLOSED:
+            for path in due:
+                self._tasks.start("sbpair-ping", self._ping(path))
         if self._spooling is not None:
             for path in self._spooling.due(now):
                 self._tasks.start("sbpair-replay", self._replay(self._spooling, path))
             timers.append(self._spooling.next_timer())
         return min((timer for timer in timers if timer is not None), default=None)
 
+    async def _look(self, role: Role) -> None:
+        """Whether a side that had refused us does so still."""
+        try:
+            await self.reach(role, LONGEST_LOOK)
+        except (ServiceBusError, ValueError):
+            return
+        self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
+
+    async def _fault(self) -> None:
+        """The pair is faulted: tell it, and end everything (P-50)."""
+        self.publish()
+        await self.close()
+
     async def _ping(self, path: str) -> None:
         attempt, ping = self._ping_attempt(path)
         result = await self._attempt(attempt, path, ping)
+        self._hear(None, result)
         self.pair.ping_finished(path, result.judgement, result.now)
         self.publish()
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .address import Credential, Side
-from .client_surface import ClientSurface, receiver_keywords
+from .client_surface import ClientSurface, NamespaceSurface, receiver_keywords
 from .options import PairedNamespaceOptions
 from .runtime import Runtime
 from .sender import PairedServiceBusSender
@@ -28,7 +28,23 @@ if TYPE_CHECKING:
     )
 
 
-class PairedServiceBusClient(ClientSurface[Credential]):
+class PairedNamespace(NamespaceSurface):
+    """One of the two namespaces of a paired client."""
+
+    def __init__(self, runtime: Runtime, side: Side) -> None:
+        super().__init__(runtime, side)
+        self._runtime = runtime
+
+    def close(self) -> None:
+        """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
+
+        If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
+        client.
+        """
+        self._runtime.close_side(self._role)
+
+
+class PairedServiceBusClient(ClientSurface[Credential, PairedNamespace]):
     """A Service Bus client for two namespaces: what the primary cannot take waits on the secondary (P-1).
 
     The constructor takes namespaces and credentials; :meth:`from_connection_strings` the other form.
@@ -41,6 +57,7 @@ class PairedServiceBusClient(ClientSurface[Credential]):
 
     def _made(self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions) -> Runtime:
         self._runtime = Runtime(primary, secondary, label, options)
+        self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
 
     def get_queue_sender(self, queue_name: str) -> PairedServiceBusSender:

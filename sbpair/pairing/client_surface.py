@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from azure.servicebus import TransportType
 
-from .address import AsyncCredential, Credential, NamespaceInfo, SdkSettings, Side, check_pair
+from .address import AsyncCredential, Credential, SdkSettings, Side, check_pair
+from .bond import Role, SideState
 from .events import PairingEvent
 from .health import EntityState
 from .names import path_key
@@ -26,13 +27,33 @@ if TYPE_CHECKING:
     from .core import Core
 
 CredentialT = TypeVar("CredentialT", bound=Credential | AsyncCredential, contravariant=True)
+NamespaceT = TypeVar("NamespaceT", covariant=True)
 
 
-class ClientSurface(Generic[CredentialT]):
+class NamespaceSurface:
+    """One of the two namespaces of a client: what it is called, and how it stands (P-50)."""
+
+    def __init__(self, core: Core, side: Side) -> None:
+        self._core = core
+        self._role = side.role
+        self.label = side.info.label
+        self.endpoint = side.info.endpoint
+
+    @property
+    def state(self) -> SideState:
+        """Open, closed by somebody, or faulted: refused for a reason of its configuration."""
+        return self._core.bond.state_of(self._role)
+
+    def __repr__(self) -> str:
+        return f"<{self._role} {self.endpoint}, {self.state.value}>"
+
+
+class ClientSurface(Generic[CredentialT, NamespaceT]):
     """The part of a paired client that opens nothing. See PairedServiceBusClient."""
 
     _IS_ASYNCIO: ClassVar[bool] = False
     _core: Core
+    _namespaces: Mapping[Role, NamespaceT]
 
     def __init__(
         self,
@@ -64,7 +85,7 @@ class ClientSurface(Generic[CredentialT]):
         )
         self._set_up(
             Side(
-                "primary",
+                Role.PRIMARY,
                 primary_namespace,
                 settings,
                 credential=credential,
@@ -72,7 +93,7 @@ class ClientSurface(Generic[CredentialT]):
                 custom_endpoint_address=custom_endpoint_address,
             ),
             Side(
-                "secondary",
+                Role.SECONDARY,
                 secondary_namespace,
                 settings,
                 credential=secondary_credential or credential,
@@ -133,14 +154,14 @@ class ClientSurface(Generic[CredentialT]):
         raise NotImplementedError
 
     @property
-    def primary(self) -> NamespaceInfo:
-        """The namespace messages are for."""
-        return self._primary.info
+    def primary(self) -> NamespaceT:
+        """The namespace messages are for; it can be closed on its own (P-50)."""
+        return self._namespaces[Role.PRIMARY]
 
     @property
-    def secondary(self) -> NamespaceInfo:
-        """The namespace they wait on when the primary is away."""
-        return self._secondary.info
+    def secondary(self) -> NamespaceT:
+        """The namespace they wait on when the primary is away; it can be closed on its own (P-50)."""
+        return self._namespaces[Role.SECONDARY]
 
     @property
     def fully_qualified_namespace(self) -> str:
@@ -191,7 +212,7 @@ class ClientSurface(Generic[CredentialT]):
 
     def _check_open(self) -> None:
         if self._core.is_closed:
-            raise ValueError("the paired client is closed")
+            raise self._core.closed_error()
 
     def _counted(self, what: str, name: str) -> str:
         """The name of an entity that gets one more sender."""

@@ -16,10 +16,21 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
+from .address import Side
 from .backlog import Backlogs
 from .batch import Cargo
-from .errors import SpoolError
-from .events import BacklogsCreated, BacklogsNotCreated, ClassifierFailed, PairingEvent
+from .bond import Bond, Role, SideChange, SideState
+from .errors import PairFaultedError, SpoolError
+from .events import (
+    BacklogsCreated,
+    BacklogsNotCreated,
+    ClassifierFailed,
+    PairFaulted,
+    PairingEvent,
+    SideClosed,
+    SideFaulted,
+    SideRecovered,
+)
 from .failure import Failure, Judgement
 from .health import EntityState
 from .hub import Hub
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 
     from .spooling import Spooling
 
+LONGEST_LOOK = 3.0  # seconds for a look at a side that had refused us (P-50)
 LONGEST_PING = 30.0  # seconds for one ping, opening its link included
 CLOSING = 5.0  # seconds that close() waits for what is under way
 REASSIGNMENT = timedelta(seconds=15)  # the longest the service takes to reassign a message (Q-16)
@@ -70,6 +82,8 @@ class Core:
 
     def __init__(
         self,
+        primary: Side,
+        secondary: Side,
         label: str,
         options: PairedNamespaceOptions,
         administration: Callable[[], ServiceBusAdministrationClient],
@@ -77,6 +91,9 @@ class Core:
     ) -> None:
         self.hub = Hub()
         self.is_closed = False
+        self.bond = Bond()
+        self._primary, self._secondary = primary, secondary
+        self._side_news: list[PairingEvent] = []
         self.options = options
         self._rng = rng or random.Random()
         self.pair = Pair(
@@ -138,6 +155,69 @@ class Core:
         else:
             lanes.drop(lane)
         return Result(time.monotonic(), error, judgement, lane.was_reused)
+
+    # -- the two sides (P-50)
+
+    def closed_error(self) -> Exception:
+        """What a call on a client that is closed, or whose pair is faulted, raises."""
+        fault = self.bond.fault
+        if fault is None:
+            return ValueError("the paired client is closed")
+        names = self._primary.info.endpoint, self._secondary.info.endpoint
+        return PairFaultedError(*names, fault.role, str(fault))
+
+    def _check_side(self, role: Role) -> None:
+        """Raises ValueError for a side that was closed on its own, PairFaultedError in a faulted pair."""
+        if self.is_closed:
+            raise self.closed_error()
+        if self.bond.state_of(role) is SideState.CLOSED:
+            raise ValueError(f"the {role} side of the paired client is closed")
+
+    def _hear(self, backlog: int | None, result: Result) -> None:
+        """What came of an attempt says something of its side, too."""
+        judgement = result.judgement
+        if judgement is None and self.bond.is_whole:
+            return
+        role = Role.PRIMARY if backlog is None else Role.SECONDARY
+        now = time.monotonic()
+        with self.exclusive():
+            if judgement is None:
+                self._note(self.bond.answered(role, now))
+            elif judgement.is_of_namespace and judgement.failure is Failure.CONFIGURATION:
+                self._note(self.bond.refused(role, judgement.why, now))
+        if self._side_news:
+            self.publish()
+
+    def _side_closed(self, role: Role) -> bool:
+        """Somebody closed this side; whether that was the second one, which ends the pair."""
+        with self.exclusive():
+            self._note(self.bond.closed(role, time.monotonic()))
+            is_over = self.bond.is_over
+        self.publish()
+        return is_over
+
+    def _sides_tick(self, now: float) -> list[Role]:
+        """Let time pass over the two sides, under the lock; the sides to look at now."""
+        looks = self.bond.handle_timer(now)
+        fault = self.bond.fault
+        if fault is not None and not self.is_closed:
+            self.is_closed = True  # from here on every call raises
+            self._side_news.append(PairFaulted(now, "", fault.role, str(fault)))
+        return looks
+
+    def _note(self, changes: list[SideChange]) -> None:
+        now = time.monotonic()
+        self._side_news += [_SIDE_EVENT[each.after](now, "", each.role, each.cause) for each in changes]
+
+    def _happened(self) -> list[PairingEvent]:
+        """What is to be told, taken under the lock."""
+        told, self._side_news = [*self.pair.events(), *self._side_news], []
+        return told
+
+    def _timer(self) -> float | None:
+        """When the pair or its sides want to be asked again."""
+        timers = (self.pair.next_timer(), self.bond.next_timer())
+        return min((timer for timer in timers if timer is not None), default=None)
 
     def is_spooling(self, path: str) -> bool:
         """Whether messages of this entity wait in the spool: then newer ones go behind them."""
@@ -212,6 +292,13 @@ def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
 
 
+_SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {
+    SideState.OPEN: SideRecovered,
+    SideState.CLOSED: SideClosed,
+    SideState.FAULTED: SideFaulted,
+}
+
+
 def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
     """What became of making sure of the backlog queues."""
     now = time.monotonic()
@@ -227,3 +314,8 @@ def time_left(until: float) -> float:
     if left <= 0:
         raise OperationTimeoutError(message="No time was left for this attempt.")
     return left
+
+
+def role_of(lanes: str) -> Role:
+    """Which namespace the lanes of this key lead to: no path of an entity begins with a slash."""
+    return Role.SECONDARY if lanes.startswith("/") else Role.PRIMARY

@@ -6,6 +6,7 @@
         ├── ReservedPropertyError       the message uses a name that parking needs
         ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
         ├── ParkedScheduleError         a scheduled message that is parked cannot be cancelled
+        ├── PairFaultedError            one side of the pair ended and its partner did not (P-50)
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
 
@@ -64,6 +65,22 @@ class ParkedScheduleError(PairingError):
             "It has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
         )
         self.path = path
+
+
+class PairFaultedError(PairingError):
+    """One side was closed or faulted and its partner did not follow within five seconds (P-50).
+
+    ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that ended first, ``cause`` why.
+    The client stays so: cure the cause and make another.
+    """
+
+    def __init__(self, primary: str, secondary: str, side: str, cause: str) -> None:
+        super().__init__(
+            f"The pair of {primary!r} (primary) and {secondary!r} (secondary) is faulted: {cause}. "
+            "Cure the cause and make a new paired client."
+        )
+        self.primary, self.secondary = primary, secondary
+        self.side, self.cause = side, cause
 
 
 class SpoolError(PairingError):

@@ -127,6 +127,38 @@ class ClassifierFailed(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SideClosed(PairingEvent):
+    """One side was closed on its own; its partner has five seconds to follow (P-50)."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideFaulted(PairingEvent):
+    """One side refuses us for a reason of its configuration; it has five seconds to be cured (P-50)."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideRecovered(PairingEvent):
+    """A side that had refused us accepts again (P-50)."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairFaulted(PairingEvent):
+    """One side ended and its partner did not follow in time: nothing is sent any more (P-50)."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogsCreated(PairingEvent):
     """All backlog queues are there; these were created by us (P-11, P-12)."""
 

@@ -28,5 +28,6 @@ class Judgement:
     is_missing: bool = False  # the entity does not exist: a backlog can be created
     is_too_large: bool = False  # the message does not fit (P-22)
     is_ambiguous: bool = False  # the message may have been stored all the same
+    is_of_namespace: bool = False  # every entity there would refuse us: credential, certificate (P-50)
     is_link_in_doubt: bool = False  # an idle link may have died, a token run out: worth a fresh one
     retry_after: float | None = None  # seconds the broker asks to wait

@@ -132,6 +132,12 @@ class Lanes:
         finally:
             self._is_warming = False
 
+    def try_out(self, until: float) -> None:
+        """Open a link that nobody uses, and close it: whether that works. Raises as :meth:`take`."""
+        lane = self._open(until)
+        self._watch.remove(lane)
+        self._later(lane.close)
+
     def close(self) -> None:
         """Close what is in store and what comes back, each on a worker: each can take a second."""
         self._is_closed = True

@@ -136,6 +136,7 @@ BY_CONDITION: dict[str, tuple[Failure, str]] = {
 _PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)  # the service says it in words only
 _MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 _SIZE = frozenset({"amqp:link:message-size-exceeded"})
+_REFUSED_TOKEN = frozenset({401, 403})
 _LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
 
 
@@ -145,7 +146,8 @@ def judge(error: Exception, phase: Phase = Phase.SENDING, handled: BaseException
     ``handled`` is what the application was handling when it sent: Python chains it to the error, but it
     arose before and says nothing of the send.
     """
-    failure, why = _failure_of(error, _with_its_chain(handled))
+    before = _with_its_chain(handled)
+    failure, why = _failure_of(error, before)
     if phase is Phase.OPENING and failure is _CALL:
         failure, why = _U, "the service answered something unreadable"
     condition = sdk.condition_of(error)
@@ -156,6 +158,7 @@ def judge(error: Exception, phase: Phase = Phase.SENDING, handled: BaseException
         failure,
         why,
         is_missing=failure is _CONF and _is_missing(error, condition),
+        is_of_namespace=failure is _CONF and _is_of_namespace(error, condition, before),
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and (is_lost or timed_out),
         retry_after=float(pause[1]) if pause else None,
@@ -184,6 +187,8 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
     status = sdk.token_status_of(error)
     if status is not None:  # $cbs answered; the SDK dresses it as authentication or connection error
         return _by_status(status)
+    if _is_without_namespace(error, sdk.condition_of(error)):
+        return _CONF, "the namespace does not exist"
     if isinstance(
         error, (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusAuthenticationError)
     ) or type(error) in (sdk_errors.ServiceBusError, ClientAuthenticationError):
@@ -250,8 +255,26 @@ def _wrapped(error: BaseException) -> list[object]:
     return [*named, error.__cause__]
 
 
+def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[int]) -> bool:
+    """Whether it is the namespace that refuses us, and not one entity: P-50 ends a pair for nothing less."""
+    status = sdk.token_status_of(error)
+    if status is not None:
+        return status in _REFUSED_TOKEN
+    if condition in _MISSING:
+        return _is_without_namespace(error, condition)
+    inner = (error, *_chain(error, before))
+    return isinstance(error, sdk_errors.ServiceBusAuthenticationError) or any(
+        isinstance(each, (ssl.SSLCertVerificationError, ClientAuthenticationError)) for each in inner
+    )
+
+
+def _is_without_namespace(error: Exception, condition: str | None) -> bool:
+    """Said of a connection; said of a link, it is the entity that is missing."""
+    return condition in _MISSING and sdk.ended_connection(error)
+
+
 def _is_missing(error: Exception, condition: str | None) -> bool:
-    return (
+    return not _is_without_namespace(error, condition) and (
         isinstance(error, sdk_errors.MessagingEntityNotFoundError)
         or condition in _MISSING
         or sdk.token_status_of(error) == 404

@@ -14,12 +14,22 @@ import time
 from collections.abc import Callable
 
 from azure.servicebus import ServiceBusClient
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from . import fork
 from .address import Side
 from .batch import Cargo
-from .core import CLOSING, LONGEST_PING, Core, backlogs_event, logger, time_left
+from .bond import Role, SideState
+from .core import (
+    CLOSING,
+    LONGEST_LOOK,
+    LONGEST_PING,
+    Core,
+    backlogs_event,
+    logger,
+    role_of,
+    time_left,
+)
 from .envelope import Message
 from .lanes import GRACE, Lane, Lanes
 from .names import path_key
@@ -44,9 +54,8 @@ class Runtime(Core):
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(label, options, secondary.administration, rng)
+        super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self._primary, self._secondary = primary, secondary
         self._spooling = Spooling.opened(options, label, self._send_again, self.hub.tell, self._rng)
         self._start()
         fork.watch_over(self)
@@ -88,12 +97,16 @@ class Runtime(Core):
             lanes.drop(lane)
             raise
         lanes.give(lane)
+        if not self.bond.is_whole:
+            self._hear(None, ACCEPTED)
         return ACCEPTED
 
     def drive(
         self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
     ) -> Landing:
         """Carry out the flow of one send; what became of it."""
+        if first is not None:
+            self._hear(None, first)
         return self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
 
     def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
@@ -129,7 +142,7 @@ class Runtime(Core):
     def publish(self) -> None:
         """Tell what happened; the timers may have changed with it."""
         with self.lock:
-            happened = self.pair.events()
+            happened = self._happened()
         if self._spooling is not None:
             self._spooling.hear(happened)
         self._watch.wake()
@@ -139,6 +152,7 @@ class Runtime(Core):
         """One SDK client for each side and purpose, made when first needed."""
         key = (side.role, retry_total)
         with self._making:
+            self._check_side(side.role)
             if key not in self._clients:
                 self._clients[key] = side.client(retry_total=retry_total)
             return self._clients[key]
@@ -171,6 +185,36 @@ class Runtime(Core):
         for client in clients:
             client.close()  # last: it closes every sender again that it finds open
 
+    def close_side(self, role: Role) -> None:
+        """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
+        if self._side_closed(role):
+            self.close()
+            return
+        with self._making:
+            lanes = [self._lanes.pop(key) for key in list(self._lanes) if role_of(key) is role]
+            clients = [self._clients.pop(key) for key in list(self._clients) if key[0] is role]
+        for each in lanes:
+            each.close()
+        for client in clients:
+            client.close()
+
+    def reach(self, role: Role, seconds: float) -> None:
+        """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
+
+        Raises what the SDK raises when none of them can be had.
+        """
+        until = time.monotonic() + seconds
+        lanes = [self._lanes[key] for key in list(self._lanes) if role_of(key) is role]
+        if not lanes:
+            lanes = [self._backlog_lanes(0)] if role is Role.SECONDARY else []
+        raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
+        for each in lanes:
+            try:
+                return each.try_out(until)
+            except ServiceBusError as error:
+                raised = error
+        raise raised
+
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""
         self._watch.release()
@@ -188,10 +232,12 @@ class Runtime(Core):
     def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
         match step:
             case Attempt():
-                return self._attempt(step, path, cargo)
+                result = self._attempt(step, path, cargo)
+                self._hear(step.backlog, result)
+                return result
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
-                    raise ValueError("the paired client was closed while a send waited")
+                    raise self.closed_error()
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return Result(time.monotonic(), self._created(backlog, until))
@@ -239,8 +285,7 @@ class Runtime(Core):
         with self._making:
             lanes = self._lanes.get(key)
             if lanes is None:
-                if self._closed.is_set():
-                    raise ValueError("the paired client is closed")
+                self._check_side(side.role)
                 lanes = Lanes(
                     lambda: self.sdk_client(side).get_queue_sender(entity), self._watch, self._workers
                 )
@@ -252,10 +297,18 @@ class Runtime(Core):
     def _tick(self, now: float) -> float | None:
         with self.lock:
             due = self.pair.handle_timer(now)
-            timer = self.pair.next_timer()
+            looks = self._sides_tick(now)
+            timer = self._timer()
+        if self.bond.fault is not None:
+            self._beside("sbpair-fault", self._fault)
+            return None
         if self.pair.has_news:
             self._beside("sbpair-events", self.publish)  # a callback may take its time
         timer = self._replay_tick(now, timer)
+        for role in looks:
+            self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]
+        if self.bond.state_of(Role.PRIMARY) is SideState.CLOSED:
+            return timer  # nobody is left to ping
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
                 self._ping_failed(path)
@@ -275,10 +328,24 @@ class Runtime(Core):
         spooling.replay(path)
         self._watch.wake()
 
+    def _look(self, role: Role) -> None:
+        """Whether a side that had refused us does so still."""
+        try:
+            self.reach(role, LONGEST_LOOK)
+        except (ServiceBusError, ValueError):
+            return
+        self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
+
+    def _fault(self) -> None:
+        """The pair is faulted: tell it, and end everything (P-50)."""
+        self.publish()
+        self.close()
+
     def _ping(self, path: str) -> None:
         with self.lock:
             attempt, ping = self._ping_attempt(path)
         result = self._attempt(attempt, path, ping)
+        self._hear(None, result)
         with self.lock:
             self.pair.ping_finished(path, result.judgement, result.now)
         self.publish()

@@ -209,6 +209,11 @@ def token_status_of(error: BaseException) -> int | None:
     return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
 
 
+def ended_connection(error: BaseException) -> bool:
+    """Whether the service ended the whole connection with this error, not one link."""
+    return type(getattr(error, "inner_exception", None)).__name__ == "AMQPConnectionError"
+
+
 def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None:
     """The messages that were added to a batch of the SDK's own; None when it no longer keeps them."""
     kept = _read(batch, "_messages", "batches not made by a paired sender cannot be parked")

@@ -46,6 +46,8 @@ class SenderSurface:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
     def _check_open(self) -> None:
+        if self._core.bond.fault is not None:
+            raise self._core.closed_error()
         if self._is_closed or self._core.is_closed:
             raise ValueError("the sender is closed; get another from an open paired client")
 
@@ -53,7 +55,10 @@ class SenderSurface:
         """Raises the caller's error if the messages rest nowhere."""
         if isinstance(landing, Rested):
             return landing
-        raise _error(self.entity_name, landing)
+        error = _error(self.entity_name, landing)
+        if self._core.bond.fault is not None:  # whatever ended the call, the fault did
+            raise self._core.closed_error() from error
+        raise error
 
 
 def receipt(landing: Rested, cargo: Cargo) -> SendReceipt:

@@ -24,6 +24,7 @@ from sbpair import (
     aio,
 )
 from sbpair.broker import Broker
+from sbpair.pairing.address import Credential
 from sbpair.pairing.aio_lanes import AsyncLanes
 
 PATIENCE = 20.0  # seconds: the bound of every wait on a condition
@@ -67,12 +68,39 @@ class Pairing:
         **other: object,
     ) -> PairedServiceBusClient:
         options = options_of(interval, ping, timeout, backlogs, **other)
-        client = PairedServiceBusClient.from_connection_strings(
-            self.primary.connection_string,
-            self.secondary.connection_string,
-            options=options,
-            connection_verify=str(self.broker.ca_file),
+        return self.client_of(
+            self.primary.connection_string, self.secondary.connection_string, options=options
         )
+
+    def client_of(
+        self, primary: str, secondary: str, *, options: PairedNamespaceOptions | None = None
+    ) -> PairedServiceBusClient:
+        """A client for connection strings of the test's own."""
+        return self.watched(
+            PairedServiceBusClient.from_connection_strings(
+                primary,
+                secondary,
+                options=options or options_of(),
+                connection_verify=str(self.broker.ca_file),
+            )
+        )
+
+    def client_with(self, credential: Credential, **options: object) -> PairedServiceBusClient:
+        """A client that has this credential for the primary, over TLS."""
+        return self.watched(
+            PairedServiceBusClient(
+                f"localhost:{self.primary.port}",
+                f"localhost:{self.secondary.port}",
+                credential,
+                options=options_of(**options),  # type: ignore[arg-type]
+                custom_endpoint_address=f"sb://localhost:{self.primary.port}",
+                secondary_custom_endpoint_address=f"sb://localhost:{self.secondary.port}",
+                connection_verify=str(self.broker.ca_file),
+            )
+        )
+
+    def watched(self, client: PairedServiceBusClient) -> PairedServiceBusClient:
+        """Note what it tells, and close it in the end."""
         client.on_event(self._note)
         self._clients.append(client)
         return client
@@ -176,10 +204,20 @@ class AsyncPairing:
         self._told = asyncio.Event()
 
     def client(self, **options: object) -> aio.PairedServiceBusClient:
-        client = aio.PairedServiceBusClient.from_connection_strings(
+        return self.client_of(
             self.primary.connection_string,
             self.secondary.connection_string,
             options=options_of(**options),  # type: ignore[arg-type]
+        )
+
+    def client_of(
+        self, primary: str, secondary: str, *, options: PairedNamespaceOptions | None = None
+    ) -> aio.PairedServiceBusClient:
+        """A client for connection strings of the test's own."""
+        client = aio.PairedServiceBusClient.from_connection_strings(
+            primary,
+            secondary,
+            options=options or options_of(),
             connection_verify=str(self.broker.ca_file),
         )
         client.on_event(self._note)

@@ -58,6 +58,13 @@ def refused_token(status: int, custom_endpoint: str | None = None) -> Exception:
     return error
 
 
+def not_found(kind: type[amqp_errors.AMQPException]) -> Exception:
+    """What the SDK raises when a connection, or a link, is ended with this condition."""
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), kind(b"amqp:not-found"))
+    assert isinstance(error, Exception)
+    return error
+
+
 def broken_connection(cause: Exception) -> Exception:
     inner = amqp_errors.AMQPConnectionError(amqp_errors.ErrorCondition.SocketError, error=cause)
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
@@ -121,6 +128,37 @@ def test_a_refused_token_is_judged_by_its_status_whatever_the_sdk_dresses_it_as(
     judgement = judge(refused_token(status, custom_endpoint), Phase.OPENING)
     assert judgement.failure is failure
     assert judgement.is_missing == (status == 404)
+
+
+@pytest.mark.spec("P-50")
+@pytest.mark.parametrize(
+    ("status", "is_of_namespace"), [(401, True), (403, True), (404, False), (503, False)]
+)
+def test_a_refused_token_speaks_for_the_whole_namespace_unless_an_entity_is_missing(
+    status: int, is_of_namespace: bool
+) -> None:
+    assert judge(refused_token(status), Phase.OPENING).is_of_namespace is is_of_namespace
+
+
+@pytest.mark.spec("P-50")
+@pytest.mark.parametrize(
+    ("error", "is_of_namespace"),
+    [
+        (broken_connection(ssl.SSLCertVerificationError(1, "self-signed certificate")), True),
+        (sdk_errors.ServiceBusError("x", error=ClientAuthenticationError("wrong secret")), True),
+        (sdk_errors.ServiceBusAuthenticationError(message="x"), True),
+        (not_found(amqp_errors.AMQPConnectionError), True),
+        (not_found(amqp_errors.AMQPLinkError), False),
+        (sdk_errors.ServiceBusAuthorizationError(message="x"), False),
+        (sdk_errors.MessagingEntityDisabledError(message="x"), False),
+        (broken_connection(ConnectionRefusedError(111, "refused")), False),
+        (ServiceRequestError("no route to the token endpoint"), False),
+    ],
+)
+def test_what_one_entity_or_an_outage_says_is_not_said_of_the_namespace(
+    error: Exception, is_of_namespace: bool
+) -> None:
+    assert judge(error, Phase.OPENING).is_of_namespace is is_of_namespace
 
 
 @pytest.mark.spec("F-23", "F-24", "F-31", "F-32")
