@@ -299,6 +299,8 @@ def core_with() -> Callable[..., Core]:
         def unused() -> Any:
             raise AssertionError("no administration is needed here")
 
-        return Core("contoso", PairedNamespaceOptions(**options), unused, None)  # type: ignore[arg-type]
+        settings = PairedNamespaceOptions(**options)  # type: ignore[arg-type]
+        sides = (Side(role, f"{role}.example", SdkSettings()) for role in Role)
+        return Core(*sides, "contoso", settings, unused, None)
 
     return make
