@@ -20,6 +20,7 @@ import pytest
 
 RHEA_VERSION = "3.0.4"
 SERVICE_BUS_VERSION = "7.9.5"
+WS_VERSION = "8.18.0"
 
 
 def missing(what: str) -> NoReturn:
@@ -45,6 +46,11 @@ def rhea_directory() -> Path:
 def service_bus_directory() -> Path:
     """Where `require("@azure/service-bus")` works, the JavaScript SDK; skips likewise."""
     return _package_directory("@azure/service-bus", SERVICE_BUS_VERSION)
+
+
+def ws_directory() -> Path:
+    """Where `require("ws")` works, the WebSocket that the JavaScript SDK is given; skips likewise."""
+    return _package_directory("ws", WS_VERSION)
 
 
 def _package_directory(package: str, version: str) -> Path:

@@ -20,7 +20,8 @@ from sbpair.syphon.options import SyphonOptions
 if TYPE_CHECKING:
     from sbpair.syphon import SyphonCounters
 
-NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}
+NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file", "over_websocket": "websocket"}
+LEFT_OUT = frozenset({"http_proxy"})  # it may hold a password: HTTPS_PROXY says it
 
 
 @click.command("syphon")

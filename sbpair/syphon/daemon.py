@@ -23,7 +23,7 @@ from .connection import NamespaceConnection
 from .connection_string import Namespace, at_host, parse
 from .counters import SyphonCounters, SyphonState, SyphonStatus
 from .credential import token_source
-from .dial import connect
+from .dial import Route, connect
 from .errors import ConnectionLost, SyphonFaulted
 from .forward import Poison
 from .options import SyphonOptions
@@ -77,6 +77,7 @@ class Syphon:
         primary = _dialled(primary, options.primary_endpoint_address)
         secondary = _dialled(secondary, options.secondary_endpoint_address)
         self.options = options
+        self._route = Route(options.connection_verify, options.over_websocket, options.http_proxy)
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
         self._primary = primary
@@ -164,8 +165,9 @@ class Syphon:
         return self._relay
 
     async def _reach(self, namespace: Namespace) -> NamespaceConnection:
-        timeout = self.options.operation_timeout.total_seconds()
-        return await connect(namespace, ca_file=self.options.connection_verify, timeout=timeout)
+        return await connect(
+            namespace, route=self._route, timeout=self.options.operation_timeout.total_seconds()
+        )
 
     async def _pump_until(self, relay: Relay, shutdown: asyncio.Event) -> None:
         self._connected(SyphonState.RUNNING)

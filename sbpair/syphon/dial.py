@@ -1,38 +1,43 @@
-"""Open a connection to a namespace: the socket, TLS where it is asked for, and the handshake."""
+"""Open a connection to a namespace: the socket or WebSocket, TLS where it is asked for, and the handshake."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import dataclass, field
 
 from .connection import NamespaceConnection
 from .connection_string import Namespace
 from .errors import ConnectionLost, SyphonFaulted
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How namespaces are reached: whose certificates are trusted (PEM), and through what."""
+
+    ca_file: str | None = None
+    over_websocket: bool = False
+    http_proxy: str | None = field(default=None, repr=False)  # it may hold a password
+
+
 async def connect(
     namespace: Namespace,
     *,
+    route: Route | None = None,
     ca_file: str | None = None,
     timeout: float = 60.0,
     container_id: str | None = None,
 ) -> NamespaceConnection:
-    """Open a connection, within ``timeout`` seconds.
+    """Open a connection, within ``timeout`` seconds; ``ca_file`` is short for a route with nothing else.
 
     Raises ConnectionLost, or SyphonFaulted when the peer's certificate, or ``ca_file``, is not to be trusted.
     """
-    loop = asyncio.get_running_loop()
-    context = _tls_context(ca_file) if namespace.uses_tls else None
+    chosen = route or Route(ca_file)
+    context = _tls_context(chosen.ca_file) if namespace.uses_tls else None
     connection = None
     try:
         async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(
-                lambda: NamespaceConnection(namespace, container_id=container_id),
-                namespace.host,
-                namespace.port,
-                ssl=context,
-                server_hostname=namespace.host if context else None,
-            )
+            connection = await _open(namespace, chosen, context, container_id)
             await connection.wait_open()
     except ssl.SSLCertVerificationError as error:
         text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
@@ -42,6 +47,26 @@ async def connect(
             connection.abort()
         why = str(error) or f"no answer within {timeout:g} s"
         raise ConnectionLost(f"{namespace.netloc} cannot be reached: {why}") from error
+    return connection
+
+
+async def _open(
+    namespace: Namespace, route: Route, context: ssl.SSLContext | None, container_id: str | None
+) -> NamespaceConnection:
+    def make() -> NamespaceConnection:
+        return NamespaceConnection(namespace, container_id=container_id)
+
+    if route.over_websocket:
+        from .websocket import open_websocket  # late: aiohttp takes its time, and few need it
+
+        return await open_websocket(namespace, make, context=context, http_proxy=route.http_proxy)
+    _, connection = await asyncio.get_running_loop().create_connection(
+        make,
+        namespace.host,
+        namespace.port,
+        ssl=context,
+        server_hostname=namespace.host if context else None,
+    )
     return connection
 
 

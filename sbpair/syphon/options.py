@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ class SyphonOptions:
     """Tell a MessagesForwarded for what each destination accepted; a journal to be audited needs it."""
     connection_verify: str | None = None
     """A file of trusted certificates (PEM) instead of the system's."""
+    over_websocket: bool = False
+    """Speak AMQP over WebSocket, at port 443, where a firewall lets only HTTPS out."""
+    http_proxy: str | None = field(default=None, repr=False)
+    """The URL of a proxy for the WebSocket instead of the one HTTPS_PROXY names."""
     primary_endpoint_address: str | None = None
     """``host:port`` to dial for the primary instead of its own; names and tokens stay the namespace's."""
     secondary_endpoint_address: str | None = None
@@ -42,6 +47,8 @@ class SyphonOptions:
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
         _span("stop_timeout", self.stop_timeout, 0, 600)
+        if self.http_proxy is not None:
+            _proxy(self.http_proxy, over_websocket=self.over_websocket)
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:
@@ -52,3 +59,15 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 def _span(name: str, value: timedelta, least: float, most: float) -> None:
     if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
         raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")
+
+
+def _proxy(url: str, *, over_websocket: bool) -> None:
+    if not over_websocket:
+        raise ValueError("http_proxy is for over_websocket only: AMQP itself does not go through a proxy")
+    try:
+        split = urlsplit(url)
+        is_usable = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError("http_proxy must be http:// or https:// and a host")  # it may hold a password

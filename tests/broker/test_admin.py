@@ -48,7 +48,7 @@ def request(method: str, path: str, body: bytes = b"", query: str = VERSION, **h
 
 @pytest.fixture
 def namespace() -> Namespace:
-    return Namespace("contoso")
+    return Namespace("contoso", created_at=NOW)
 
 
 def put(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
@@ -311,6 +311,7 @@ def test_the_namespace_tells_its_name_and_kind(namespace: Namespace) -> None:
     assert info is not None
     assert info.findtext(SERVICE_BUS + "Name") == "contoso"
     assert info.findtext(SERVICE_BUS + "MessagingSKU") == "Standard"
+    assert info.findtext(SERVICE_BUS + "CreatedTime") == atom.instant(NOW)
 
 
 # -- bad input

@@ -196,3 +196,15 @@ def test_a_deleted_topic_takes_the_links_of_its_subscriptions_with_it(
         with pytest.raises(ServiceBusError):
             receiver.receive_messages(1, max_wait_time=2)
     assert topic not in contoso.topic_names()
+
+
+def test_an_error_names_the_kind_of_entity_it_is_about(client, contoso, topic, queue):
+    def refusal(open_link) -> str:
+        with pytest.raises(ServiceBusError) as raised, open_link as link:
+            link._open()
+        return str(raised.value)
+
+    assert f"SystemTracker:contoso:Topic:{topic}" in refusal(client.get_queue_receiver(topic))
+    subscription = f"{topic}/Subscriptions/first"
+    assert f"SystemTracker:contoso:Subscription:{subscription}" in refusal(client.get_queue_sender(subscription))
+    assert f"SystemTracker:contoso:Queue:{queue}/$D" in refusal(client.get_queue_sender(f"{queue}/$DeadLetterQueue"))

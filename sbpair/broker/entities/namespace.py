@@ -38,8 +38,11 @@ def random_token() -> LockToken:
 class Namespace:
     """The entities of one namespace, in memory."""
 
-    def __init__(self, name: str, *, new_token: Callable[[], LockToken] = random_token) -> None:
+    def __init__(
+        self, name: str, *, created_at: Instant = 0, new_token: Callable[[], LockToken] = random_token
+    ) -> None:
         self.name = name
+        self.created_at = created_at
         self._queues: dict[str, Queue] = {}
         self._surroundings = Surroundings(new_token)
         self._timers = Deadlines[Queue]()

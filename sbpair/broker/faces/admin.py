@@ -50,7 +50,6 @@ __all__ = ["Request", "Response", "answer", "refusal"]
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"
 PAGE_SIZE = 100
-NEVER = None
 Entity = TypeVar("Entity", bound=Queue)
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
@@ -232,18 +231,18 @@ class _Call:
         return xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
 
     def _namespace_information(self) -> Response:
-        never = atom.instant(NEVER)  # a namespace is as old as its process: it has no day of birth
+        created = atom.instant(self.namespace.created_at)
         texts = {
-            "CreatedTime": never,
+            "CreatedTime": created,
             "MessagingSKU": "Standard",
-            "ModifiedTime": never,
+            "ModifiedTime": created,
             "Name": self.namespace.name,
             "NamespaceType": "Messaging",
         }
         fields = (atom.element(name, atom.plain(text)) for name, text in texts.items())
         name = self.namespace.name
         content = atom.description("NamespaceInfo", fields)
-        return xml(200, atom.entry(self._url(), name, name, never, never, content))
+        return xml(200, atom.entry(self._url(), name, name, created, created, content))
 
     def _empty(self) -> Response:
         return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))

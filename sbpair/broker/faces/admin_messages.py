@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ..errors import BrokerError, InvalidArgument
@@ -23,6 +23,10 @@ class Request:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+
+    def with_body(self, body: bytes) -> Request:
+        """The same request once its body has been read."""
+        return replace(self, body=body)
 
 
 @dataclass(frozen=True, slots=True)

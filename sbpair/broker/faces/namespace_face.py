@@ -15,8 +15,11 @@ from ..auth import Verifier
 from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
 from ..entities.queue import Queue
-from ..errors import BrokerError, SessionLockLost
+from ..entities.subscription import Subscription
+from ..entities.topic import Topic
+from ..errors import BrokerError, EntityNotFound, SessionLockLost
 from ..faults import Fault
+from .address import parse_address
 from .moment import Moment
 from .session_receiver import SessionReceiver, SessionWait
 from .wording import condition_of, tracked
@@ -42,8 +45,16 @@ class NamespaceFace:
         self._stirred: set[ClientConnection] = set()
 
     def tracker(self, path: str) -> str:
-        """How error texts name an entity."""
-        return f"{self.namespace.name}:Queue:{path}"
+        """How error texts name an entity; what is not there counts as a queue."""
+        return f"{self.namespace.name}:{self._kind(path)}:{path}"
+
+    def _kind(self, path: str) -> str:
+        try:
+            entity = self.namespace.queue(parse_address(path).path)
+        except EntityNotFound:
+            return "Queue"
+        kinds = {Topic: "Topic", Subscription: "Subscription"}
+        return kinds.get(type(entity), "Queue")
 
     # -- faults
 

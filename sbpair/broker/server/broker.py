@@ -69,7 +69,8 @@ class Broker:
     def _add(self, name: str, port: int, open_access: bool) -> None:
         policy = EMULATOR_POLICY if open_access else SharedAccessPolicy.generate()
         verifier: Verifier = OpenAccess() if open_access else SharedAccess((policy,))
-        station = Station(Namespace(name), verifier, self._clock, self._host, port, self._tls_context)
+        namespace = Namespace(name, created_at=self._clock.now())
+        station = Station(namespace, verifier, self._clock, self._host, port, self._tls_context)
         self._stations.append(station)
         self._controls[name] = NamespaceControl(station, policy, self._clock, self._in_loop)
 

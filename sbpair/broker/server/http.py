@@ -1,4 +1,7 @@
-"""The administration face on the same port: aiohttp reads and writes HTTP, the face decides.
+"""HTTP on the same port, the administration API and WebSockets: aiohttp reads and writes, the faces decide.
+
+    GET /$servicebus/websocket, an upgrade     AMQP over WebSocket: one more wire
+    anything else                              the administration API; its body is read once the token holds
 
 Loaded with the first client that speaks TLS or HTTP: a broker nobody administers never pays for it.
 """
@@ -8,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
+from ...amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
 from ..faces import admin
 from ..faces.moment import Moment
 from .wire import AmqpWire
@@ -19,9 +25,21 @@ if TYPE_CHECKING:
     from .station import Station
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
+BODY_WITHIN = 20.0  # seconds
+LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
 _OPENS_AMQP = ord("A")
+
+
+class _BrokenRequests(logging.Filter):
+    """A client's bad request is answered, not shouted; a fault of ours is shouted."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError | web.HTTPException | ConnectionError)
+
+
 _LOGGER = logging.getLogger("sbpair.broker.http")
-_LOGGER.addHandler(logging.NullHandler())  # a client's bad request is answered, not shouted
+_LOGGER.addFilter(_BrokenRequests())
 
 
 class HttpServer:
@@ -29,7 +47,7 @@ class HttpServer:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._server = web.Server(self._handle, access_log=None, logger=_LOGGER)
+        self._server = web.Server(self._handle, access_log=None, logger=_LOGGER, lingering_time=LINGER)
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
 
     def protocol(self) -> asyncio.Protocol:
@@ -37,7 +55,7 @@ class HttpServer:
         return self._server()
 
     def watch(self, transport: asyncio.Transport) -> None:
-        """Cut the connection unless a whole request comes soon."""
+        """Cut the connection unless the head of a request comes soon."""
         timer = asyncio.get_running_loop().call_later(FIRST_REQUEST_WITHIN, self._cut, transport)
         self._patience[transport] = timer
 
@@ -51,23 +69,59 @@ class HttpServer:
             timer.cancel()
         await self._server.shutdown(0.5)
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
-        raw_path, _, query = request.raw_path.partition("?")
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = admin.Request(request.method, raw_path, query, headers, await request.read())
-        if (
-            request.transport is not None
-            and (timer := self._patience.pop(request.transport, None)) is not None
-        ):
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
             timer.cancel()
-        answer = self._answer(asked, self._station.moment())
-        self._station.settle()
-        return web.Response(status=answer.status, headers=dict(answer.headers), body=answer.body)
+        raw_path, _, query = request.raw_path.partition("?")
+        if unquote(raw_path) == PATH:
+            return await self._carry_amqp(request)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return await self._administer(request, admin.Request(request.method, raw_path, query, headers))
 
-    def _answer(self, asked: admin.Request, moment: Moment) -> admin.Response:
-        face = self._station.face
-        refusal = admin.refusal(asked, face.verifier, moment.wall)
-        return refusal if refusal is not None else admin.answer(face.namespace, asked, moment.entity)
+    # -- administration
+
+    async def _administer(self, request: web.BaseRequest, asked: admin.Request) -> web.Response:
+        refusal = admin.refusal(asked, self._station.face.verifier, self._station.moment().wall)
+        if refusal is not None:
+            return _written(refusal, ends=True)
+        try:
+            async with asyncio.timeout(BODY_WITHIN):
+                body = await request.read()  # 1 MiB at most, unpacked: aiohttp's own bound
+        except TimeoutError:
+            return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
+        moment: Moment = self._station.moment()
+        answer = admin.answer(self._station.face.namespace, asked.with_body(body), moment.entity)
+        self._station.settle()
+        return _written(answer)
+
+    # -- AMQP over WebSocket
+
+    async def _carry_amqp(self, request: web.BaseRequest) -> web.StreamResponse:
+        offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        websocket = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), compress=False, max_msg_size=LARGEST_MESSAGE, timeout=LINGER
+        )
+        if request.method != "GET" or SUBPROTOCOL not in offered or not websocket.can_prepare(request):
+            return _plain(400, f"Expected here: a WebSocket upgrade with the sub-protocol {SUBPROTOCOL}.")
+        await websocket.prepare(request)
+        connection = request.transport
+        if connection is not None:
+            await WebSocketTransport(websocket, AmqpWire(self._station), connection.abort).run()
+        return websocket
+
+
+def _written(answer: admin.Response, *, ends: bool = False) -> web.Response:
+    response = web.Response(status=answer.status, headers=dict(answer.headers), body=answer.body)
+    if ends:
+        response.force_close()
+    return response
+
+
+def _plain(status: int, text: str) -> web.Response:
+    response = web.Response(status=status, text=text)
+    response.force_close()
+    return response
 
 
 class Sniffer(asyncio.Protocol):

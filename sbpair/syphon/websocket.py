@@ -1,0 +1,118 @@
+"""Open a WebSocket to a namespace, through a proxy if there is one: some networks let only HTTPS out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.request import getproxies, proxy_bypass
+
+from sbpair.amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
+
+from .connection_string import TLS_PORT, Namespace
+from .errors import ConnectionLost, SyphonFaulted
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientWebSocketResponse
+
+AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.Protocol)
+
+HTTPS_PORT = 443
+CLOSE_WITHIN = 1.0  # seconds the peer may take to answer a close
+
+_carrying: set[asyncio.Task[None]] = set()  # a task that nobody holds may vanish
+
+
+async def open_websocket(
+    namespace: Namespace,
+    make: Callable[[], AnyProtocol],
+    *,
+    context: ssl.SSLContext | None,
+    http_proxy: str | None = None,
+) -> AnyProtocol:
+    """A protocol over a WebSocket. ``http_proxy`` is a URL; without one the environment's is used.
+
+    Raises SyphonFaulted for a certificate, and for an answer that waiting does not cure; ConnectionLost and
+    OSError for the rest.
+    """
+    import aiohttp
+
+    session = aiohttp.ClientSession()
+    try:
+        websocket = await _upgrade(session, namespace, context, http_proxy or environment_proxy(namespace))
+    except BaseException:
+        await session.close()
+        raise
+    protocol = make()
+    transport = WebSocketTransport(websocket, protocol, lambda: _cut(websocket))
+    task = asyncio.ensure_future(_carry(session, websocket, transport))
+    _carrying.add(task)
+    task.add_done_callback(_carrying.discard)
+    return protocol
+
+
+async def _upgrade(
+    session: ClientSession, namespace: Namespace, context: ssl.SSLContext | None, proxy: str | None
+) -> ClientWebSocketResponse:
+    import aiohttp
+
+    try:
+        websocket = await session.ws_connect(
+            url_of(namespace),
+            protocols=(SUBPROTOCOL,),
+            ssl=True if context is None else context,
+            proxy=proxy,
+            max_msg_size=LARGEST_MESSAGE,
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_WITHIN),
+        )
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise error.certificate_error from error
+    except (aiohttp.ClientHttpProxyError, aiohttp.WSServerHandshakeError) as error:
+        who = "the proxy" if isinstance(error, aiohttp.ClientHttpProxyError) else namespace.netloc
+        kind = SyphonFaulted if 400 <= error.status < 500 and error.status != 408 else ConnectionLost
+        raise kind(f"{who} answers the WebSocket with status {error.status}") from error
+    except aiohttp.ClientError as error:
+        raise ConnectionLost(
+            f"{namespace.netloc} cannot be reached: {error or type(error).__name__}"
+        ) from error
+    if websocket.protocol != SUBPROTOCOL:
+        await websocket.close()
+        raise SyphonFaulted(f"{namespace.netloc} does not speak AMQP over WebSocket")
+    return websocket
+
+
+async def _carry(
+    session: ClientSession, websocket: ClientWebSocketResponse, transport: WebSocketTransport
+) -> None:
+    try:
+        await transport.run()
+    finally:
+        await websocket.close()
+        await session.close()
+
+
+def _cut(websocket: ClientWebSocketResponse) -> None:
+    sock = websocket.get_extra_info("socket")
+    try:
+        if sock is not None:
+            sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed already
+
+
+def url_of(namespace: Namespace) -> str:
+    """Where a namespace takes WebSockets: port 443 unless another was named."""
+    host = f"[{namespace.host}]" if ":" in namespace.host else namespace.host
+    if not namespace.uses_tls:
+        return f"ws://{host}:{namespace.port}{PATH}"
+    port = HTTPS_PORT if namespace.port == TLS_PORT else namespace.port
+    return f"wss://{host}:{port}{PATH}"
+
+
+def environment_proxy(namespace: Namespace) -> str | None:
+    """The proxy that HTTPS_PROXY (HTTP_PROXY without TLS) names, unless NO_PROXY leaves the host out."""
+    if proxy_bypass(namespace.host):
+        return None
+    return getproxies().get("https" if namespace.uses_tls else "http")

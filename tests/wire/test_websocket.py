@@ -1,0 +1,145 @@
+"""AMQP over WebSocket on the broker's one port: the unmodified SDKs, plain and inside TLS (3.11)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+
+from tests import peers
+
+PROGRAM = Path(__file__).with_name("javascript_websocket.js")
+CONNECTION = "GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def options(contoso, broker, scheme: str) -> tuple[str, dict[str, object]]:
+    """The connection string and the keywords with which the SDK reaches the port over WebSocket."""
+    text = contoso.connection_string
+    keywords: dict[str, object] = {
+        "transport_type": TransportType.AmqpOverWebsocket,
+        "custom_endpoint_address": f"{scheme}://localhost:{contoso.port}",
+        "retry_total": 0,
+    }
+    if scheme == "https":
+        text = text.replace(";UseDevelopmentEmulator=true", "")
+        keywords["connection_verify"] = str(broker.ca_file)
+    return text, keywords
+
+
+def bodies(messages) -> list[str]:
+    return [str(message) for message in messages]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, queue, scheme):
+    text, keywords = options(contoso, broker, scheme)
+    with ServiceBusClient.from_connection_string(text, **keywords) as client:
+        with client.get_queue_sender(queue) as sender:
+            sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b" * 200_000)])
+        with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+            got = receiver.receive_messages(2)
+            for message in got:
+                receiver.complete_message(message)
+    assert [body[:1] for body in bodies(got)] == ["a", "b"]
+    assert contoso.counts(queue).active == 0
+
+
+async def test_the_sdk_of_asyncio_sends_and_receives_over_websocket(broker, contoso, queue):
+    """Over TLS only: without it the SDK hands aiohttp ``ssl=None``, which aiohttp no longer takes."""
+    text, keywords = options(contoso, broker, "https")
+    async with AsyncServiceBusClient.from_connection_string(text, **keywords) as client:
+        async with client.get_queue_sender(queue) as sender:
+            await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+        async with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+            got = await receiver.receive_messages(2)
+            for message in got:
+                await receiver.complete_message(message)
+    assert bodies(got) == ["a", "b"]
+    assert contoso.counts(queue).active == 0
+
+
+@pytest.mark.interop
+def test_the_javascript_sdk_sends_and_receives_over_websocket(broker, contoso, queue):
+    packages = (peers.service_bus_directory(), peers.ws_directory())
+    environment = {
+        **os.environ,
+        "NODE_PATH": os.pathsep.join(str(package / "node_modules") for package in packages),
+        "NODE_EXTRA_CA_CERTS": str(broker.ca_file),
+    }
+    done = subprocess.run(
+        ["node", str(PROGRAM), contoso.connection_string, queue],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["a", "b"]
+    assert contoso.counts(queue).active == 0
+
+
+def answer(port: int, request: str) -> str:
+    with socket.create_connection(("127.0.0.1", port), 5) as sock:
+        sock.sendall(request.encode())
+        return sock.recv(65536).decode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "",
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n",
+    ],
+    ids=["no-upgrade", "no-sub-protocol", "another-sub-protocol"],
+)
+def test_what_is_no_upgrade_to_amqp_is_refused_with_a_word(contoso, headers):
+    said = answer(contoso.port, CONNECTION + headers + "\r\n")
+    assert said.startswith("HTTP/1.1 400 ")
+    assert "AMQPWSB10" in said
+
+
+@pytest.mark.parametrize("what", ["text", "garbage", "huge"])
+async def test_a_websocket_that_carries_no_amqp_is_closed_and_the_next_is_served(contoso, what):
+    url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
+    async with aiohttp.ClientSession() as session:
+        async with session.ws_connect(url, protocols=("AMQPWSB10",)) as websocket:
+            if what == "text":
+                await websocket.send_str("hello")
+            else:
+                with suppress(ConnectionError):  # it may be cut while we still send
+                    await websocket.send_bytes(b"\xff" * (5_000_000 if what == "huge" else 64))
+            async with asyncio.timeout(10):
+                while (await websocket.receive()).type is aiohttp.WSMsgType.BINARY:
+                    pass
+        async with session.ws_connect(url, protocols=("AMQPWSB10",)) as websocket:
+            await websocket.send_bytes(b"AMQP\x03\x01\x00\x00")
+            assert (await websocket.receive_bytes(timeout=10)).startswith(b"AMQP\x03\x01\x00\x00")
+
+
+async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):
+    url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, protocols=("AMQPWSB10",)) as websocket,
+    ):
+        await websocket.send_bytes(b"AMQP\x03\x01\x00\x00")
+        await websocket.receive_bytes(timeout=10)
+        contoso.take_down("reset")
+        try:
+            async with asyncio.timeout(10):
+                while (await websocket.receive()).type is aiohttp.WSMsgType.BINARY:
+                    pass
+        finally:
+            contoso.bring_up()
