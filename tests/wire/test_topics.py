@@ -206,5 +206,9 @@ def test_an_error_names_the_kind_of_entity_it_is_about(client, contoso, topic, q
 
     assert f"SystemTracker:contoso:Topic:{topic}" in refusal(client.get_queue_receiver(topic))
     subscription = f"{topic}/Subscriptions/first"
-    assert f"SystemTracker:contoso:Subscription:{subscription}" in refusal(client.get_queue_sender(subscription))
-    assert f"SystemTracker:contoso:Queue:{queue}/$D" in refusal(client.get_queue_sender(f"{queue}/$DeadLetterQueue"))
+    assert f"SystemTracker:contoso:Subscription:{subscription}" in refusal(
+        client.get_queue_sender(subscription)
+    )
+    assert f"SystemTracker:contoso:Queue:{queue}/$D" in refusal(
+        client.get_queue_sender(f"{queue}/$DeadLetterQueue")
+    )
