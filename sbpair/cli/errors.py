@@ -45,6 +45,7 @@ class Known:
 
 CREDENTIALS = Known(ExitCode.AUTHORIZATION, "check the key and its name, and that it was not regenerated")
 RIGHTS = Known(ExitCode.AUTHORIZATION, "the key needs Listen on the secondary and Send on the primary")
+AMBIENT_FAILED = "`az login`, or set the environment that azure-identity reads"
 NO_ANSWER = Known(ExitCode.UNAVAILABLE, "check the address and the network, then try again")
 SETTINGS = Known(ExitCode.CONFIGURATION, "")
 
@@ -53,6 +54,7 @@ SETTINGS = Known(ExitCode.CONFIGURATION, "")
 KNOWN: dict[str, Known] = {
     "ServiceBusAuthenticationError": CREDENTIALS,
     "ServiceBusAuthorizationError": RIGHTS,
+    "ClientAuthenticationError": Known(ExitCode.AUTHORIZATION, AMBIENT_FAILED),
     "MessagingEntityNotFoundError": Known(ExitCode.CONFIGURATION, "create the queue or correct its name"),
     "BacklogUnavailableError": NO_ANSWER,
     "SpoolError": SETTINGS,
@@ -83,6 +85,15 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
+def with_step(error: BaseException, step: str) -> str:
+    """What the error says and what to do about it; the step is never what is cut off."""
+    if not step:
+        return one_line(error)
+    room = LONGEST - len(step) - 2
+    text = one_line(error)
+    return f"{text if len(text) <= room else text[: room - 3] + '...'}; {step}"
+
+
 def known(error: BaseException) -> Known | None:
     names = (base.__name__ for base in type(error).__mro__)
     return next((KNOWN[name] for name in names if name in KNOWN), None)
@@ -95,8 +106,7 @@ def explained(error: BaseException) -> tuple[str, ExitCode]:
     row = known(error)
     if row is None:
         return _defect(error), ExitCode.FAILED
-    text = one_line(error)
-    return (f"{text}; {row.next_step}" if row.next_step else text), row.code
+    return with_step(error, row.next_step), row.code
 
 
 def _defect(error: BaseException) -> str:

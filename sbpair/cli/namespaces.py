@@ -1,12 +1,13 @@
 """Which two namespaces does the command work on, and where do their keys come from?
 
-A value is a connection string, `env:NAME` or `file:PATH`. It is checked here, field by
-field, so that a mistake is named before anything is opened; it is never echoed.
+A value is a connection string, the name of a namespace, `env:NAME` or `file:PATH`. It is checked here, field
+by field, so that a mistake is named before anything is opened; it is never echoed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +18,12 @@ from click.core import ParameterSource
 
 from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.redaction import remember
+from sbpair.cli.source import Source
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
+EXPECTED = f"{SHAPE}, the name of a namespace, env:NAME or file:PATH"
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::\d{1,5})?")
+PUBLIC_CLOUD = ".servicebus.windows.net"
 LONGEST_FILE = 65_536
 SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
 
@@ -26,28 +31,30 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def pair_options(command: Command) -> Command:
-    """Add --primary and --secondary; the command receives two checked connection strings."""
+    """Add --primary and --secondary; the command receives two Sources."""
     return namespace_option("primary")(namespace_option("secondary")(command))
 
 
 def namespace_option(side: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """Add --primary or --secondary; the command receives a checked connection string, or None."""
+    """Add --primary or --secondary; the command receives a Source, or None."""
     return click.option(
         f"--{side}",
         required=required,
         envvar=f"SBPAIR_{side.upper()}",
         metavar="SOURCE",
         callback=_resolved,
-        help=f"The {side} namespace: env:NAME, file:PATH or a connection string.",
+        help=f"The {side} namespace: env:NAME, file:PATH, its name, or a connection string.",
         show_envvar=True,
     )
 
 
-def _resolved(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def _resolved(context: click.Context, parameter: click.Parameter, value: str | None) -> Source | None:
     if value is None:
         return None
     flag = parameter.opts[0]
     text = fetched(value, flag)
+    if NAME.fullmatch(text):
+        return Source(flag, _host(text))
     fields = checked(text, flag)
     secrets = [fields[name] for name in SECRET_FIELDS if name in fields]
     for secret in [*secrets, text]:
@@ -56,7 +63,12 @@ def _resolved(context: click.Context, parameter: click.Parameter, value: str | N
     if text == value and secrets and from_argv:
         warning = f"warning: the key in {flag} is visible in the process list; use env:NAME or file:PATH"
         click.echo(f"sbpair: {warning}", err=True)
-    return text
+    return Source(flag, fields["endpoint"].split("://", 1)[1].split("/", 1)[0], fields, text)
+
+
+def _host(name: str) -> str:
+    """``contoso`` is the name of a namespace in the public cloud; any other host is given whole."""
+    return name if "." in name or ":" in name else f"{name}{PUBLIC_CLOUD}"
 
 
 def fetched(value: str, flag: str) -> str:
@@ -110,15 +122,13 @@ def checked(text: str, flag: str) -> dict[str, str]:
 
 def _split(text: str, flag: str) -> dict[str, str]:
     if not text:
-        raise ConfigurationError(f"{flag} is empty; expected {SHAPE}, env:NAME or file:PATH")
+        raise ConfigurationError(f"{flag} is empty; expected {EXPECTED}")
     fields: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, equals, value = part.partition("=")
         key = name.strip().lower()
         if not equals:
-            raise ConfigurationError(
-                f"{flag} is not a connection string; expected {SHAPE}, env:NAME or file:PATH"
-            )
+            raise ConfigurationError(f"{flag} is not a connection string; expected {EXPECTED}")
         if key in fields:
             raise ConfigurationError(f"{flag}: a field is given twice; expected {SHAPE}")
         fields[key] = value.strip()

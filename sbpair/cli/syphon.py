@@ -14,6 +14,7 @@ import click
 from sbpair.cli.errors import configuration
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span, options_as_flags, options_from
+from sbpair.cli.source import Source, syphon_between
 from sbpair.cli.syphon_watch import watch_from, watch_options, watched
 from sbpair.syphon.options import SyphonOptions
 
@@ -38,8 +39,8 @@ LEFT_OUT = frozenset({"http_proxy"})  # it may hold a password: HTTPS_PROXY says
 @watch_options
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
 def command(
-    primary: str,
-    secondary: str,
+    primary: Source,
+    secondary: Source,
     drain: bool,
     patience: timedelta,
     as_json: bool,
@@ -58,10 +59,9 @@ def command(
     watch = watch_from(journal, status_port, webhook, webhook_secret)
 
     from sbpair.cli.syphon_run import SyphonRun  # late: the engine is not needed for --help
-    from sbpair.syphon import Syphon
 
     with configuration():
-        syphon = Syphon.from_connection_strings(primary, secondary, options=options)
+        syphon = syphon_between(primary, secondary, options)
     run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)
 
     async def until_done() -> int:

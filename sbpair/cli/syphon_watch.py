@@ -18,6 +18,7 @@ import click
 from sbpair.cli.errors import ConfigurationError, configuration
 from sbpair.cli.namespaces import fetched
 from sbpair.cli.redaction import remember
+from sbpair.cli.source import Source
 
 if TYPE_CHECKING:
     from sbpair.observation import Journal, Metrics, PairLabels, Webhook
@@ -94,7 +95,7 @@ def watch_from(
 
 
 @asynccontextmanager
-async def watched(syphon: Syphon, watch: Watch, primary: str, secondary: str) -> AsyncIterator[None]:
+async def watched(syphon: Syphon, watch: Watch, primary: Source, secondary: Source) -> AsyncIterator[None]:
     """Show the syphon between two namespaces to those who watch, until the block ends.
 
     Raises ConfigurationError when one of what was asked for cannot begin.
@@ -104,18 +105,11 @@ async def watched(syphon: Syphon, watch: Watch, primary: str, secondary: str) ->
             options = syphon.options
             with configuration():
                 sides = (
-                    _side(primary, options.primary_endpoint_address),
-                    _side(secondary, options.secondary_endpoint_address),
+                    primary.namespace(options.primary_endpoint_address),
+                    secondary.namespace(options.secondary_endpoint_address),
                 )
                 await _open(stack, syphon, watch, sides)
         yield
-
-
-def _side(connection_string: str, address: str | None) -> Namespace:
-    from sbpair.syphon.connection_string import parse
-
-    side = parse(connection_string)
-    return side if address is None else side.dialled_at(address)
 
 
 async def _open(

@@ -14,7 +14,8 @@ GOOD = f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"
 SIGNATURE = "SharedAccessSignature=SharedAccessSignature sr=a&sig=b&se=1&skn=n"
 
 WRONG = {
-    "contoso": "not a connection string",
+    "SBPAIR_PRIMARY": "not a connection string",
+    "contoso;": "not a connection string",
     "https://contoso.example": "not a connection string",
     "a;b;c": "not a connection string",
     KEY: "no Endpoint",

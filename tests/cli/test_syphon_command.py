@@ -109,7 +109,7 @@ def test_equal_namespaces_are_a_configuration_error(sbpair, keys):
 
 @pytest.mark.parametrize("side", ["SBPAIR_PRIMARY", "SBPAIR_SECONDARY"])
 @pytest.mark.parametrize(
-    "text", ["contoso", "Endpoint=sb://contoso", "SharedAccessKeyName=a;SharedAccessKey=b"]
+    "text", ["contoso;", "Endpoint=sb://contoso", "SharedAccessKeyName=a;SharedAccessKey=b"]
 )
 def test_a_wrong_connection_string_is_a_configuration_error_that_names_the_side(
     sbpair, pair_environment, side, text

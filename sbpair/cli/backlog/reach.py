@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from sbpair.cli.backlog.target import Target
-from sbpair.cli.errors import CommandError, one_line
+from sbpair.cli.errors import AMBIENT_FAILED, CommandError, with_step
 from sbpair.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ TIMEOUT = 30.0  # seconds for the secondary to answer the first word
 Ending = tuple[ExitCode, str]
 
 NO_RIGHT: Ending = (ExitCode.AUTHORIZATION, "check the key and its rights")
+NO_IDENTITY: Ending = (ExitCode.AUTHORIZATION, AMBIENT_FAILED)
 NO_QUEUE: Ending = (
     ExitCode.CONFIGURATION,
     "see `sbpair backlog list`, or create it with `sbpair backlog create`",
@@ -63,10 +64,12 @@ def over_amqp() -> Iterator[None]:
 @contextmanager
 def administering() -> Iterator[None]:
     """Around calls of the administration client. Raises CommandError for whatever it raises."""
-    from azure.core.exceptions import AzureError, HttpResponseError
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
     try:
         yield
+    except ClientAuthenticationError as error:
+        raise _ended(error, NO_RIGHT if error.status_code else NO_IDENTITY) from error
     except HttpResponseError as error:
         ending = BY_STATUS.get(error.status_code or 0, REFUSED)
         if ending is NO_RIGHT:
@@ -82,7 +85,7 @@ def _is_certificate(error: BaseException) -> bool:
 
 def _ended(error: BaseException, ending: Ending) -> CommandError:
     code, step = ending
-    return CommandError(f"{one_line(error)}; {step}" if step else one_line(error), code)
+    return CommandError(with_step(error, step), code)
 
 
 @contextmanager

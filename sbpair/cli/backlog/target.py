@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from sbpair.cli.errors import ConfigurationError, configuration
-from sbpair.cli.namespaces import checked, namespace_option
+from sbpair.cli.namespaces import namespace_option
+from sbpair.cli.source import Source
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 class Target:
     """The backlog queues of one primary on one secondary."""
 
-    secondary: str | None  # the connection string
+    secondary: Source | None
     label: str
     count: int
     ca_file: str | None
@@ -41,20 +42,18 @@ class Target:
 
     def namespace(self) -> Namespace:
         """The secondary, as the raw client is to see it."""
-        from sbpair.syphon.connection_string import parse
-
         with configuration():
-            return parse(self._secondary())
+            return self._secondary().namespace()
 
     def administration(self) -> ServiceBusAdministrationClient:
         """An administration client of the secondary; the key needs the Manage right."""
-        from sbpair.pairing.address import SdkSettings, Side
+        from sbpair.pairing.address import SdkSettings
 
         with configuration():
             settings = SdkSettings(connection_verify=self.ca_file)
-            return Side.from_connection_string("secondary", self._secondary(), settings).administration()
+            return self._secondary().side("secondary", settings).administration()
 
-    def _secondary(self) -> str:
+    def _secondary(self) -> Source:
         if self.secondary is None:
             raise click.UsageError(
                 "--secondary (or SBPAIR_SECONDARY) is missing", click.get_current_context()
@@ -68,8 +67,8 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
     @wraps(command)
     def called(
         *,
-        primary: str | None,
-        secondary: str | None,
+        primary: Source | None,
+        secondary: Source | None,
         primary_namespace_name: str | None,
         backlogs: int,
         ca_file: str | None,
@@ -107,7 +106,7 @@ index_option = click.option(
 )
 
 
-def _label(primary: str | None, name: str | None) -> str:
+def _label(primary: Source | None, name: str | None) -> str:
     if name is not None:
         if not name.strip() or "/" in name:
             raise click.UsageError(
@@ -120,6 +119,6 @@ def _label(primary: str | None, name: str | None) -> str:
             click.get_current_context(),
         )
     try:
-        return namespace_label(checked(primary, "--primary")["endpoint"])
+        return namespace_label(primary.netloc)
     except ValueError as error:
         raise ConfigurationError(f"--primary: {error}") from error

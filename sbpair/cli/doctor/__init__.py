@@ -12,6 +12,7 @@ import click
 from sbpair.cli.errors import configuration
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
+from sbpair.cli.source import Source
 
 if TYPE_CHECKING:
     from sbpair.cli.doctor.findings import Finding
@@ -51,8 +52,8 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(
-    primary: str,
-    secondary: str,
+    primary: Source,
+    secondary: Source,
     primary_namespace_name: str | None,
     backlogs: int,
     ca_file: str | None,
@@ -69,13 +70,12 @@ def command(
     """
     from sbpair.cli.doctor.examination import Examination, Plan
     from sbpair.cli.doctor.findings import Severity, diagnose
-    from sbpair.syphon.connection_string import parse
 
     with configuration():
         plan = Plan(
-            primary=parse(primary),
-            secondary=parse(secondary),
-            connection_strings={"primary": primary, "secondary": secondary},
+            primary=primary.namespace(),
+            secondary=secondary.namespace(),
+            sources={"primary": primary, "secondary": secondary},
             name=primary_namespace_name,
             backlogs=backlogs,
             ca_file=ca_file,

@@ -20,7 +20,8 @@ from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.amqp.performatives import Accepted
 from sbpair.cli.backlog.ages import age_seconds
 from sbpair.cli.errors import one_line
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.cli.source import Source
+from sbpair.pairing.address import SdkSettings
 from sbpair.pairing.aliases import PING_CONTENT_TYPE
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
@@ -46,8 +47,8 @@ class Plan:
 
     primary: Namespace
     secondary: Namespace
-    connection_strings: dict[str, str] = field(repr=False)
-    """By side: the administration client takes no less."""
+    sources: dict[str, Source]
+    """By side: what the administration client is made of."""
 
     name: str | None
     backlogs: int
@@ -184,7 +185,7 @@ class Examination:
 
 def _administration(side: str, plan: Plan) -> ServiceBusAdministrationClient:
     settings = SdkSettings(connection_verify=plan.ca_file)
-    return Side.from_connection_string(side, plan.connection_strings[side], settings).administration()
+    return plan.sources[side].side(side, settings).administration()
 
 
 def _queue(client: ServiceBusAdministrationClient, path: str) -> QueueProperties | None:

@@ -13,6 +13,7 @@ from sbpair.cli.errors import configuration
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span
+from sbpair.cli.source import Source
 
 from .canary import Proof
 from .plan import Plan
@@ -69,8 +70,8 @@ MOST = 1000
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; open nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(
-    primary: str,
-    secondary: str,
+    primary: Source,
+    secondary: Source,
     entity: str,
     subscription: str | None,
     count: int,

@@ -20,10 +20,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.aio import EntityRecovered, PairedNamespaceOptions, PairedServiceBusClient, Rest
 from sbpair.cli.errors import ConfigurationError, one_line
+from sbpair.cli.source import Source, client_between, syphon_between
 from sbpair.pairing.events import PairingEvent
 from sbpair.pairing.names import backlog_queue_name, namespace_label
-from sbpair.syphon import LinkRefused, Syphon, SyphonError, SyphonOptions, TokenRefused
-from sbpair.syphon.connection_string import parse
+from sbpair.syphon import LinkRefused, SyphonError, SyphonOptions, TokenRefused
 
 from .canary import ARRIVED, CONTENT_TYPE, MARGIN, PROPERTY, TIME_TO_LIVE, Canary, Fate, Proof, canaries
 from .plan import Plan
@@ -39,8 +39,8 @@ class Course:
     """One drill, from its first word to its result."""
 
     plan: Plan
-    primary: str = field(repr=False)
-    secondary: str = field(repr=False)
+    primary: Source
+    secondary: Source
     drill: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     canaries: list[Canary] = field(default_factory=list)
     has_recovered: bool = False
@@ -62,7 +62,7 @@ class Course:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(self._client())
             stack.callback(client.on_event(self._noted))
-            sight = Sight(parse(self.primary), parse(self.secondary), self.plan.looked_at, self.plan.ca_file)
+            sight = self._sight()
             stack.push_async_callback(sight.close)
             await self._check(sight)
             await self._probe(client, sight)
@@ -89,9 +89,11 @@ class Course:
             primary_namespace_name=self.plan.primary_namespace_name,
             operation_timeout=timedelta(seconds=2 * TIMEOUT),
         )
-        return PairedServiceBusClient.from_connection_strings(
-            self.primary, self.secondary, options=options, connection_verify=self.plan.ca_file
-        )
+        return client_between(self.primary, self.secondary, options, self.plan.ca_file)
+
+    def _sight(self) -> Sight:
+        sides = self.primary.namespace(), self.secondary.namespace()
+        return Sight(*sides, self.plan.looked_at, self.plan.ca_file)
 
     async def _check(self, sight: Sight) -> None:
         """Raises CommandError when there is no such entity, or --proof needs an empty one."""
@@ -177,7 +179,7 @@ class Course:
             connection_verify=self.plan.ca_file,
         )
         stop = asyncio.Event()
-        syphon = Syphon.from_connection_strings(self.primary, self.secondary, options=options)
+        syphon = syphon_between(self.primary, self.secondary, options)
         running = asyncio.ensure_future(syphon.run(stop))
         try:
             yield
@@ -248,7 +250,7 @@ class Course:
                     self._came_home(canary)
 
     def _backlog(self, canary: Canary) -> str:
-        label = self.plan.primary_namespace_name or namespace_label(parse(self.primary).netloc)
+        label = self.plan.primary_namespace_name or namespace_label(self.primary.netloc)
         return backlog_queue_name(label, canary.backlog or 0)
 
     def _came_home(self, canary: Canary) -> None:

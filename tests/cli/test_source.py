@@ -1,0 +1,173 @@
+"""Namespaces given by their name, opened by azure-identity's own ambient credential, unmodified."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+from sbpair import PairedNamespaceOptions
+from sbpair.broker import Broker
+from sbpair.cli import source
+from sbpair.cli.errors import ConfigurationError
+from sbpair.cli.namespaces import NAME, _host
+from sbpair.cli.source import Source, client_between, syphon_between
+from sbpair.syphon import SyphonOptions
+from tests.syphon.pair import parked, put
+
+TOKEN = "CANARY.a-jwt-by-nobody.pineapple"
+HOSTS = ("contoso.servicebus.windows.net", "contoso-dr.servicebus.windows.net")
+
+
+@pytest.fixture
+def identity_endpoint():
+    """A managed identity as App Service has one; the environment that leads to it, and what was asked."""
+    asked = []
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            body = {"access_token": TOKEN, "expires_on": str(int(time.time()) + 3600), "token_type": "Bearer"}
+            text = json.dumps(body | {"resource": "https://servicebus.azure.net/"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *words):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        env = {
+            "IDENTITY_ENDPOINT": f"http://127.0.0.1:{server.server_port}/token",
+            "IDENTITY_HEADER": "CANARY",
+        }
+        yield env, asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def broker():
+    with Broker(dict.fromkeys(HOSTS, 0), open_access=True) as running:
+        running.namespace(HOSTS[0]).create_queue("orders")
+        running.namespace(HOSTS[1]).create_queue("contoso/x-servicebus-transfer/0")
+        yield running
+
+
+def address(broker, host):
+    return f"localhost:{broker.namespace(host).port}"
+
+
+@pytest.mark.spec("P-42")
+def test_the_syphon_takes_names_and_the_ambient_credential(sbpair, broker, identity_endpoint):
+    env, asked = identity_endpoint
+    asyncio.run(put(broker.namespace(HOSTS[1]), "contoso/x-servicebus-transfer/0", [parked(1)]))
+
+    done = sbpair(
+        "syphon", "--drain", "--json", "--backlogs", "1", "--ca-file", str(broker.ca_file),
+        "--primary", "contoso", "--secondary", HOSTS[1],
+        "--primary-endpoint-address", address(broker, HOSTS[0]),
+        "--secondary-endpoint-address", address(broker, HOSTS[1]), **env,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["completed"] == 1
+    assert broker.namespace(HOSTS[0]).counts("orders").active == 1
+    assert all("servicebus.azure.net" in path for path in asked)
+    assert TOKEN not in done.stdout + done.stderr
+
+
+def test_the_administration_takes_them_too(sbpair, broker, identity_endpoint):
+    env, asked = identity_endpoint
+
+    done = sbpair(
+        "backlog", "create", "--count", "2", "--primary-namespace-name", "contoso",
+        "--ca-file", str(broker.ca_file), "--secondary", address(broker, HOSTS[1]), **env,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert broker.namespace(HOSTS[1]).counts("contoso/x-servicebus-transfer/1").total == 0
+    assert len(asked) == 1
+
+
+def test_no_credential_at_hand_is_a_refusal_in_one_line(sbpair, broker):
+    done = sbpair(
+        "backlog", "create", "--primary-namespace-name", "contoso", "--ca-file", str(broker.ca_file),
+        "--secondary", address(broker, HOSTS[1]), AZURE_TOKEN_CREDENTIALS="EnvironmentCredential",
+    )  # fmt: skip
+
+    assert done.returncode == 4
+    assert len(done.stderr.splitlines()) == 1
+    assert "az login" in done.stderr
+
+
+def test_without_azure_identity_the_command_that_installs_it_is_told(monkeypatch):
+    source._ambient.cache_clear()
+    monkeypatch.setitem(sys.modules, "azure.identity", None)
+
+    with pytest.raises(ConfigurationError, match=r"--primary is the name.*pip install 'sbpair\[identity\]'"):
+        Source("--primary", HOSTS[0]).namespace()
+
+
+def test_the_name_of_a_namespace_alone_needs_no_credential(sbpair):
+    done = sbpair("backlog", "create", "--print", "bicep", "--primary", "contoso")
+
+    assert done.returncode == 0, done.stderr
+    assert "contoso~x-servicebus-transfer~" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("contoso", "contoso.servicebus.windows.net"),
+        ("contoso.servicebus.usgovcloudapi.net", "contoso.servicebus.usgovcloudapi.net"),
+        ("localhost:5672", "localhost:5672"),
+    ],
+)
+def test_a_name_without_dots_is_one_of_the_public_cloud(text, host):
+    assert NAME.fullmatch(text)
+    assert _host(text) == host
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-contoso", "contoso;", "a=b", "a b", "https://contoso", "UPPER_CASE", "a:b"]
+)
+def test_what_cannot_be_a_host_is_no_name(text):
+    assert not NAME.fullmatch(text)
+
+
+def keyed(host, **fields):
+    given = {"sharedaccesskeyname": "n", "sharedaccesskey": "k"} | fields
+    text = f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=k"
+    return Source("--secondary", host, {"endpoint": f"sb://{host}/", **given}, text)
+
+
+def test_a_name_and_a_connection_string_make_a_pair(monkeypatch):
+    monkeypatch.setattr(source, "_ambient", lambda: AzureNamedKeyCredential("ambient", "key"))
+    by_name = Source("--primary", HOSTS[0])
+
+    syphon = syphon_between(by_name, keyed(HOSTS[1]), SyphonOptions())
+    client = client_between(by_name, keyed(HOSTS[1]), PairedNamespaceOptions(), None)
+
+    assert syphon.backlogs[0] == "contoso/x-servicebus-transfer/0"
+    assert client.secondary.endpoint == HOSTS[1]
+
+
+def test_the_credentials_of_a_connection_string_are_its_key_or_its_signature():
+    assert isinstance(keyed(HOSTS[1]).credential(), AzureNamedKeyCredential)
+    assert isinstance(keyed(HOSTS[1], sharedaccesssignature="s").credential(), AzureSasCredential)
+
+
+def test_an_emulator_is_no_partner_for_a_name():
+    with pytest.raises(ConfigurationError, match="give both sides as connection strings"):
+        keyed(HOSTS[1], usedevelopmentemulator="true").credential()
