@@ -19,6 +19,8 @@ from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
+from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.bond import Role
 from sbpair.pairing.core import Core
 from sbpair.pairing.outcome import BY_CLASS, BY_CONDITION, Phase, judge, overruled
 
