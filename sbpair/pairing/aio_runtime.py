@@ -75,7 +75,7 @@ class AsyncRuntime(Core):
         self._threads = Threads()
         self._lanes: dict[str, AsyncLanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
-        self._spooling = Spooling.opened(options, label, self._send_again, self._tell, self._rng)
+        self._spooling = self._opened_spool(label, self._send_again, self._tell)
         self.lock = threading.Lock()  # for the fork; nobody else takes it
         fork.watch_over(self)
 
@@ -93,7 +93,7 @@ class AsyncRuntime(Core):
             )
         self._loop = loop
         self._tasks.start("sbpair-timers", self._keep_time())
-        if not self.options.assume_backlogs_exist:
+        if self.creates_backlogs:
             self._tasks.start("sbpair-backlogs", self._create_backlogs())
 
     def exclusive(self) -> AbstractContextManager[object]:
@@ -285,7 +285,9 @@ class AsyncRuntime(Core):
 
     def _made(self, key: str, side: Side, entity: str) -> AsyncLanes:
         self._check_side(side.role)
-        lanes = AsyncLanes(lambda: self.sdk_client(side).get_queue_sender(entity), self._tasks)
+        lanes = AsyncLanes(
+            lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(entity), self._tasks
+        )
         self._lanes[key] = lanes
         return lanes
 

@@ -5,7 +5,6 @@ How it is made, what it tells about itself, and the state of its entities. Nothi
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -180,27 +179,19 @@ class ClientSurface(Generic[CredentialT, NamespaceT]):
 
     def fail_over(self, path: str) -> None:
         """Park the messages of this entity from now on; a ping brings it home."""
-        with self._core.exclusive():
-            self._core.pair.fail_over(path, time.monotonic())
-        self._core.publish()
+        self._core.by_hand(self._core.pair.fail_over, path)
 
     def hold(self, path: str) -> None:
         """Park the messages of this entity until :meth:`release` or :meth:`mark_path_healthy`; no pings."""
-        with self._core.exclusive():
-            self._core.pair.hold(path, time.monotonic())
-        self._core.publish()
+        self._core.by_hand(self._core.pair.hold, path)
 
     def release(self, path: str) -> None:
         """End a :meth:`hold`: the next accepted ping brings the entity home."""
-        with self._core.exclusive():
-            self._core.pair.release(path, time.monotonic())
-        self._core.publish()
+        self._core.by_hand(self._core.pair.release, path)
 
     def mark_path_healthy(self, path: str) -> None:
         """Send this entity's messages to the primary from now on (P-6)."""
-        with self._core.exclusive():
-            self._core.pair.mark_healthy(path, time.monotonic())
-        self._core.publish()
+        self._core.by_hand(self._core.pair.mark_healthy, path)
 
     def spooled(self, path: str | None = None) -> int:
         """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
@@ -221,6 +212,7 @@ class ClientSurface(Generic[CredentialT, NamespaceT]):
         if not name.strip("/ "):
             raise ValueError(f"{what} must not be empty")
         self._check_open()
+        self._core.announce()
         with self._core.exclusive():
             self._senders[path_key(name)] += 1
         return name

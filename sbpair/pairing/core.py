@@ -7,9 +7,10 @@ skin drives the flows over SDK senders of its own kind.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -26,6 +27,7 @@ from .events import (
     BacklogsNotCreated,
     ClassifierFailed,
     PairFaulted,
+    PairingDisabled,
     PairingEvent,
     SideClosed,
     SideFaulted,
@@ -39,11 +41,12 @@ from .outcome import Phase, judge, overruled
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .probe import LinkProbe, ping
 from .rotation import Choice
+from .spooling import SendAgain, Spooling
+from .switch import VARIABLE, is_disabled
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from .spooling import Spooling
 
 LONGEST_LOOK = 3.0  # seconds for a look at a side that had refused us (P-50)
 LONGEST_PING = 30.0  # seconds for one ping, opening its link included
@@ -94,6 +97,8 @@ class Core:
         self.bond = Bond()
         self._primary, self._secondary = primary, secondary
         self._side_news: list[PairingEvent] = []
+        self.is_disabled = is_disabled(os.environ)
+        self._is_announced = False
         self.options = options
         self._rng = rng or random.Random()
         self.pair = Pair(
@@ -121,6 +126,38 @@ class Core:
     def publish(self) -> None:
         """Tell what happened; the timers may have changed with it."""
         raise NotImplementedError
+
+    @property
+    def retry_total(self) -> int | None:
+        """How often the SDK itself tries again, None for as often as it does by default (G-4)."""
+        return None if self.is_disabled else 0
+
+    @property
+    def creates_backlogs(self) -> bool:
+        """Whether the backlog queues are made sure of in the background."""
+        return not (self.options.assume_backlogs_exist or self.is_disabled)
+
+    def _opened_spool(
+        self, label: str, send_again: SendAgain, tell: Callable[[Sequence[PairingEvent]], object]
+    ) -> Spooling | None:
+        if self.is_disabled:  # what waits in the file waits on
+            return None
+        return Spooling.opened(self.options, label, send_again, tell, self._rng)
+
+    def announce(self) -> None:
+        """Say, once, that this client is switched off."""
+        if self.is_disabled and not self._is_announced:
+            self._is_announced = True
+            self.hub.tell([PairingDisabled(time.monotonic(), "", f"{VARIABLE} is set in the environment")])
+
+    def by_hand(self, act: Callable[[str, float], object], path: str) -> None:
+        """What a person decides about an entity; nothing while this client is switched off."""
+        if self.is_disabled:
+            logger.warning("%s(%r) was ignored: %s is set", act.__name__, path, VARIABLE)
+            return
+        with self.exclusive():
+            act(path, time.monotonic())
+        self.publish()
 
     def judge(self, error: Exception, phase: Phase, handled: BaseException | None = None) -> Judgement:
         """What an error means: what the classifier of the options says, else what the table says."""
@@ -176,7 +213,7 @@ class Core:
     def _hear(self, backlog: int | None, result: Result) -> None:
         """What came of an attempt says something of its side, too."""
         judgement = result.judgement
-        if judgement is None and self.bond.is_whole:
+        if self.is_disabled or (judgement is None and self.bond.is_whole):
             return
         role = Role.PRIMARY if backlog is None else Role.SECONDARY
         now = time.monotonic()
@@ -232,8 +269,8 @@ class Core:
     ) -> SendFlow:
         """The flow of one send, or of what only the primary can do."""
         deadline = started + budget
-        if cargo.is_for_primary_only:
-            return primary_flow(started, deadline)
+        if cargo.is_for_primary_only or self.is_disabled:
+            return primary_flow(started, deadline, first)
         spool = SpoolUse.NEVER
         if self._spooling is not None:
             spool = SpoolUse.AT_ONCE if self._spooling.waiting(path) else SpoolUse.LAST_RESORT

@@ -120,6 +120,13 @@ class PingFailed(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class PairingDisabled(PairingEvent):
+    """This client is switched off (`SBPAIR_DISABLE=1`): it sends to the primary as the SDK alone would."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClassifierFailed(PairingEvent):
     """The classifier of the options raised, or returned no kind of failure; the table judged instead."""
 

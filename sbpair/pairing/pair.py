@@ -454,13 +454,16 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
 
 
-def primary_flow(now: float, deadline: float) -> SendFlow:
-    """For what the primary alone can do: no detour, and nothing is concluded about the entity."""
+def primary_flow(now: float, deadline: float, first: Result | None = None) -> SendFlow:
+    """For what the primary alone can do: no detour, and nothing is concluded about the entity.
+
+    ``first`` is what came of an attempt that was made already.
+    """
     is_fresh = False
     send = _Send("", 0, tuple, Choice(), deadline, deadline - now, now)
     while True:
-        result = yield Attempt(None, deadline, is_fresh)
-        judgement = result.judgement
+        result = first or (yield Attempt(None, deadline, is_fresh))
+        first, judgement = None, result.judgement
         if judgement is None:
             return Rested(None, is_ambiguous=False)
         send.failed(result, judgement)

@@ -56,12 +56,12 @@ class Runtime(Core):
     ) -> None:
         super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self._spooling = Spooling.opened(options, label, self._send_again, self.hub.tell, self._rng)
+        self._spooling = self._opened_spool(label, self._send_again, self.hub.tell)
         self._start()
         fork.watch_over(self)
         if self._spooling is not None:
             self._watch.wake()  # what a client before us left there
-        if not options.assume_backlogs_exist:
+        if self.creates_backlogs:
             self._workers.start("sbpair-backlogs", self._create_backlogs)
 
     def _start(self) -> None:
@@ -287,7 +287,9 @@ class Runtime(Core):
             if lanes is None:
                 self._check_side(side.role)
                 lanes = Lanes(
-                    lambda: self.sdk_client(side).get_queue_sender(entity), self._watch, self._workers
+                    lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(entity),
+                    self._watch,
+                    self._workers,
                 )
                 self._lanes[key] = lanes
             return lanes
