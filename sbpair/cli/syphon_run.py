@@ -2,7 +2,7 @@
 
 signal, first     finish what is in flight, exit 0
 signal, second    leave at once, exit 1
-a refusal         exit 4 (or 3) while nothing was received yet; later it is waited out
+a refusal         exit 4 (or 3) while nothing was received yet; later when it lasts five seconds (P-50)
 out of reach      waited out; with a patience (--drain) it ends in exit 5
 """
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from sbpair.pairing.bond import Role, SideChange
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 
 from . import events
@@ -24,10 +25,11 @@ from .connection_string import Namespace, at_host, parse
 from .counters import SyphonCounters, SyphonState, SyphonStatus
 from .credential import token_source
 from .dial import Route, connect
-from .errors import ConnectionLost, SyphonFaulted
+from .errors import ConnectionLost, SyphonError, SyphonFaulted
 from .forward import Poison
 from .options import SyphonOptions
 from .relay import Relay
+from .sides import Sides, is_refused
 
 if TYPE_CHECKING:
     from .credential import AnyCredential
@@ -89,6 +91,7 @@ class Syphon:
         self.backlogs = tuple(backlog_queue_name(label, index) for index in range(count))
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
         self._relay: Relay | None = None
+        self._sides: Sides | None = None
         self._fault: str | None = None
 
     @classmethod
@@ -106,7 +109,34 @@ class Syphon:
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     async def run(self, shutdown: asyncio.Event) -> None:
-        """Move messages until ``shutdown`` is set; then finish what is in flight, release the rest (G-27)."""
+        """Move messages until ``shutdown`` is set; then finish what is in flight, release the rest (G-27).
+
+        Raises SyphonFaulted when one side has refused us for five seconds (P-50); nothing is settled then.
+        """
+        sides = self._sides = Sides(self._side_changed)
+        running = asyncio.ensure_future(self._run(shutdown))
+        faulted = asyncio.ensure_future(sides.wait_faulted())
+        try:
+            await asyncio.wait([running, faulted], return_when=asyncio.FIRST_COMPLETED)
+            if faulted.done():
+                self.abort()
+        finally:
+            for each in (running, faulted):
+                each.cancel()
+            await asyncio.gather(running, faulted, return_exceptions=True)
+        if not running.cancelled():
+            running.result()
+        elif faulted.done() and not faulted.cancelled():
+            fault = faulted.result()
+            self._become(SyphonState.FAULTED, str(fault))
+            raise SyphonFaulted(str(fault))
+
+    def abort(self) -> None:
+        """Drop both connections now: nothing more is settled, and what was in our hands comes again."""
+        if self._relay is not None:
+            self._relay.abort()
+
+    async def _run(self, shutdown: asyncio.Event) -> None:
         try:
             while not shutdown.is_set():
                 relay = await _unless(shutdown, self._connect(gives_up=False))
@@ -155,19 +185,22 @@ class Syphon:
             raise
 
     async def _connect_once(self) -> Relay:
-        primary = await self._reach(self._primary)
+        primary = await self._reach(Role.PRIMARY, self._primary)
         try:
-            secondary = await self._reach(self._secondary)
+            secondary = await self._reach(Role.SECONDARY, self._secondary)
         except BaseException:
             primary.abort()
             raise
         self._relay = Relay(primary, secondary, self.backlogs, self.options, self.counters, self)
         return self._relay
 
-    async def _reach(self, namespace: Namespace) -> NamespaceConnection:
-        return await connect(
-            namespace, route=self._route, timeout=self.options.operation_timeout.total_seconds()
-        )
+    async def _reach(self, role: Role, namespace: Namespace) -> NamespaceConnection:
+        timeout = self.options.operation_timeout.total_seconds()
+        try:
+            return await connect(namespace, route=self._route, timeout=timeout)
+        except SyphonFaulted as error:
+            self.side_failed(role, error)
+            raise
 
     async def _pump_until(self, relay: Relay, shutdown: asyncio.Event) -> None:
         self._connected(SyphonState.RUNNING)
@@ -220,7 +253,20 @@ class Syphon:
     def destination_resumed(self, path: str) -> None:
         self._emit(events.DestinationResumed(time.time(), path))
 
+    def side_failed(self, role: Role, error: SyphonError) -> None:
+        if self._sides is not None:
+            self._sides.failed(role, error)
+
+    def side_accepted(self, role: Role) -> None:
+        if self._sides is not None:
+            self._sides.accepted(role)
+
+    def _side_changed(self, change: SideChange) -> None:
+        kind = events.SideRefused if is_refused(change) else events.SideAccepted
+        self._emit(kind(time.time(), change.role, change.cause))
+
     def backlog_attached(self, backlog: str) -> None:
+        self.side_accepted(Role.SECONDARY)
         if self.status.state is SyphonState.FAULTED:
             self._become(SyphonState.RUNNING)  # the refusal has been cured
 

@@ -24,6 +24,22 @@ class SyphonDisconnected(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SideRefused(SyphonEvent):
+    """One side refuses us as a whole; if it still does in five seconds, the syphon stops (P-50)."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class SideAccepted(SyphonEvent):
+    """A side that had refused us accepts again."""
+
+    side: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogMissing(SyphonEvent):
     """A backlog queue does not exist; said once, looked for again every so often."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from sbpair.pairing.bond import Role
 from sbpair.pairing.names import path_key
 
 from .backoff import Backoff
@@ -18,6 +19,7 @@ from .connection import NamespaceConnection
 from .counters import SyphonCounters
 from .destination import Destination, DestinationReporter
 from .errors import ConnectionLost, SyphonError, said
+from .link import Sender
 from .options import SyphonOptions
 from .pump import Pump, PumpReporter, PumpSettings
 from .remainder import has_more
@@ -31,6 +33,8 @@ class RelayReporter(PumpReporter, DestinationReporter, Protocol):
     """Who hears what a relay has to say."""
 
     def backlog_missing(self, backlog: str) -> None: ...
+    def side_failed(self, role: Role, error: SyphonError) -> None: ...
+    def side_accepted(self, role: Role) -> None: ...
     def backlog_detached(self, backlog: str, reason: str, is_refusal: bool) -> None: ...
 
 
@@ -119,9 +123,18 @@ class Relay:
         destination = self._destinations.get(key)
         if destination is None:
             most = self._options.retry_backoff_max.total_seconds()
-            destination = Destination(path, self._primary.open_sender, self._reporter, most)
+            destination = Destination(path, self._open_sender, self._reporter, most)
             self._destinations[key] = destination
         return destination
+
+    async def _open_sender(self, path: str) -> Sender:
+        try:
+            sender = await self._primary.open_sender(path)
+        except SyphonError as error:
+            self._reporter.side_failed(Role.PRIMARY, error)
+            raise
+        self._reporter.side_accepted(Role.PRIMARY)
+        return sender
 
     async def _keep_pumping(self, pump: Pump) -> None:
         """Attach again whenever the link goes; a queue that is missing is looked for every so often."""
@@ -138,6 +151,7 @@ class Relay:
                     return
                 self._reporter.backlog_detached(pump.backlog, str(error), is_refusal=False)
             except SyphonError as error:
+                self._reporter.side_failed(Role.SECONDARY, error)
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:
                     if not was_missing:
                         self._reporter.backlog_missing(pump.backlog)
