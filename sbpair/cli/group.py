@@ -47,6 +47,7 @@ class LazyGroup(click.Group):
             return None
         command = import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)  # noqa: S101  a file of ours, under test
+        _add_config(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -62,6 +63,17 @@ class LazyGroup(click.Group):
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"no such command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _add_config(command: click.Command) -> None:
+    """Give the command, or every command of a group, the flag --config."""
+    from sbpair.cli.config_file import config_option
+
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _add_config(each)
+    elif not any(each.name == "config" for each in command.params):
+        command.params.append(config_option())
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -20,6 +20,7 @@ from types import NoneType
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -122,6 +123,8 @@ def options_from(options: type[Options], *, names: Mapping[str, str] | None = No
         text = str(error)
         for field in given:
             text = re.sub(rf"\b{field}\b", flag_name(field, names or {}), text)
+        if any(context.get_parameter_source(field) is ParameterSource.DEFAULT_MAP for field in given):
+            text = f"{text} (flags, or the file of --config)"
         raise click.UsageError(text, context) from error
 
 
