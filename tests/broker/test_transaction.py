@@ -108,10 +108,12 @@ class TestCommit:
 
         assert counts(orders) == (1, 0, 0)
 
-    def test_a_doomed_one_is_rolled_back(self, orders, transaction):
+    def test_one_that_was_refused_a_part_is_rolled_back(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
-        transaction.fail("A message of it was refused.")
-        with pytest.raises(TransactionRolledBack, match="was refused"):
+        transaction.fail(LockLost())
+        with pytest.raises(TransactionRolledBack, match="A part of it was refused: The lock"):
+            transaction.send(orders, messages(), NOON)
+        with pytest.raises(TransactionRolledBack, match="A part of it was refused: The lock"):
             transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)

@@ -23,7 +23,7 @@ from sbpair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.amqp.transactions import encode_request
-from sbpair.amqp.types import Array
+from sbpair.amqp.types import Array, Symbol, Timestamp
 from sbpair.broker.faces.coordinator import MOST_OPEN
 
 HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
@@ -201,31 +201,43 @@ class TestWork:
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
         assert orders.counts(lab.moment.entity).active == 0
 
-    def test_a_refused_operation_is_told_and_the_rest_stands(self, lab, orders, client, controller):
+    @pytest.mark.parametrize("settled", [False, True])
+    def test_a_refused_send_dooms_the_rest(self, lab, orders, client, controller, settled):
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
-        assert symbol(controller.send(sender, txn_id, payload=b"\xff")) == "amqp:decode-error"
-        assert controller.discharge(txn_id) == ACCEPTED
-
-        assert orders.counts(lab.moment.entity).active == 1
-
-    def test_a_refused_send_that_was_settled_dooms_it(self, lab, orders, client, controller):
-        sender, txn_id = client.sender("orders"), controller.declare()
-        controller.send(sender, txn_id)
-        controller.send(sender, txn_id, payload=b"\xff", settled=True)
+        answer = controller.send(sender, txn_id, payload=b"\xff", settled=settled)
+        assert settled or symbol(answer) == "amqp:decode-error"
+        assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:rollback"
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
         assert orders.counts(lab.moment.entity).active == 0
 
-    def test_a_refused_settlement_that_was_settled_dooms_it(self, lab, orders, client, controller):
+    @pytest.mark.parametrize("settled", [False, True])
+    def test_a_refused_settlement_dooms_the_rest(self, lab, orders, client, controller, settled):
         receiver, (delivery,) = received(client)
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
         lab.advance(entity=MINUTE)
-        receiver.dispose(delivery.delivery_id, delivery.delivery_id, TransactionalState(txn_id, ACCEPTED))
+        state = TransactionalState(txn_id, ACCEPTED)
+        receiver.dispose(delivery.delivery_id, delivery.delivery_id, state, settled=settled)
         lab.run()
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert orders.counts(lab.moment.entity).active == 1
+
+    def test_a_refused_request_dooms_the_rest(self, lab, orders, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id)
+        answer = ask_in(client, txn_id, update_disposition(b"\0" * 16))
+        assert answer.application_properties["errorCondition"] == "com.microsoft:message-lock-lost"
+
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+
+    def test_a_doomed_one_can_be_rolled_back(self, client, controller):
+        sender, txn_id = client.sender("orders"), controller.declare()
+        controller.send(sender, txn_id, payload=b"\xff")
+
+        assert controller.discharge(txn_id, fail=True) == ACCEPTED
 
     def test_a_settlement_without_an_outcome_releases(self, lab, orders, client, controller):
         _, (delivery,) = received(client)
@@ -256,6 +268,28 @@ class TestManagement:
 
         (until,) = answer.body.value["expirations"].items
         assert until == lab.moment.entity + MINUTE
+
+    def test_a_number_is_given_at_once_and_holds_what_was_scheduled_after_the_commit(
+        self, lab, orders, client, controller
+    ):
+        at = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(lab.moment.entity + MINUTE)}
+        later = Message(message_annotations=at, body=DataBody((b"later",))).encode()
+        schedule = management("schedule-message", {"messages": [{"message-id": "a", "message": later}]})
+        kept, undone = controller.declare(), controller.declare()
+        first = ask_in(client, kept, schedule).body.value["sequence-numbers"].items
+        second = ask_in(client, undone, schedule).body.value["sequence-numbers"].items
+        client.send(client.sender("orders"), HELLO)
+        assert orders.counts(lab.moment.entity).scheduled == 0
+        controller.discharge(kept)
+        controller.discharge(undone, fail=True)
+
+        assert (first, second) == ((1,), (2,))
+        shown = orders.peek(0, 9, lab.moment.entity)
+        assert [(each.sequence_number, each.state.name) for each in shown] == [
+            (1, "SCHEDULED"),
+            (3, "ACTIVE"),
+        ]
+        orders.cancel_scheduled([1], lab.moment.entity)
 
     def test_looking_is_no_part_of_one(self, client, controller):
         peek = management("peek-message", {"from-sequence-number": 0, "message-count": 1})
@@ -313,8 +347,8 @@ class TestEntities:
 
         assert symbol(state) == "amqp:not-allowed"
         assert "Local transactions cannot span multiple top-level entities" in state.error.description
-        assert apart.discharge(txn_id) == ACCEPTED
-        assert orders.counts(lab.moment.entity).active == 1
+        assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert orders.counts(lab.moment.entity).active == 0
 
     def test_a_link_that_says_where_to_go_on_to_crosses(self, lab, orders, client, apart):
         bills = lab.queue("bills")

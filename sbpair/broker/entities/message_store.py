@@ -77,7 +77,8 @@ class MessageStore:
     # -- coming and going
 
     def _place(self, message: StoredMessage) -> int:
-        message.sequence_number = number = self._messages.add(message)
+        message.sequence_number = number = self._messages.add(message, message.reserved_number)
+        message.reserved_number = None
         if self.sessions is not None and not message.is_ping:
             self.sessions.arrived(message)
         return number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -22,11 +22,19 @@ class Numbering(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, item: Item) -> int:
-        """Give ``item`` the next number."""
-        self._last = number = self._last + 1
+    def reserve(self) -> int:
+        """A number for an item that is to come, or will never."""
+        self._last += 1
+        return self._last
+
+    def add(self, item: Item, reserved: int | None = None) -> int:
+        """Give ``item`` the next number, or the one that was reserved for it."""
+        number = self.reserve() if reserved is None else reserved
         self._items[number] = item
-        self._numbers.append(number)
+        if reserved is None:
+            self._numbers.append(number)
+        else:
+            insort(self._numbers, number)
         return number
 
     def get(self, number: int) -> Item | None:

@@ -150,6 +150,11 @@ class Queue(MessageStore):
         window = self.description.duplicate_detection_history_time_window
         return self._duplicates.number_of(message.message_id, window, now)
 
+    def reserve(self, message: StoredMessage) -> int:
+        """The sequence number that ``message`` will have when it is enqueued; a gap if it never is."""
+        message.reserved_number = number = self._messages.reserve()
+        return number
+
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
         """Take back all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
         self._check_status("SendDisabled")

@@ -52,6 +52,7 @@ class StoredMessage:
     is_ping: bool = False  # P-31
     overhead: int = 0
 
+    reserved_number: int | None = None  # promised before it was stored: scheduled in a transaction
     sequence_number: int = 0
     enqueued_sequence_number: int = 0
     enqueued_at: Instant = 0

@@ -2,9 +2,9 @@
 
                  send, settle, renew            commit: everything checked, then everything done
     declared ------------------------> open ------------------------------------------------> over
-        |          a refused one is       |  rollback, two minutes, its controller gone:
-        |          not part of it         |  nothing of it was done
-        '---------------------------------'------------------------------------------------> over
+        |                                 |  rollback, two minutes, its controller gone,
+        |                                 |  or a commit after a part was refused:
+        '---------------------------------'  nothing of it was done ------------------------> over
 
 Work is noted and not done until commit: so there is nothing to undo, what is locked stays locked under the
 same token after a rollback, and a store may write a commit as one unit. Receiving is no part of it.
@@ -12,6 +12,9 @@ same token after a rollback, and a store may write a commit as one unit. Receivi
 One top-level entity: a queue or a topic, with its subscriptions and sub-queues. Sends to another one go
 *via* that one: they leave it when the transaction has committed, and a send that is then refused rests in
 its transfer dead-letter queue.
+
+A part that is refused dooms the rest: there are clients that do not look at the answer to a send in a
+transaction (the Java SDK is one), and a commit would then do some of it and lose the rest.
 """
 
 from __future__ import annotations
@@ -125,15 +128,13 @@ class Transaction:
         self._enter(queue)
         return until
 
-    def fail(self, reason: str) -> None:
-        """Let it end in a rollback: something of it was refused, and its client could not be told."""
-        self._doom = self._doom or reason
+    def fail(self, error: BrokerError) -> None:
+        """Something of it was refused: not all of it can be done, so nothing of it will be."""
+        self._doom = self._doom or f"A part of it was refused: {error}"
 
     def commit(self, now: Instant) -> None:
         """Do all of the work, or none of it. Raises TransactionRolledBack."""
         self._begin(now)
-        if self._doom is not None:
-            raise TransactionRolledBack(self._doom)
         try:
             self._check_sends(self._sends)
             for work in self._work:
@@ -158,6 +159,8 @@ class Transaction:
             self._ends_at = now + TIME_TO_FINISH
         elif now >= self._ends_at:
             raise TransactionRolledBack("It was not finished within two minutes of its first operation.")
+        if self._doom is not None:
+            raise TransactionRolledBack(self._doom)
 
     def _via(self, queue: Queue) -> Queue | None:
         top = self._anchor.top

@@ -26,7 +26,15 @@ from ...amqp.events import (
     SessionEnded,
 )
 from ...amqp.link import Link, ReceiverLink, SenderLink
-from ...amqp.performatives import Attach, Condition, Coordinator, Source, Target
+from ...amqp.performatives import (
+    Attach,
+    Condition,
+    Coordinator,
+    DeliveryState,
+    Source,
+    Target,
+    TransactionalState,
+)
 from ..auth import Right
 from ..entities.deadlines import Deadlines
 from ..entities.paths import path_of
@@ -253,11 +261,12 @@ class ClientConnection:
     def _coordinators(self) -> Iterable[CoordinatorNode]:
         return (node for node in self._nodes.values() if isinstance(node, CoordinatorNode))
 
-    def doom(self, txn_id: bytes, reason: str) -> None:
-        """Let the transaction of that id end in a rollback, if it is open."""
-        for coordinator in self._coordinators():
-            if (transaction := coordinator.transaction(txn_id)) is not None:
-                transaction.fail(reason)
+    def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
+        """Something was refused: if ``state`` makes it part of a transaction, that is doomed."""
+        if isinstance(state, TransactionalState):
+            for coordinator in self._coordinators():
+                if (transaction := coordinator.transaction(state.txn_id)) is not None:
+                    transaction.fail(error)
 
     def transaction(self, txn_id: bytes) -> Transaction:
         """The open transaction of that id, declared on this connection. Raises UnknownTransaction."""

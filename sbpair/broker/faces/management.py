@@ -42,7 +42,9 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {
     "peek-message": Operation(message_operations.peek),
-    "schedule-message": Operation(message_operations.schedule, Right.SEND, is_send=True),
+    "schedule-message": Operation(
+        message_operations.schedule, Right.SEND, is_send=True, is_transactional=True
+    ),
     "cancel-scheduled-message": Operation(message_operations.cancel_scheduled, Right.SEND),
     "receive-by-sequence-number": Operation(message_operations.receive_by_sequence_number),
     "renew-lock": Operation(message_operations.renew_lock, is_transactional=True),
@@ -83,6 +85,7 @@ def manage(
             return None
         return answer
     except BrokerError as error:
+        connection.refused(state, error)
         return _failure(error.status, error.condition, str(error), face.tracker(queue.path), moment)
 
 

@@ -11,7 +11,7 @@ from ...amqp.types import Array
 from ..entities.message_session import SessionLock
 from ..entities.queue import Queue
 from ..entities.settlement import Settlement, Verb
-from ..entities.stored_message import LockToken
+from ..entities.stored_message import LockToken, StoredMessage
 from ..entities.transaction import Transaction
 from ..errors import InvalidArgument, OutOfRange
 from .request_node import Answer, status
@@ -86,6 +86,13 @@ class ManagementCall:
             settlement.apply(self.now)
         else:
             self.transaction.settle(settlement, self.now)
+
+    def send(self, messages: list[StoredMessage]) -> list[int]:
+        """Enqueue all of the messages, now or at the commit; their numbers. Raises as the queue does."""
+        if self.transaction is None:
+            return self.queue.enqueue_all(messages, self.now)
+        self.transaction.send(self.queue, messages, self.now)
+        return [self.queue.reserve(message) for message in messages]
 
     def renew(self, token: LockToken) -> int:
         """Renew the lock; until when it holds. Raises LockLost, NotAllowed."""

@@ -35,7 +35,7 @@ def peek(call: ManagementCall) -> Answer:
 def schedule(call: ManagementCall) -> Answer:
     """Take messages, each with its scheduled time in it, all or none; their sequence numbers (3.6)."""
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
-    return ok({"sequence-numbers": Array(_LONG, tuple(call.queue.enqueue_all(messages, call.now)))})
+    return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 
 def _scheduled(entry: object, queue: Queue) -> StoredMessage:

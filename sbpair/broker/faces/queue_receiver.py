@@ -120,8 +120,6 @@ class QueueReceiver(Node):
         for offset in range(span + 1):
             number = (event.first + offset) % _SPANS
             became = self._settle(self._held.pop(number, None), event.state, moment)
-            if event.settled and isinstance(became, Rejected):
-                self._doom(event.state, became)
             if answer is not None and became != answer:
                 self._answer(event, first, (number - 1) % _SPANS, answer)
                 first = number
@@ -133,17 +131,13 @@ class QueueReceiver(Node):
         if not event.settled:
             self.link.settle(first, last, answer)
 
-    def _doom(self, state: DeliveryState | None, refusal: Rejected) -> None:
-        """The client has settled, and will not hear that a part of its transaction was refused."""
-        if isinstance(state, TransactionalState) and refusal.error is not None:
-            self.connection.doom(state.txn_id, f"A settlement of it was refused: {refusal.error.description}")
-
     def _settle(self, token: LockToken | None, state: DeliveryState | None, moment: Moment) -> DeliveryState:
         try:
             if token is None:
                 raise LockLost
             return self.apply(token, state, moment.entity)
         except BrokerError as error:
+            self.connection.refused(state, error)
             return Rejected(condition_of(error, self._face.tracker(self.queue.path), moment.entity))
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:

@@ -83,8 +83,7 @@ class QueueSender(Node):
             transaction.send(self._destination or self.queue, self._messages(event), moment.entity, via)
             return TransactionalState(txn_id, ACCEPTED)
         except BrokerError as error:
-            if event.settled and txn_id is not None:  # its client will not hear of it
-                self.connection.doom(txn_id, f"A message of it was refused: {error}")
+            self.connection.refused(event.state, error)
             return Rejected(condition_of(error, self._tracker, moment.entity))
 
     def _take(self, messages: list[StoredMessage], now: int) -> None:
