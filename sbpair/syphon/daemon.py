@@ -191,7 +191,15 @@ class Syphon:
         except BaseException:
             primary.abort()
             raise
-        self._relay = Relay(primary, secondary, self.backlogs, self.options, self.counters, self)
+        self._relay = Relay(
+            primary,
+            secondary,
+            self.backlogs,
+            self.options,
+            self.counters,
+            self,
+            lambda: self._reach(self._primary),
+        )
         return self._relay
 
     async def _reach(self, role: Role, namespace: Namespace) -> NamespaceConnection:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
@@ -25,6 +25,8 @@ from .pump import Pump, PumpReporter, PumpSettings
 from .remainder import has_more
 
 FIRST_RETRY = 0.5  # seconds
+LEAST_REST = 1.0  # seconds an idle primary must have lasted, or else it is lost like any other
+RENEW_WITHIN = 5.0  # seconds
 LOCKED_PAUSE = 1.0  # seconds between looks at a backlog where only locked messages are left
 SOUND = 30.0  # seconds a link must have lasted for its loss not to count as one more failure
 
@@ -49,8 +51,11 @@ class Relay:
         options: SyphonOptions,
         counters: SyphonCounters,
         reporter: RelayReporter,
+        reach_primary: Callable[[], Awaitable[NamespaceConnection]],
     ) -> None:
         self._primary = primary
+        self._primary_since = asyncio.get_running_loop().time()
+        self._reach_primary = reach_primary
         self._secondary = secondary
         self._options = options
         self._reporter = reporter
@@ -67,19 +72,53 @@ class Relay:
             tells_forwards=options.tell_forwards,
         )
         self._pumps = [Pump(backlog, settings) for backlog in backlogs]
+        self._show_claims()
         self._pumping = asyncio.gather(*(self._keep_pumping(pump) for pump in self._pumps))
 
     async def wait_broken(self) -> str:
-        """Wait until a side is lost; which, and why."""
-        sides = {self._primary.closed: "primary", self._secondary.closed: "secondary"}
-        any_of: list[asyncio.Future[Any]] = [*sides, self._pumping]
-        await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
-        if self._pumping.done():
-            self._pumping.result()  # a pump ends by itself only by a fault of ours, which must not be hidden
-        for closed, side in sides.items():
-            if closed.done():
-                return f"the connection to the {side} was lost: {said(closed.result())}"
-        return "the pumps have ended"
+        """Wait until a side is lost; which, and why. An idle primary may close, and is reached again."""
+        while True:
+            sides = {self._secondary.closed: "secondary", self._primary.closed: "primary"}
+            any_of: list[asyncio.Future[Any]] = [*sides, self._pumping]
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+            if self._pumping.done():
+                self._pumping.result()  # it ends by itself only by a fault of ours, which must not be hidden
+            lost = next(((side, closed) for closed, side in sides.items() if closed.done()), None)
+            if lost is None:
+                return "the pumps have ended"
+            side, closed = lost
+            if side == "primary" and self._is_at_rest() and await self._renew_primary():
+                continue
+            return f"the connection to the {side} was lost: {said(closed.result())}"
+
+    def _is_at_rest(self) -> bool:
+        lasted = asyncio.get_running_loop().time() - self._primary_since
+        return lasted >= LEAST_REST and not any(pump.in_hands for pump in self._pumps)
+
+    async def _renew_primary(self) -> bool:
+        """Reach the primary alone: the backlogs' long polls, which are billed, go on (P-41)."""
+        try:
+            async with asyncio.timeout(RENEW_WITHIN):
+                self._primary = await self._reach_primary()
+        except (SyphonError, TimeoutError):
+            return False
+        self._primary_since = asyncio.get_running_loop().time()
+        self._show_claims()
+        return True
+
+    def _show_claims(self) -> None:
+        """Prove who we are before anything is to be done: a connection without a claim is soon closed."""
+        self._claiming = asyncio.gather(
+            *(side.authorize("") for side in (self._primary, self._secondary)), return_exceptions=True
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Both sides have judged our claim to the whole namespace; a key for single entities has none."""
+        return self._claiming.done()
+
+    async def _open_sender(self, path: str) -> Sender:
+        return await self._primary.open_sender(path)
 
     async def drain(self) -> None:
         """Wait until every backlog was found empty: nothing free, nothing in our hands, nothing locked."""
@@ -108,6 +147,7 @@ class Relay:
                 await asyncio.gather(*(pump.stop(within) for pump in self._pumps))
         finally:
             self._pumping.cancel()
+            self._claiming.cancel()
             for destination in self._destinations.values():
                 destination.stop()
             await asyncio.gather(self._pumping, return_exceptions=True)

@@ -169,10 +169,12 @@ class Lab:
                     client.events += client.engine.events()
                     busy = True
 
-    def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0) -> None:
-        """Turn the clocks and let happen what is due."""
+    def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0, ahead: float = 0.0) -> None:
+        """Turn the clocks and let happen what is due; ``ahead`` is connection time without heartbeats."""
         now = self.moment
-        self.moment = Moment(now.connection + connection, now.wall + wall, now.entity + entity)
+        self.moment = Moment(
+            now.connection + connection, now.wall + wall, now.entity + entity, now.ahead + ahead
+        )
         self.namespace.handle_timer(self.moment.entity)
         for client in self.clients:
             client.server.handle_timer(self.moment)

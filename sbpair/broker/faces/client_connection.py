@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from ...amqp.connection import Connection, Role
-from ...amqp.errors import CONNECTION_FORCED
+from ...amqp.errors import CONNECTION_FORCED, DETACH_FORCED
 from ...amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -54,6 +54,7 @@ from .address import Address, NodeKind, management_of, parse_address
 from .cbs import put_token
 from .claims import Claims
 from .coordinator import CoordinatorNode
+from .idleness import Idleness
 from .management import manage
 from .moment import Moment
 from .namespace_face import NamespaceFace
@@ -87,7 +88,9 @@ class ClientConnection:
         )
         self._nodes: dict[Link, Node] = {}
         self._waits = Deadlines[Link]()  # milliseconds of the connection's clock
-        self._claim_by: float | None = moment.connection + TIME_TO_CLAIM
+        self._idleness = Idleness(moment.idle)
+        self._claim_by: float | None = moment.idle + TIME_TO_CLAIM
+        self._ahead = moment.ahead
         self._wall_behind = moment.connection - moment.wall
         self._on: dict[type, Callable[..., None]] = {
             MessageReceived: self._message_received,
@@ -132,19 +135,34 @@ class ClientConnection:
             timer = min(timer, expiry + self._wall_behind)
         if wait is not None:
             timer = min(timer, wait / 1000)
-        return timer if self._claim_by is None else min(timer, self._claim_by)
+        idle = self._idleness.next_timer()
+        if self._claim_by is not None:
+            idle = min(idle, self._claim_by)
+        return min(timer, idle - self._ahead)
 
     def handle_timer(self, moment: Moment) -> None:
         """Heartbeats, silence, attaches that waited in vain, and a client that never shows a claim."""
-        if self._claim_by is not None and moment.connection >= self._claim_by:
+        self._ahead, self._wall_behind = moment.ahead, moment.connection - moment.wall
+        if self._claim_by is not None and moment.idle >= self._claim_by:
             self._claim_by = None
             if not self.claims:
                 self.close(CONNECTION_FORCED, "No valid claim was shown in time.", moment)
+        self._end_what_is_idle(moment)
         self._expire_claims(moment)
         for link in self._waits.take_due(int(moment.connection * 1000)):
             self._give_up(link, moment)
         self._engine.handle_timer(moment.connection)
         self._read_events(moment)
+
+    def _end_what_is_idle(self, moment: Moment) -> None:
+        if moment.idle < self._idleness.next_timer():
+            return
+        if self._idleness.is_bare_too_long(moment.idle):
+            self.close(CONNECTION_FORCED, self._idleness.text_of_connection(), moment)
+        for node in self._idleness.idle_nodes(self._nodes.values(), moment.idle):
+            tracker = self.face.tracker(node.queue.path if node.queue else "")
+            text = tracked(self._idleness.text_of_link(node), tracker, moment.entity)
+            node.link.refuse(Condition(DETACH_FORCED, text))
 
     def _expire_claims(self, moment: Moment) -> None:
         """Detach the links whose claims have run out, by the wall's time and not the entities'."""
@@ -187,16 +205,19 @@ class ClientConnection:
     def _message_received(self, event: MessageReceived, moment: Moment) -> None:
         node = self._nodes.get(event.link)
         if node is not None:
+            node.used = moment
             node.message_received(event, moment)
 
     def _disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         node = self._nodes.get(event.link)
         if node is not None:
+            node.used = moment
             node.disposition_received(event, moment)
 
     def _credit_granted(self, event: CreditGranted, moment: Moment) -> None:
         node = self._nodes.get(event.link)
         if node is not None:
+            node.used = moment
             node.credit_granted(event, moment)
 
     def _sasl_init_received(self, event: SaslInitReceived, moment: Moment) -> None:
@@ -220,6 +241,8 @@ class ClientConnection:
         node = self._nodes.pop(link, None)
         self._waits.drop(link)
         if node is not None:
+            if not self._nodes:
+                self._idleness.last_link_ended(moment.idle)
             node.detached(moment)
             self.face.forget(node)
 
@@ -241,16 +264,14 @@ class ClientConnection:
             link.refuse(condition_of(error, self.face.tracker(path_of(address or "")), moment.entity))
             return
         if isinstance(node, SessionWait):
-            self._nodes[link] = node
-            self.face.remember(node)
+            self._keep(node, moment)
             self._waits.set(link, ceil(moment.connection * 1000) + node.span)
             self.face.wait_for_session(node, moment)
         else:
             self._open(attach, node, moment)
 
     def _open(self, attach: Attach, node: Node, moment: Moment) -> None:
-        self._nodes[node.link] = node
-        self.face.remember(node)
+        self._keep(node, moment)
         self._answer(node.link, attach, node)
         node.opened(moment)
         if isinstance(node, QueueSender | QueueReceiver):
@@ -274,6 +295,12 @@ class ClientConnection:
             if (transaction := coordinator.transaction(txn_id)) is not None:
                 return transaction
         raise UnknownTransaction(txn_id)
+
+    def _keep(self, node: Node, moment: Moment) -> None:
+        node.used = moment
+        self._nodes[node.link] = node
+        self._idleness.link_opened(moment.idle)
+        self.face.remember(node)
 
     def granted(self, wait: SessionWait, receiver: SessionReceiver, moment: Moment) -> None:
         """The attach that waited got its session."""

@@ -23,6 +23,7 @@ class Node:
     def __init__(
         self, connection: ClientConnection, link: SenderLink | ReceiverLink, queue: Queue | None
     ) -> None:
+        self.used: Moment  # when anything last went over the link; its connection sets it
         self.connection = connection
         self.link = link
         self.queue = queue

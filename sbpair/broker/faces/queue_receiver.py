@@ -99,6 +99,7 @@ class QueueReceiver(Node):
         message = self.take(moment.entity)
         if message is None:
             return False
+        self.used = moment
         payload, token = delivered(message, self.queue), message.lock_token
         if token is None:
             self._tags += 1

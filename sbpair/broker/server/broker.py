@@ -157,6 +157,20 @@ class Broker:
 
         self._in_loop(advance_all)
 
+    def advance_connections(self, span: timedelta) -> None:
+        """Set connection time ahead: idle links and connections, and the expiry of tokens (3.10).
+
+        Entity time does not move, nor do the heartbeats of connections. Raises ValueError for a span below 0.
+        """
+        if span < timedelta(0):
+            raise ValueError(f"time is not turned back: the span is {span!r}")
+
+        def advance_all() -> None:
+            for station in self._stations:
+                station.advance_connections(span.total_seconds())
+
+        self._in_loop(advance_all)
+
     # -- thread and loop
 
     def _run(self, started: Future[None]) -> None:

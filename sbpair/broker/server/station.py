@@ -56,6 +56,7 @@ class Station:
         self.port = port
         self._clock = clock
         self._tls = tls
+        self._ahead = 0.0  # seconds
         self._outage: Outage | None = None
         self._listener: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -67,8 +68,16 @@ class Station:
         self._timer: asyncio.TimerHandle | None = None
 
     def moment(self) -> Moment:
-        """Now, on all three clocks."""
-        return Moment(asyncio.get_running_loop().time(), int(time.time()), self._clock.now())
+        """Now, on all clocks."""
+        ahead = self._ahead
+        now, wall = asyncio.get_running_loop().time(), int(time.time() + ahead)
+        return Moment(now, wall, self._clock.now(), ahead)
+
+    def advance_connections(self, seconds: float) -> None:
+        """Set connection time ahead, and let happen to idle links and to tokens what is due."""
+        self._ahead += seconds
+        for wire in list(self.wires.values()):
+            wire.handle_timer()
 
     # -- opening and closing
 

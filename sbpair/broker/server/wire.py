@@ -98,6 +98,10 @@ class AmqpWire(asyncio.Protocol):
 
     def _ring(self) -> None:
         self._timer = None
+        self.handle_timer()
+
+    def handle_timer(self) -> None:
+        """Let happen what is due for the connection, unless it is mute."""
         if not self._is_mute:
             self.client.handle_timer(self._station.moment())
             self._station.settle()
