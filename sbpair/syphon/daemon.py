@@ -198,7 +198,7 @@ class Syphon:
             self.options,
             self.counters,
             self,
-            lambda: self._reach(self._primary),
+            lambda: self._reach(Role.PRIMARY, self._primary),
         )
         return self._relay
 

@@ -117,9 +117,6 @@ class Relay:
         """Both sides have judged our claim to the whole namespace; a key for single entities has none."""
         return self._claiming.done()
 
-    async def _open_sender(self, path: str) -> Sender:
-        return await self._primary.open_sender(path)
-
     async def drain(self) -> None:
         """Wait until every backlog was found empty: nothing free, nothing in our hands, nothing locked."""
         await asyncio.gather(*(self._drain(pump) for pump in self._pumps))
