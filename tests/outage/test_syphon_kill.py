@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from sbpair.broker import Broker
-from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take, until
 
 MESSAGES = 6000  # over all backlogs
 WINDOW = 100
@@ -29,18 +26,6 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-async def start_syphon(pair: Pair, *flags: str) -> asyncio.subprocess.Process:
-    environment = os.environ | {
-        "SBPAIR_PRIMARY": pair.primary.connection_string,
-        "SBPAIR_SECONDARY": pair.secondary.connection_string,
-    }
-    settings = ("--primary-namespace-name", "contoso", "--backlogs", str(BACKLOGS), "--window", str(WINDOW))
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sbpair.cli", "syphon", *settings, *flags, env=environment,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-
-
 def copies(pair: Pair) -> int:
     """Messages on the primary and in the backlogs together: more than were sent when some are in both."""
     return pair.primary.counts("orders").active + pair.waiting()
@@ -53,7 +38,7 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
         await pair.park([parked(n) for n in range(index, MESSAGES, BACKLOGS)], index)
 
     for kill in range(3):
-        process = await start_syphon(pair)
+        process = await start_syphon(pair, "--window", str(WINDOW))
         goal = MESSAGES * (kill + 1) // 5
         await until(lambda goal=goal: pair.primary.counts("orders").active >= goal)
         before = copies(pair)
@@ -62,7 +47,9 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
         assert pair.waiting() > 0, "the trial ended before the kill: it proves nothing"
         assert before >= MESSAGES
 
-    process = await start_syphon(pair, "--drain")  # one is enough: it knows of what the killed have locked
+    process = await start_syphon(
+        pair, "--window", str(WINDOW), "--drain"
+    )  # one is enough: it knows of what the killed have locked
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
     assert pair.waiting() == 0

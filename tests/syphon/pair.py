@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -88,12 +90,13 @@ class Pair:
     primary: NamespaceControl
     secondary: NamespaceControl
     events: list[SyphonEvent] = field(default_factory=list)
+    backlogs: int = BACKLOGS
 
     def backlog(self, index: int) -> str:
         return f"contoso/x-servicebus-transfer/{index}"
 
     def syphon(self, **options) -> Syphon:
-        settings = {"backlog_queue_count": BACKLOGS, "primary_namespace_name": "contoso"} | options
+        settings = {"backlog_queue_count": self.backlogs, "primary_namespace_name": "contoso"} | options
         syphon = Syphon.from_connection_strings(
             self.primary.connection_string,
             self.secondary.connection_string,
@@ -107,10 +110,23 @@ class Pair:
 
     def waiting(self) -> int:
         """Messages in the backlogs that are not set aside."""
-        return sum(self.secondary.counts(self.backlog(index)).active for index in range(BACKLOGS))
+        return sum(self.secondary.counts(self.backlog(index)).active for index in range(self.backlogs))
 
     def set_aside(self) -> int:
-        return sum(self.secondary.counts(self.backlog(index)).dead_letter for index in range(BACKLOGS))
+        return sum(self.secondary.counts(self.backlog(index)).dead_letter for index in range(self.backlogs))
 
     def said(self, kind: type) -> list:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+async def start_syphon(pair: Pair, *flags: str) -> asyncio.subprocess.Process:
+    """`sbpair syphon` for this pair, as a process; a drain tells its counters, as JSON, in its end."""
+    environment = os.environ | {
+        "SBPAIR_PRIMARY": pair.primary.connection_string,
+        "SBPAIR_SECONDARY": pair.secondary.connection_string,
+    }
+    settings = ("--primary-namespace-name", "contoso", "--backlogs", str(pair.backlogs))
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sbpair.cli", "syphon", *settings, "--json", *flags, env=environment,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
