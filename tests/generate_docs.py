@@ -209,17 +209,10 @@ def dead_letter_reasons() -> str:
 
 
 def queue_description() -> str:
-    from sbpair.broker.entities.description import _NOT_SUPPORTED, QueueDescription
+    from sbpair.broker.entities.description import QueueDescription
 
-    rows = [
-        (
-            f"`{field.name}`",
-            f"`{field.default!r}`",
-            "refused by name" if field.name in _NOT_SUPPORTED else "yes",
-        )
-        for field in dataclasses.fields(QueueDescription)
-    ]
-    return table(("field", "default (spans in ms)", "in 0.1"), rows)
+    rows = [(f"`{field.name}`", f"`{field.default!r}`") for field in dataclasses.fields(QueueDescription)]
+    return table(("field", "default (spans in ms)"), rows)
 
 
 def limits() -> str:

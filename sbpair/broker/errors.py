@@ -30,12 +30,18 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── UnknownTransaction     404  40400  amqp:transaction:unknown-id
     ├── TransactionRolledBack  409  40900  amqp:transaction:rollback
     ├── TooManyTransactions    403  40302  amqp:resource-limit-exceeded
+    ├── Rerouting              408  40800  com.microsoft:timeout
+    ├── PartitionUnavailable   503  50300  com.microsoft:partition-not-available
+    ├── ServerBusy             503  50009  com.microsoft:server-busy
+    ├── TooManyEntities        403  40300  amqp:resource-limit-exceeded
     └── PortUnavailable        (no client ever sees it: the broker did not start)
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+_LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
 
 
 class BrokerError(Exception):
@@ -220,7 +226,7 @@ class MessageNotFound(BrokerError):
     status, sub_code = 404, 40400
 
     def __init__(self, *sequence_numbers: int) -> None:
-        shown = ", ".join(map(str, sequence_numbers[:100]))
+        shown = ", ".join(str(number & _LOW_BITS) for number in sequence_numbers[:100])
         super().__init__(f"Messages not found. Missing sequence numbers: {shown}.")
         self.sequence_numbers = sequence_numbers
 
@@ -305,6 +311,55 @@ class TooManyTransactions(BrokerError):
         super().__init__(
             f"{most} transactions of this link are open: commit or roll back some of them first."
         )
+
+
+class Rerouting(BrokerError):
+    """A message without a key is on its way to another partition until ``at``, ms of entity time (Q-16).
+
+    Who can wait sends it again then; who can not, answers that it took too long.
+    """
+
+    condition = "com.microsoft:timeout"
+    status, sub_code = 408, 40800
+
+    def __init__(self, path: str, at: int) -> None:
+        super().__init__(f"A message is being moved to another partition of '{path}': send it again.")
+        self.at = at
+
+
+class PartitionUnavailable(BrokerError):
+    """The partition that is asked for, and no other, is down (Q-4)."""
+
+    condition = "com.microsoft:partition-not-available"
+    status, sub_code = 503, 50300
+
+    def __init__(self, path: str, index: int) -> None:
+        super().__init__(f"Partition {index} of the entity '{path}' is not available: try again later.")
+        self.path = path
+        self.index = index
+
+
+class ServerBusy(BrokerError):
+    """What is asked for is throttled."""
+
+    condition = "com.microsoft:server-busy"
+    status, sub_code = 503, 50009
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request was terminated because the entity is being throttled. Error code: 50009. "
+            "Please wait 2 seconds and try again."
+        )
+
+
+class TooManyEntities(BrokerError):
+    """The namespace has as many entities of a kind as it may."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status, sub_code = 403, 40300
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"The namespace has {most} {what} already: no more are allowed. Delete one first.")
 
 
 class PortUnavailable(BrokerError):

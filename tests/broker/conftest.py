@@ -15,12 +15,14 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Accepted, Source, Target
 from sbpair.broker.auth import OpenAccess, Right, SharedAccess, SharedAccessPolicy, Verifier
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
+from sbpair.broker.entities.kinds import AnyQueue
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.faces.client_connection import ClientConnection
 from sbpair.broker.faces.moment import Moment
 from sbpair.broker.faces.namespace_face import NamespaceFace
 
 NOON = 1_800_000_000_000  # ms
+FIRST_PARTITIONS = "home"  # a key of the partition whose sequence numbers are a plain queue's
 
 
 @pytest.fixture
@@ -30,21 +32,29 @@ def namespace() -> Namespace:
     return Namespace("contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")))
 
 
-@pytest.fixture
-def make_queue(namespace: Namespace) -> Callable[..., Queue]:
-    """Makes the queue `orders`, with these fields of its description."""
+@pytest.fixture(params=["plain", "partitioned"])
+def is_partitioned(request: pytest.FixtureRequest) -> bool:
+    """Whoever asks for it runs twice: what it says holds of both kinds of entity."""
+    return request.param == "partitioned"
 
-    def make(**fields: object) -> Queue:
-        return namespace.create_queue("orders", replace(QueueDescription(), **fields), NOON)
+
+@pytest.fixture
+def make_queue(namespace: Namespace, is_partitioned: bool) -> Callable[..., AnyQueue]:
+    """Makes the queue `orders`, plain and partitioned, with these fields of its description."""
+
+    def make(**fields: object) -> AnyQueue:
+        description = replace(QueueDescription(enable_partitioning=is_partitioned), **fields)
+        return namespace.create_queue("orders", description, NOON)
 
     return make
 
 
 @pytest.fixture
 def message() -> Callable[..., StoredMessage]:
-    """Makes a message with a small body, and these fields."""
+    """Makes a message with a small body, and these fields; of partition 0 unless they say more."""
 
     def make(**fields: object) -> StoredMessage:
+        fields.setdefault("partition_key", fields.get("session_id", FIRST_PARTITIONS))
         return StoredMessage(bare=fields.pop("bare", b"body"), **fields)
 
     return make

@@ -376,7 +376,7 @@ def test_the_longest_name_has_260_characters(namespace: Namespace) -> None:
         ("UserMetadata", "x" * 1025, "user_metadata"),
         ("RequiresSession", "maybe", "RequiresSession"),
         ("RequiresDuplicateDetection", "maybe", "RequiresDuplicateDetection"),
-        ("EnablePartitioning", "true", "enable_partitioning"),
+        ("EnablePartitioning", "perhaps", "EnablePartitioning"),
         ("ForwardTo", "sb://localhost/", "forward_to"),
         (
             "AuthorizationRules",

@@ -6,7 +6,7 @@ import pytest
 
 from sbpair.broker.entities import QueueDescription
 from sbpair.broker.entities.description import LARGEST_SPAN
-from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, NotSupported
+from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -46,13 +46,6 @@ def test_a_path_that_no_queue_may_have_is_refused(namespace, path):
 
 def test_the_longest_path_is_allowed(namespace):
     assert namespace.create_queue("a" * 260, QueueDescription(), NOON).path == "a" * 260
-
-
-@pytest.mark.parametrize(("feature", "value"), [("enable_partitioning", True)])
-def test_a_feature_that_is_not_there_is_refused_by_name(namespace, feature, value):
-    with pytest.raises(NotSupported, match=feature) as refused:
-        namespace.create_queue("orders", QueueDescription(**{feature: value}), NOON)
-    assert (refused.value.status, refused.value.condition) == (400, "amqp:not-implemented")
 
 
 @pytest.mark.parametrize(

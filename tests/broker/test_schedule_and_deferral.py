@@ -42,7 +42,7 @@ class TestSchedule:
         number = queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
         queue.cancel_scheduled([number], NOON)
 
-        assert queue.counts(NOON).total == queue.size == 0
+        assert queue.counts(NOON).total == queue.size_in_bytes == 0
         assert queue.next_timer() is None
         with pytest.raises(MessageNotFound, match="Missing sequence numbers: 1"):
             queue.cancel_scheduled([number], NOON)

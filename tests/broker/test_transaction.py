@@ -29,7 +29,7 @@ def transaction(namespace):
 
 
 def messages(count=1):
-    return [StoredMessage(bare=b"body") for _ in range(count)]
+    return [StoredMessage(bare=b"body", partition_key="home") for _ in range(count)]
 
 
 def locked(queue, count=1):

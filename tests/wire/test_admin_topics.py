@@ -177,8 +177,8 @@ def test_a_name_no_subscription_may_have_is_refused(
 
 
 def test_what_is_not_there_yet_is_refused_by_name(client: ServiceBusAdministrationClient) -> None:
-    with pytest.raises(HttpResponseError, match="enable_partitioning"):
-        client.create_topic("news", enable_partitioning=True)
+    with pytest.raises(HttpResponseError, match="filtering_messages_before_publishing"):
+        client.create_topic("news", filtering_messages_before_publishing=True)
 
 
 async def test_the_asyncio_client_does_all_of_it(broker: Broker, contoso: NamespaceControl) -> None:

@@ -23,13 +23,18 @@ from ..errors import (
     ForwardsOn,
     HopsExceeded,
     MessageTooLarge,
+    PartitionUnavailable,
     QuotaExceeded,
+    Rerouting,
+    ServerBusy,
     SessionRequired,
 )
+from .partition import Health
 from .paths import path_of
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
+    from .entity import Entity
     from .queue import Queue
 
 MOST_HOPS = 4
@@ -81,20 +86,29 @@ class Forwarding:
         if target is not None:
             raise ForwardsOn(self._queue.path, target)
 
-    def run(self, find: Callable[[str], Queue], now: Instant) -> None:
-        """Let everything that waits go on. ``find`` gives the entity of a path, or raises EntityNotFound."""
+    def run(self, find: Callable[[str], Entity], now: Instant) -> BrokerError | None:
+        """Let everything that waits go on, but for what the partition it belongs to cannot take now.
+
+        ``find`` gives the entity of a path, or raises EntityNotFound. Returns why it stopped before the end.
+        """
         queue, target = self._queue, self.target
         if target is None or queue.description.status in ("Disabled", "ReceiveDisabled"):
-            return
+            return None
+        if queue.health is Health.DOWN:
+            return PartitionUnavailable(queue.path, 0)
         while (message := queue.next_to_forward(now)) is not None:
             try:
                 self._send(message, find, target, now)
+            except (PartitionUnavailable, ServerBusy, Rerouting) as error:
+                queue.wait_again(message, now)
+                return error
             except BrokerError as error:
                 self._fail(message, error, now)
             else:
                 queue.went_on(message)
+        return None
 
-    def _send(self, message: StoredMessage, find: Callable[[str], Queue], target: str, now: Instant) -> None:
+    def _send(self, message: StoredMessage, find: Callable[[str], Entity], target: str, now: Instant) -> None:
         if message.hops >= MOST_HOPS:
             raise HopsExceeded(target, MOST_HOPS)
         destination = find(target)

@@ -81,6 +81,7 @@ class MessageSessions:
     def check(self, lock: SessionLock, now: Instant) -> None:
         """Raises SessionLockLost unless ``lock`` still holds its session."""
         self._queue.handle_timer(now)
+        self._queue.check_up()
         if lock.is_lost:
             raise SessionLockLost
 

@@ -19,6 +19,7 @@ from .description import QueueDescription
 from .message_session import MessageSession, SessionLock
 from .message_sessions import MessageSessions
 from .numbering import Numbering
+from .partition import INDEX_SHIFT, Partition
 from .stored_message import Instant, MessageState, StoredMessage
 from .waiting_line import WaitingLine
 
@@ -33,7 +34,13 @@ EXPIRED = {REASON: "TTLExpiredException", DESCRIPTION: "The message expired and 
 class MessageStore:
     """The messages of one queue, and what decides which of them may be delivered next."""
 
-    def __init__(self, path: str, description: QueueDescription, parent: Queue | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        description: QueueDescription,
+        parent: Queue | None,
+        partition: Partition | None = None,
+    ) -> None:
         self.path = path
         self.description = description
         self.parent = parent
@@ -41,7 +48,8 @@ class MessageStore:
         self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on (3.7)
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
-        self._messages = Numbering[StoredMessage]()
+        self.partition = partition
+        self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions: the pings
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0
@@ -79,6 +87,7 @@ class MessageStore:
     def _place(self, message: StoredMessage) -> int:
         message.sequence_number = number = self._messages.add(message, message.reserved_number)
         message.reserved_number = None
+        message.partition_id = None if self.partition is None else self.partition.index
         if self.sessions is not None and not message.is_ping:
             self.sessions.arrived(message)
         return number

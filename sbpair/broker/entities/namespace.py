@@ -10,24 +10,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
-from ..errors import BrokerError, EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
+from ..errors import (
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    InvalidDescription,
+    Rerouting,
+    TargetNotFound,
+)
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
+from .entity import Entity
+from .kinds import AnyQueue, AnySubscription, AnyTopic
+from .layout import Asked, Layout
+from .limits import Limits
 from .message_session import SessionLock
 from .operations import OperationCounts
+from .partition import Health
+from .partitioned import Partitioned, PartitionedQueue
+from .partitioned_topic import PartitionedTopic
 from .paths import path_of
 from .queue import Queue
 from .stored_message import Instant, LockToken, StoredMessage
-from .subscription import Subscription
 from .surroundings import Surroundings
 from .topic import Topic
 from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
-Entity = TypeVar("Entity", bound=Queue)
+Call = Callable[[Instant], None]
+Made = TypeVar("Made", bound=Entity)
 
 
 def random_token() -> LockToken:
@@ -39,52 +53,72 @@ class Namespace:
     """The entities of one namespace, in memory."""
 
     def __init__(
-        self, name: str, *, created_at: Instant = 0, new_token: Callable[[], LockToken] = random_token
+        self,
+        name: str,
+        *,
+        created_at: Instant = 0,
+        new_token: Callable[[], LockToken] = random_token,
+        layout: Layout | None = None,
     ) -> None:
         self.name = name
         self.created_at = created_at
-        self._queues: dict[str, Queue] = {}
+        self.layout = layout or Layout()
+        self._queues: dict[str, Entity] = {}
+        self._limits = Limits(self.layout)
         self._surroundings = Surroundings(new_token)
-        self._timers = Deadlines[Queue]()
+        self._timers = Deadlines[Entity]()
+        self._calls = Deadlines[Call]()
+        self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
         self._idle = Deadlines[str]()  # looked at again then, not deleted then
 
-    def transfer(self, messages: Sequence[StoredMessage], via: Queue, to: str, now: Instant) -> None:
+    def transfer(self, messages: Sequence[StoredMessage], via: Entity, to: str, now: Instant) -> None:
         """Hand on what was sent via one entity to the one at ``to``; what that refuses, ``via`` keeps."""
         try:
             self.queue(to).enqueue_all(messages, now)
+        except Rerouting as rerouting:
+            self.call_at(rerouting.at, lambda then: self.transfer(messages, via, to, then))
         except BrokerError as error:
             for message in messages:
                 via.keep_untransferred(message, error, now)
 
     # -- queues
 
-    def create_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
-        """Make a queue. Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound."""
-        validated_path(path)
-        description = description.validated()
-        self._check_free(path)
-        self._check_targets(path, description, None)
-        return self._add(Queue(path, description, now, self._surroundings))
+    def create_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
+        """Make a queue.
 
-    def update_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
+        Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound, TooManyEntities,
+        PartitionUnavailable.
+        """
+        settled = self._layout_of(path, description)
+        self._check_targets(path, settled, None)
+        if settled.enable_partitioning:
+            return self._add(PartitionedQueue(path, settled, now, self._surroundings, self.layout))
+        return self._add(Queue(path, settled, now, self._surroundings))
+
+    def update_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
         """Give a queue another description.
 
-        Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound.
+        Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound, PartitionUnavailable.
         """
         queue = self._plain_queue(path)
-        description = description.validated()
-        self._check_targets(queue.path, description, queue.description)
-        queue.redescribe(description, now)
+        description.check_successor_of(queue.description)
+        settled = self.layout.settled(description).validated()
+        self._check_targets(queue.path, settled, queue.description)
+        queue.check_manageable()
+        queue.redescribe(settled, now)
         self._watch(queue)
         return queue
 
-    def delete_queue(self, path: str, now: Instant) -> Queue:
-        """Remove a queue with all of its messages and return it. Raises EntityNotFound."""
+    def delete_queue(self, path: str, now: Instant) -> AnyQueue:
+        """Remove a queue with all of its messages and return it. Raises EntityNotFound.
+
+        Raises PartitionUnavailable while a partition is down (Q-17).
+        """
         queue = self._plain_queue(path)
-        self._remove(queue)
+        self._delete(queue)
         return queue
 
-    def queue(self, path: str) -> Queue:
+    def queue(self, path: str) -> Entity:
         """What keeps messages at that path: queue, topic, subscription, or a dead-letter queue.
 
         Raises EntityNotFound.
@@ -102,99 +136,143 @@ class Namespace:
             raise EntityNotFound(path)
         return part
 
-    def queues(self) -> list[Queue]:
+    def queues(self) -> list[AnyQueue]:
         """All queues, by path; dead-letter queues are reached through them."""
-        return [queue for queue in self._sorted(Queue) if not isinstance(queue, Topic | Subscription)]
+        return [entity for entity in self._sorted() if _is_queue(entity)]
 
     # -- topics and subscriptions
 
-    def create_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
-        """Make a topic. Raises InvalidDescription, NotSupported, EntityAlreadyExists."""
-        validated_path(path)
-        description = description.validated()
-        self._check_free(path)
-        return self._add(Topic(path, description, now, self._surroundings))
+    def create_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
+        """Make a topic. Raises as :meth:`create_queue`."""
+        settled = self._layout_of(path, description)
+        if settled.enable_partitioning:
+            return self._add(PartitionedTopic(path, settled, now, self._surroundings, self.layout))
+        return self._add(Topic(path, settled, now, self._surroundings))
 
-    def update_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
-        """Give a topic another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+    def update_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
+        """Give a topic another description. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
-        topic.change(description.validated(), now)
+        description.as_queue().check_successor_of(topic.description)
+        settled = self.layout.settled(description).validated()
+        topic.check_manageable()
+        topic.change(settled, now)
         self._watch(topic)
         return topic
 
-    def delete_topic(self, path: str) -> Topic:
-        """Remove a topic and its subscriptions and return it. Raises EntityNotFound."""
+    def delete_topic(self, path: str) -> AnyTopic:
+        """Remove a topic and its subscriptions and return it. Raises as :meth:`delete_queue`."""
         topic = self.topic(path)
-        self._remove(topic)
+        self._delete(topic)
         return topic
 
-    def topic(self, path: str) -> Topic:
+    def topic(self, path: str) -> AnyTopic:
         """The topic of that path. Raises EntityNotFound."""
         topic = self._existing(path)
-        if not isinstance(topic, Topic):
+        if not isinstance(topic, AnyTopic):
             raise EntityNotFound(path)
         return topic
 
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[AnyTopic]:
         """All topics, by path."""
-        return self._sorted(Topic)
+        return [entity for entity in self._sorted() if isinstance(entity, AnyTopic)]
 
     def create_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
-    ) -> Subscription:
+    ) -> AnySubscription:
         """Make a subscription, which gets what is published from now on.
 
         Raises EntityNotFound without the topic, and as :meth:`create_queue`.
         """
         topic = self.topic(topic_path)
-        description = description.validated()
-        made = Subscription(topic, validated_name(name), description, now, self._surroundings)
-        self._check_free(made.path)
-        self._check_targets(made.path, description, None)
-        topic.subscriptions[name.casefold()] = made
-        return self._add(made)
+        settled = description.validated()
+        self._check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
+        self._check_targets(f"{topic.path}/Subscriptions/{name}", settled, None)
+        topic.check_manageable()
+        if isinstance(topic, Topic):
+            made = topic.subscription(name, settled, now, self._surroundings)
+            topic.add(made)
+            return self._add(made)
+        partitioned = topic.subscription(name, settled, now, self._surroundings)
+        topic.add(partitioned)
+        return self._add(partitioned)
 
     def update_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
-    ) -> Subscription:
+    ) -> AnySubscription:
         """Give a subscription another description. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
-        description = description.validated()
-        self._check_targets(subscription.path, description, subscription.asked)
-        subscription.change(description, now)
+        settled = description.validated()
+        self._check_targets(subscription.path, settled, subscription.asked)
+        subscription.check_manageable()
+        subscription.change(settled, now)
         self._watch(subscription)
         return subscription
 
-    def delete_subscription(self, topic_path: str, name: str) -> Subscription:
-        """Remove a subscription with all of its messages and return it. Raises EntityNotFound."""
+    def delete_subscription(self, topic_path: str, name: str) -> AnySubscription:
+        """Remove a subscription with all of its messages and return it. Raises as :meth:`delete_queue`."""
         subscription = self.subscription(topic_path, name)
-        self._remove(subscription)
+        self._delete(subscription)
         return subscription
 
-    def subscription(self, topic_path: str, name: str) -> Subscription:
+    def subscription(self, topic_path: str, name: str) -> AnySubscription:
         """The subscription of that name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions.get(name.casefold())
         if found is None:
             raise EntityNotFound(f"{topic_path}/Subscriptions/{name}")
         return found
 
-    def subscriptions(self, topic_path: str) -> list[Subscription]:
+    def subscriptions(self, topic_path: str) -> list[AnySubscription]:
         """All subscriptions of a topic, by name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions
         return [found[name] for name in sorted(found)]
 
     # -- all of them
 
-    def delete(self, path: str) -> Queue:
-        """Remove the queue, topic or subscription of that path. Raises EntityNotFound."""
+    def delete(self, path: str) -> Entity:
+        """Remove the queue, topic or subscription of that path. Raises as :meth:`delete_queue`."""
         entity = self._existing(path)
-        self._remove(entity)
+        self._delete(entity)
         return entity
 
-    def holds(self, queue: Queue) -> bool:
-        """False once the queue, or the queue this dead-letter queue belongs to, was deleted."""
-        top = queue.parent or queue
+    def holds(self, entity: Entity) -> bool:
+        """False once the entity, or what this dead-letter queue or partition belongs to, was deleted."""
+        top = entity.top
         return self._queues.get(top.path.casefold()) is top
+
+    # -- partitions
+
+    def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
+        """Let one partition of an entity be in this state, its dead-letter queue's and subscriptions' too.
+
+        Raises EntityNotFound, and InvalidDescription where there is no such partition.
+        """
+        entity = self.queue(path).top
+        if not isinstance(entity, Partitioned):
+            raise InvalidDescription(f"The entity '{entity.path}' is not partitioned.")
+        self._check_index(index)
+        entity.set_health(index, health, known_from)
+        self._surroundings.forwards.update(self._held_up)
+
+    def set_store_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
+        """Let the store of that index fail under every partitioned entity. Raises InvalidDescription."""
+        self._check_index(index)
+        self.layout.stores[index].set(health, known_from)
+        for entity in self._queues.values():
+            if isinstance(entity, Partitioned):
+                entity.health_changed()
+        self._surroundings.forwards.update(self._held_up)
+
+    def _check_index(self, index: int) -> None:
+        if not 0 <= index < len(self.layout.stores):
+            raise InvalidDescription(
+                f"There is no partition {index!r}: they are 0 to {len(self.layout.stores) - 1}."
+            )
+
+    def let_front_ends_cache(self, cache: bool) -> None:
+        """Whether the front end of each connection keeps messages of partitioned entities (Q-18)."""
+        self._surroundings.front_ends_cache = cache
+
+    # -- what happens
 
     @property
     def operations(self) -> OperationCounts:
@@ -215,14 +293,23 @@ class Namespace:
         while forwards:
             source = next(iter(forwards))
             del forwards[source]
-            if self.holds(source):
-                source.forwarding.run(self.queue, now)
+            obstacle = source.forwarding.run(self.queue, now) if self.holds(source) else None
+            if obstacle is not None:
+                forwards.pop(source, None)  # else it would be tried again at once
+                self._held_up[source] = None
+            if isinstance(obstacle, Rerouting):
+                self.call_at(obstacle.at, self._go_on)
+
+    def _go_on(self, now: Instant) -> None:
+        """What could not be forwarded is tried again."""
+        self._surroundings.forwards.update(self._held_up)
+        self._held_up.clear()
 
     def new_token(self) -> LockToken:
         """16 bytes that no other token of the namespace has."""
         return self._surroundings.new_token()
 
-    def take_ready(self) -> list[Queue | SessionLock]:
+    def take_ready(self) -> list[Entity | SessionLock]:
         """What got something to deliver, was deleted, or was lost, since this was last asked."""
         ready = self._surroundings.ready
         if not ready:
@@ -234,13 +321,20 @@ class Namespace:
     def next_timer(self) -> Instant | None:
         """The earliest deadline of any entity; None for never."""
         self._look_at_stirred()
-        return min((at for at in (self._timers.next(), self._idle.next()) if at is not None), default=None)
+        nexts = (self._timers.next(), self._idle.next(), self._calls.next())
+        return min((at for at in nexts if at is not None), default=None)
+
+    def call_at(self, at: Instant, call: Call) -> None:
+        """Have ``call`` called with the time, once, when it is ``at``."""
+        self._calls.set(call, at)
 
     def handle_timer(self, now: Instant) -> None:
         """Let everything happen that is due up to ``now``."""
         self._look_at_stirred()
         for queue in self._timers.take_due(now):
             queue.handle_timer(now)
+        for call in self._calls.take_due(now):
+            call(now)
         for key in self._idle.take_due(now):
             if key in self._queues:  # not gone meanwhile with its topic
                 self._retire(key, self._queues[key], now)
@@ -256,7 +350,7 @@ class Namespace:
                 self._timers.set(queue, at)
         stirred.clear()
 
-    def _retire(self, key: str, queue: Queue, now: Instant) -> None:
+    def _retire(self, key: str, queue: Entity, now: Instant) -> None:
         span, since = queue.description.auto_delete_on_idle, queue.idle_since
         if span is None:
             return
@@ -265,28 +359,44 @@ class Namespace:
         else:
             self._idle.set(key, (now if since is None else since) + span)
 
-    def _watch(self, queue: Queue) -> None:
+    def _watch(self, queue: Entity) -> None:
         key, span = queue.path.casefold(), queue.description.auto_delete_on_idle
         if span is None:
             self._idle.drop(key)
         else:
             self._idle.set(key, queue.updated_at + span)
 
-    def _add(self, made: Entity) -> Entity:
+    def _layout_of(self, path: str, asked: Asked) -> Asked:
+        """What is to be made at a free path."""
+        validated_path(path)
+        settled = self.layout.settled(asked).validated()
+        self._check_free(path)
+        self._limits.check(settled.enable_partitioning)
+        if settled.enable_partitioning:
+            self.layout.check_creatable(path)
+        return settled
+
+    def _add(self, made: Made) -> Made:
         self._queues[made.path.casefold()] = made
+        self._limits.count(made, 1)
         self._watch(made)
         return made
 
-    def _remove(self, queue: Queue) -> None:
-        if isinstance(queue, Topic):
-            for subscription in list(queue.subscriptions.values()):
-                self._remove(subscription)
-        elif isinstance(queue, Subscription):
-            del queue.topic.subscriptions[queue.name.casefold()]
-        key = queue.path.casefold()
+    def _delete(self, entity: Entity) -> None:
+        entity.check_manageable()
+        self._remove(entity)
+
+    def _remove(self, entity: Entity) -> None:
+        if isinstance(entity, AnyTopic):
+            for name in list(entity.subscriptions):
+                self._remove(entity.subscriptions[name])
+        elif isinstance(entity, AnySubscription):
+            entity.topic.drop(entity.name)
+        key = entity.path.casefold()
         del self._queues[key]
+        self._limits.count(entity, -1)
         self._idle.drop(key)
-        for part in (queue, *queue.sub_queues):
+        for part in entity.parts():
             self._timers.drop(part)
             self._surroundings.ready.add(part)  # so that its links learn of it
 
@@ -303,7 +413,7 @@ class Namespace:
             target = self._queues.get(path_of(name).casefold())
             if target is None:
                 raise TargetNotFound(path_of(name), path, field)
-            if isinstance(target, Subscription):
+            if isinstance(target, AnySubscription):
                 raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
             if field == "forward_to" and target.path.casefold() == path.casefold():
                 raise InvalidDescription(f"{field} names '{path}' itself.")
@@ -312,18 +422,21 @@ class Namespace:
         if path.casefold() in self._queues:
             raise EntityAlreadyExists(path)
 
-    def _sorted(self, kind: type[Entity]) -> list[Entity]:
-        entities = (self._queues[key] for key in sorted(self._queues))
-        return [entity for entity in entities if isinstance(entity, kind)]
+    def _sorted(self) -> list[Entity]:
+        return [self._queues[key] for key in sorted(self._queues)]
 
-    def _plain_queue(self, path: str) -> Queue:
-        queue = self._existing(path)
-        if isinstance(queue, Topic | Subscription):
+    def _plain_queue(self, path: str) -> AnyQueue:
+        entity = self._existing(path)
+        if not _is_queue(entity):
             raise EntityNotFound(path)
-        return queue
+        return entity
 
-    def _existing(self, path: str) -> Queue:
-        queue = self._queues.get(path.casefold())
-        if queue is None:
+    def _existing(self, path: str) -> Entity:
+        entity = self._queues.get(path.casefold())
+        if entity is None:
             raise EntityNotFound(path)
-        return queue
+        return entity
+
+
+def _is_queue(entity: Entity) -> TypeGuard[AnyQueue]:
+    return isinstance(entity, AnyQueue) and not isinstance(entity, AnyTopic | AnySubscription)

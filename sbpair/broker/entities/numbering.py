@@ -10,12 +10,12 @@ Item = TypeVar("Item")
 
 
 class Numbering(Generic[Item]):
-    """Numbers from 1 on, never given twice; the walk skips what is gone without looking at what waits."""
+    """Numbers after ``base``, never given twice; the walk skips what is gone, unseen what waits."""
 
     __slots__ = ("_items", "_last", "_numbers")
 
-    def __init__(self) -> None:
-        self._last = 0
+    def __init__(self, base: int = 0) -> None:
+        self._last = base
         self._items: dict[int, Item] = {}
         self._numbers: list[int] = []  # ascending; may hold numbers that are gone
 

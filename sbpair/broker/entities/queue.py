@@ -18,8 +18,9 @@ waiting line (see ``message_store``). With sessions (3.5) each session is such a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ..errors import (
     BrokerError,
@@ -40,8 +41,13 @@ from .locks import Locks
 from .message_session import SessionLock
 from .message_sessions import MessageSessions
 from .message_store import DESCRIPTION, REASON, MessageStore
+from .partition import Health, check_keys
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 from .surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from .entity import Entity
+    from .partitioned import Partitioned
 
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
 
@@ -59,7 +65,8 @@ class Queue(MessageStore):
         surroundings: Surroundings,
         parent: Queue | None = None,
     ) -> None:
-        super().__init__(path, description, parent)
+        super().__init__(path, description, parent, surroundings.partition)
+        self.whole: Partitioned[Queue] | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self.accessed_at: Instant | None = None
         self._listeners = 0
@@ -97,10 +104,15 @@ class Queue(MessageStore):
         return [self._take(message, now) for message in messages]
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
-        """Raises NotAllowed for a dead-letter queue, SessionRequired, EntityDisabled, QuotaExceeded."""
+        """Raises NotAllowed for a dead-letter queue and for keys that clash (Q-7), SessionRequired,
+        EntityDisabled, QuotaExceeded.
+        """
         if self.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")  # 3.2
         self.check_sends_enabled()
+        for message in messages:
+            if message.partition_key is not None:
+                check_keys(message)
         if self.sessions is not None and any(message.session_id is None for message in messages):
             raise SessionRequired(self.path)  # 3.5
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
@@ -197,6 +209,13 @@ class Queue(MessageStore):
 
         Raises MessageNotFound, and as :meth:`receive`.
         """
+        messages = self.find_deferred(numbers, now, session)
+        return [self.hand_over(message, now, session, delete=delete) for message in messages]
+
+    def find_deferred(
+        self, numbers: Sequence[int], now: Instant, session: SessionLock | None
+    ) -> list[StoredMessage]:
+        """All of these deferred messages, as they are. Raises as :meth:`receive_deferred`."""
         self._check_status("ReceiveDisabled")
         self.accessed_at = now
         if self.sessions is not None:
@@ -210,13 +229,22 @@ class Queue(MessageStore):
         elsewhere = [message for message in messages if session and message.session_id != session.session_id]
         if expired or elsewhere:
             raise MessageNotFound(*(message.sequence_number for message in (*expired, *elsewhere)))
-        for message in messages:
-            if delete:
-                self._operations.receives += 1
-                self._forget(message)
-            else:
-                self._lock(message, now, session)
         return messages
+
+    def hand_over(
+        self, message: StoredMessage, now: Instant, session: SessionLock | None, *, delete: bool
+    ) -> StoredMessage:
+        """Lock a message that was found, or forget it, and return it."""
+        if delete:
+            self._operations.receives += 1
+            self._forget(message)
+        else:
+            self._lock(message, now, session)
+        return message
+
+    def seen_from(self, front_end: Hashable) -> Queue:
+        """Itself: one store has nothing to keep elsewhere."""
+        return self
 
     def look(self, now: Instant) -> None:
         """Somebody wants to receive: let happen what is due by now. Raises EntityDisabled, ForwardsOn."""
@@ -312,6 +340,7 @@ class Queue(MessageStore):
             self._offer_again(message, now)
 
     def _held(self, token: LockToken, now: Instant) -> StoredMessage:
+        self.check_up()
         message = self._locks.get(token)
         if message is None:
             raise LockLost
@@ -372,6 +401,10 @@ class Queue(MessageStore):
     def _check_status(self, barred: str) -> None:
         if self.description.status in ("Disabled", barred):
             raise EntityDisabled(self.path, self.description.status)
+        if self.partition is not None and barred == "SendDisabled":
+            self.partition.check_takes(self.path)
+        else:
+            self.check_up()
 
     # -- change and time
 
@@ -440,9 +473,57 @@ class Queue(MessageStore):
 
     def tell(self, lock: SessionLock | None = None) -> None:
         """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
-        self._ready.add(self if lock is None else lock)
+        if lock is not None:
+            self._ready.add(lock)
+        elif self.whole is None:
+            self._ready.add(self)
+        else:
+            self.whole.told(self)
         if self.forwarding.target is not None:
             self._forwards[self] = None
+
+    # -- as an entity among others
+
+    @property
+    def top(self) -> Entity:
+        """What the namespace knows it by: itself, its parent, or the whole that it is a partition of."""
+        here = self.parent or self
+        return here if here.whole is None else here.whole
+
+    @property
+    def availability(self) -> str:
+        """One store that answers is all there is (Q-17)."""
+        return "Available"
+
+    @property
+    def health(self) -> Health:
+        """How it is, as a partition; a plain queue is well."""
+        return Health.UP if self.partition is None else self.partition.health
+
+    @property
+    def known_from(self) -> Instant:
+        """From when on senders without a key are led around it, if it is a partition that is down."""
+        return 0 if self.partition is None else self.partition.known_from
+
+    def check_up(self) -> None:
+        """Raises PartitionUnavailable when it is a partition that is down."""
+        if self.partition is not None:
+            self.partition.check_up(self.path)
+
+    def check_receivable(self) -> None:
+        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        self.forwarding.check_receivable()
+
+    def check_manageable(self) -> None:
+        """It always is."""
+
+    def touch(self, now: Instant) -> None:
+        """It is used, in a way that nothing else here tells (T-21)."""
+        self.accessed_at = now
+
+    def parts(self) -> list[Queue]:
+        """Itself and its dead-letter queues."""
+        return [self, *self.sub_queues]
 
     def timers_moved(self) -> None:
         """Leave word that the next timer may be another."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .queue import Queue
+from .entity import Entity
 from .stored_message import Instant, LockToken
 
 Properties = dict[str, object]
@@ -26,7 +26,7 @@ class Verb(Enum):
 class Settlement:
     """Settle what ``queue`` has locked under ``token``; ``properties`` are set on the message."""
 
-    queue: Queue
+    queue: Entity
     token: LockToken
     verb: Verb
     properties: Properties = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Settlement:
         _WAYS[self.verb](self.queue, self.token, now, self.properties)
 
 
-_WAYS: dict[Verb, Callable[[Queue, LockToken, Instant, Properties], None]] = {
+_WAYS: dict[Verb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
     Verb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
     Verb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
     Verb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),

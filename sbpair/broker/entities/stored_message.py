@@ -35,7 +35,8 @@ class StoredMessage:
     Given by the sender: ``bare`` (properties, application properties, body and footer, encoded),
     ``annotations`` (the section of its message annotations, without those that are the broker's to write),
     ``message_id`` (for duplicate detection), ``session_id`` (the group-id),
-    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``durable``, ``priority``.
+    ``partition_key`` (Q-6), ``time_to_live`` (ms, None = the entity's), ``scheduled_for``,
+    ``durable``, ``priority``.
     ``overhead`` counts the bytes held beside ``bare``.
     Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
     changes made with an abandon), which the face writes over the sender's on delivery.
@@ -45,6 +46,7 @@ class StoredMessage:
     annotations: bytes = b""
     message_id: Hashable = None
     session_id: str | None = None
+    partition_key: str | None = None
     time_to_live: int | None = None
     scheduled_for: Instant | None = None
     durable: bool | None = None
@@ -54,6 +56,7 @@ class StoredMessage:
 
     reserved_number: int | None = None  # promised before it was stored: scheduled in a transaction
     sequence_number: int = 0
+    partition_id: int | None = None  # None on a plain entity
     enqueued_sequence_number: int = 0
     enqueued_at: Instant = 0
     expires_at: Instant | None = None  # T-1: only where the sender set a TTL (T-7)
@@ -78,6 +81,7 @@ class StoredMessage:
             annotations=self.annotations,
             message_id=self.message_id,
             session_id=self.session_id,
+            partition_key=self.partition_key,
             time_to_live=self.time_to_live,
             durable=self.durable,
             priority=self.priority,

@@ -1,15 +1,17 @@
-"""What a namespace gives each of its queues: tokens, counters, and two places to leave word."""
+"""What a namespace gives each of its queues: tokens, counters, two places to leave word, and a partition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .operations import Operations
+from .partition import Partition
 from .stored_message import LockToken
 
 if TYPE_CHECKING:
+    from .entity import Entity
     from .message_session import SessionLock
     from .queue import Queue
 
@@ -18,12 +20,21 @@ if TYPE_CHECKING:
 class Surroundings:
     """What a queue leaves word in.
 
-    ``ready``: queues, and held sessions, with something to deliver or to tell. ``stirred``: queues whose next
-    timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they came.
+    ``ready``: entities, and held sessions, with something to deliver or to tell. ``stirred``: queues whose
+    next timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they
+    came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
+    ``front_ends_cache``: see ``front_end``.
     """
 
     new_token: Callable[[], LockToken]
     operations: Operations = field(default_factory=Operations)
-    ready: set[Queue | SessionLock] = field(default_factory=set)
+    ready: set[Entity | SessionLock] = field(default_factory=set)
     stirred: set[Queue] = field(default_factory=set)
     forwards: dict[Queue, None] = field(default_factory=dict)
+    partition: Partition | None = None
+    front_ends_cache: bool = False
+
+    def of(self, partition: Partition) -> Surroundings:
+        """The same for one partition, whose lock tokens begin with its index."""
+        new_token, head = self.new_token, bytes((partition.index,))
+        return replace(self, partition=partition, new_token=lambda: LockToken(head + new_token()[1:]))

@@ -16,7 +16,7 @@ from .queue import Queue
 from .stored_message import Instant, StoredMessage
 from .subscription import Subscription
 from .surroundings import Surroundings
-from .topic_description import TopicDescription
+from .topic_description import SubscriptionDescription, TopicDescription
 
 
 class Topic(Queue):
@@ -47,6 +47,20 @@ class Topic(Queue):
             for subscription in self.subscriptions.values():
                 subscription.publish(message)
         self._forget(message)
+
+    def subscription(
+        self, name: str, asked: SubscriptionDescription, now: Instant, surroundings: Surroundings
+    ) -> Subscription:
+        """Make a subscription; it gets nothing until it is added."""
+        return Subscription(self, name, asked, now, surroundings)
+
+    def add(self, made: Subscription) -> None:
+        """Publish to a subscription from now on."""
+        self.subscriptions[made.name.casefold()] = made
+
+    def drop(self, name: str) -> None:
+        """Publish to a subscription no longer."""
+        del self.subscriptions[name.casefold()]
 
     def change(self, asked: TopicDescription, now: Instant) -> None:
         """Follow another description from now on, the subscriptions too.

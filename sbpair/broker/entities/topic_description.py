@@ -92,6 +92,7 @@ class SubscriptionDescription:
             default_message_time_to_live=min((span for span in spans if span is not None), default=None),
             max_size_in_megabytes=topic.max_size_in_megabytes,
             max_message_size_in_kilobytes=topic.max_message_size_in_kilobytes,
+            enable_partitioning=topic.enable_partitioning,
         )
 
 

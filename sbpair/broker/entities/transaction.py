@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerError, EntityNotFound, LockLost, NotAllowed, TransactionRolledBack
-from .queue import Queue
+from .entity import Entity
+from .kinds import AnySubscription
 from .settlement import Settlement
 from .stored_message import Instant, LockToken, StoredMessage
-from .subscription import Subscription
 
 if TYPE_CHECKING:
     from .namespace import Namespace
@@ -39,10 +39,10 @@ MOST_MESSAGES = 100
 """How many messages one transaction may send."""
 
 
-def top_level(queue: Queue) -> Queue:
+def top_level(queue: Entity) -> Entity:
     """The queue or topic that a transaction on ``queue`` belongs to."""
-    entity = queue.parent or queue
-    return entity.topic if isinstance(entity, Subscription) else entity
+    entity = queue.top
+    return entity.topic if isinstance(entity, AnySubscription) else entity
 
 
 def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
@@ -68,16 +68,16 @@ def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
 class Anchor:
     """The top-level entity that the transactions of one controller begin in, once that is known."""
 
-    top: Queue | None = None
+    top: Entity | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """Messages for ``queue``; with ``via`` they leave from there after the commit."""
 
-    queue: Queue
+    queue: Entity
     messages: tuple[StoredMessage, ...]
-    via: Queue | None = None
+    via: Entity | None = None
 
 
 class Transaction:
@@ -86,7 +86,7 @@ class Transaction:
     def __init__(self, namespace: Namespace, anchor: Anchor) -> None:
         self._namespace = namespace
         self._anchor = anchor
-        self._top: Queue | None = None
+        self._top: Entity | None = None
         self._ends_at: Instant | None = None
         self._sends: list[Send] = []
         self._work: list[Send | Settlement] = []
@@ -94,7 +94,7 @@ class Transaction:
         self._doom: str | None = None
 
     def send(
-        self, queue: Queue, messages: Sequence[StoredMessage], now: Instant, via: Queue | None = None
+        self, queue: Entity, messages: Sequence[StoredMessage], now: Instant, via: Entity | None = None
     ) -> None:
         """Note a send. Raises NotAllowed, TransactionRolledBack, and as ``queue.enqueue_all``."""
         self._begin(now)
@@ -120,7 +120,7 @@ class Transaction:
         self._tokens.add(settlement.token)
         self._work.append(settlement)
 
-    def renew(self, queue: Queue, token: LockToken, now: Instant) -> Instant:
+    def renew(self, queue: Entity, token: LockToken, now: Instant) -> Instant:
         """Renew a lock, at once and whatever becomes of the rest. Raises as :meth:`settle`."""
         self._begin(now)
         self._check_top(queue)
@@ -162,11 +162,11 @@ class Transaction:
         if self._doom is not None:
             raise TransactionRolledBack(self._doom)
 
-    def _via(self, queue: Queue) -> Queue | None:
+    def _via(self, queue: Entity) -> Entity | None:
         top = self._anchor.top
         return None if top is None or top is top_level(queue) else top
 
-    def _check_top(self, queue: Queue) -> None:
+    def _check_top(self, queue: Entity) -> None:
         top = self._top or self._anchor.top
         if top not in (None, top_level(queue)):
             raise NotAllowed(
@@ -174,7 +174,7 @@ class Transaction:
                 f"this one is on '{top.path}', and not on '{queue.path}'."
             )
 
-    def _enter(self, queue: Queue) -> None:
+    def _enter(self, queue: Entity) -> None:
         self._top = top_level(queue)
 
     def _check_sends(self, sends: Sequence[Send]) -> None:
@@ -190,6 +190,6 @@ class Transaction:
             self._check_there(here)
             here.check_acceptable(local)
 
-    def _check_there(self, queue: Queue) -> None:
+    def _check_there(self, queue: Entity) -> None:
         if not self._namespace.holds(queue):
             raise EntityNotFound(queue.path)

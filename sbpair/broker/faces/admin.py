@@ -24,7 +24,9 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ..auth import Right, TokenRefused, Verifier
-from ..entities import Namespace, Queue, Subscription
+from ..entities import Namespace
+from ..entities.entity import Entity
+from ..entities.kinds import AnySubscription
 from ..entities.subscription import DEFAULT_RULE
 from ..errors import (
     BrokerError,
@@ -50,7 +52,7 @@ __all__ = ["Request", "Response", "answer", "refusal"]
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"
 PAGE_SIZE = 100
-Entity = TypeVar("Entity", bound=Queue)
+Shown = TypeVar("Shown", bound=Entity)
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
 _WHOLE = re.compile(r"[0-9]{1,9}")
@@ -177,7 +179,7 @@ class _Call:
     def _list_rules(self, topic: str, name: str) -> Response:
         return self._list("Rules", [self.namespace.subscription(topic, name)], self._rule_entry)
 
-    def _rule_entry(self, subscription: Subscription) -> str:
+    def _rule_entry(self, subscription: AnySubscription) -> str:
         created = atom.instant(subscription.created_at)
         path = f"{subscription.path}/Rules/{DEFAULT_RULE}"
         return self._entry_of(path, DEFAULT_RULE, created, created, write_default_rule(subscription))
@@ -208,21 +210,21 @@ class _Call:
             raise InvalidArgument("If-Match is not *: an update is unconditional or it is none.")
         return condition is not None
 
-    def _get(self, find: Callable[[], Queue]) -> Response:
+    def _get(self, find: Callable[[], Entity]) -> Response:
         try:
             entity = find()
         except EntityNotFound:
             return self._empty()
         return self._empty() if entity.parent else self._made(200, entity)
 
-    def _made(self, status: int, entity: Queue) -> Response:
+    def _made(self, status: int, entity: Entity) -> Response:
         return xml(status, self._entry(entity))
 
-    def _delete(self, delete: Callable[[], Queue]) -> Response:
+    def _delete(self, delete: Callable[[], Entity]) -> Response:
         delete()
         return Response(200)
 
-    def _list(self, title: str, entities: Sequence[Entity], show: Callable[[Entity], str]) -> Response:
+    def _list(self, title: str, entities: Sequence[Shown], show: Callable[[Shown], str]) -> Response:
         skip, top = self._whole("$skip", 0), min(self._whole("$top", PAGE_SIZE), PAGE_SIZE)
         page = entities[skip : skip + top]
         more = bool(page) and skip + len(page) < len(entities)
@@ -247,7 +249,7 @@ class _Call:
     def _empty(self) -> Response:
         return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
 
-    def _entry(self, entity: Queue) -> str:
+    def _entry(self, entity: Entity) -> str:
         created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
         content = write_description(entity, self.now)
         return self._entry_of(entity.path, title_of(entity), created, updated, content)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.message import Message, ValueBody
 from ..auth import TokenRefused, split_audience
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..errors import EntityNotFound
 from .address import parse_address
 from .moment import Moment
@@ -24,7 +24,7 @@ _NAMES = ("status-code", "status-description")
 
 
 def put_token(
-    connection: ClientConnection, queue: Queue | None, request: Message, state: State, moment: Moment
+    connection: ClientConnection, queue: Entity | None, request: Message, state: State, moment: Moment
 ) -> Answer:
     """Answer a put-token request: 202, 400, 401 or 404."""
     asked = request.application_properties

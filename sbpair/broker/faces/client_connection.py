@@ -37,10 +37,9 @@ from ...amqp.performatives import (
 )
 from ..auth import Right
 from ..entities.deadlines import Deadlines
+from ..entities.entity import Entity
+from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.paths import path_of
-from ..entities.queue import Queue
-from ..entities.subscription import Subscription
-from ..entities.topic import Topic
 from ..entities.transaction import Transaction
 from ..errors import (
     BrokerError,
@@ -345,7 +344,7 @@ class ClientConnection:
         _check_enabled(queue, "SendDisabled")
         return QueueSender(self, link, queue, self._destination(attach, moment))
 
-    def _destination(self, attach: Attach, moment: Moment) -> Queue | None:
+    def _destination(self, attach: Attach, moment: Moment) -> Entity | None:
         """Where a link that sends via its target sends to. Raises as an attach to it would."""
         path = (attach.properties or {}).get(TRANSFER_DESTINATION)
         if path is None:
@@ -358,11 +357,11 @@ class ClientConnection:
         _check_sent_to(queue)
         return queue
 
-    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue, moment: Moment) -> Node:
-        if isinstance(queue, Topic):
+    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, moment: Moment) -> Node:
+        if isinstance(queue, AnyTopic):
             raise NotAllowed(queue.not_received_from)
         _check_enabled(queue, "ReceiveDisabled")
-        queue.forwarding.check_receivable()
+        queue.check_receivable()
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
             if has_session_filter(attach):
@@ -379,7 +378,7 @@ class ClientConnection:
         lock = queue.sessions.accept(asked_session(attach), moment.entity)
         return wait if lock is None else SessionReceiver(self, link, lock, deletes=deletes)
 
-    def _request_node(self, link: Link, queue: Queue | None, address: str) -> Node:
+    def _request_node(self, link: Link, queue: Entity | None, address: str) -> Node:
         if isinstance(link, SenderLink):
             return ResponseNode(self, link, queue, address)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
@@ -405,14 +404,14 @@ class ClientConnection:
         return True
 
 
-def _check_sent_to(queue: Queue) -> None:
+def _check_sent_to(queue: Entity) -> None:
     if queue.parent is not None:
         raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
-    if isinstance(queue, Subscription):
+    if isinstance(queue, AnySubscription):
         raise NotAllowed(queue.not_sent_to)
 
 
-def _check_enabled(queue: Queue, barred: str) -> None:
+def _check_enabled(queue: Entity, barred: str) -> None:
     status = queue.description.status
     if status in ("Disabled", barred):
         raise EntityDisabled(queue.path, status)

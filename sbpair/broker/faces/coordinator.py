@@ -25,7 +25,7 @@ from ...amqp.performatives import (
 )
 from ...amqp.transactions import decode_request
 from ...amqp.types import DecodeError
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..entities.transaction import Anchor, Transaction, top_level
 from ..errors import BrokerError, MalformedMessage, TooManyTransactions, UnknownTransaction
 from .moment import Moment
@@ -54,7 +54,7 @@ class CoordinatorNode(Node):
         """Let the client ask."""
         self.link.flow(CREDIT)
 
-    def saw_link_on(self, queue: Queue) -> None:
+    def saw_link_on(self, queue: Entity) -> None:
         """A link on ``queue`` was attached in the same session."""
         if self._anchor.top is None:
             self._anchor.top = top_level(queue)

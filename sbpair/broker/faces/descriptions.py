@@ -8,13 +8,12 @@ from xml.etree.ElementTree import Element
 
 from ..entities import (
     Namespace,
-    Queue,
     QueueDescription,
-    Subscription,
     SubscriptionDescription,
-    Topic,
     TopicDescription,
 )
+from ..entities.entity import Entity
+from ..entities.kinds import AnySubscription, AnyTopic
 from .queue_fields import read_queue_description, write_queue_description
 from .topic_fields import (
     SUBSCRIPTION,
@@ -33,24 +32,24 @@ Fields = Mapping[str, Element]
 class Change:
     """Creates an entity, or updates one: in a namespace, at a path, by fields, at a time in milliseconds."""
 
-    create: Callable[[Namespace, str, Fields, int], Queue]
-    update: Callable[[Namespace, str, Fields, int], Queue]
+    create: Callable[[Namespace, str, Fields, int], Entity]
+    update: Callable[[Namespace, str, Fields, int], Entity]
 
 
-def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     return namespace.create_queue(path, read_queue_description(fields, QueueDescription()), now)
 
 
-def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     current = namespace.queue(path).description
     return namespace.update_queue(path, read_queue_description(fields, current), now)
 
 
-def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     return namespace.create_topic(path, read_topic_description(fields, TopicDescription()), now)
 
 
-def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
+def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     current = namespace.topic(path).asked
     return namespace.update_topic(path, read_topic_description(fields, current), now)
 
@@ -61,31 +60,31 @@ CHANGES: Mapping[str, Change] = {
 }
 
 
-def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
+def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Make a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
     asked = read_subscription_description(fields, SubscriptionDescription())
     return namespace.create_subscription(topic, name, asked, now)
 
 
-def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
+def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Give a subscription another description. Raises as :func:`create_subscription`."""
     current = namespace.subscription(topic, name).asked
     asked = read_subscription_description(fields, current)
     return namespace.update_subscription(topic, name, asked, now)
 
 
-def write_description(entity: Queue, now: int) -> str:
+def write_description(entity: Entity, now: int) -> str:
     """The description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
-    if isinstance(entity, Topic):
+    if isinstance(entity, AnyTopic):
         return write_topic_description(entity, now)
-    if isinstance(entity, Subscription):
+    if isinstance(entity, AnySubscription):
         return write_subscription_description(entity, now)
     return write_queue_description(entity, now)
 
 
-def title_of(entity: Queue) -> str:
+def title_of(entity: Entity) -> str:
     """How its entry is headed: SDKs take a subscription's name, and a queue's path, from there."""
-    return entity.name if isinstance(entity, Subscription) else entity.path
+    return entity.name if isinstance(entity, AnySubscription) else entity.path
 
 
 __all__ = [

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from xml.etree.ElementTree import Element
 
-from ..entities import Queue, QueueCounts
+from ..entities import QueueCounts
+from ..entities.entity import Entity
 from ..errors import InvalidDescription, NotSupported
 from . import atom
 from .duration import format_duration, parse_duration
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Described = TypeVar("Described", bound=DataclassInstance)
 
-Entity = TypeVar("Entity", bound=Queue)
+Shown = TypeVar("Shown", bound=Entity)
 Value = int | bool | str | None
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
@@ -46,11 +47,11 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Generic[Entity]):
+class Report(Generic[Shown]):
     """An element that tells of the entity as it is; ``show`` gives its markup."""
 
     element: str
-    show: Callable[[Entity, QueueCounts], str]
+    show: Callable[[Shown, QueueCounts], str]
 
 
 def _read_integer(text: str) -> Value:
@@ -73,7 +74,7 @@ def _write_optional(value: Value) -> str | None:
     return None if value is None else str(value)
 
 
-Row = Setting | Report[Entity]
+Row = Setting | Report[Shown]
 DURATION = Kind(parse_duration, _write_duration)
 INTEGER = Kind(_read_integer, str)
 BOOLEAN = Kind(_read_boolean, lambda value: "true" if value else "false")
@@ -81,12 +82,12 @@ TEXT = Kind(lambda text: text or None, _write_optional)
 OPTIONAL = Kind(TEXT.read, TEXT.write)  # left out is how an update takes it off
 
 
-def shown(name: str, show: Callable[[Entity, QueueCounts], str]) -> Report[Entity]:
+def shown(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]:
     """A report of plain text."""
     return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
 
 
-def count_details(_: Queue, counts: QueueCounts) -> str:
+def count_details(_: Entity, counts: QueueCounts) -> str:
     """The element CountDetails."""
     pairs = (
         ("ActiveMessageCount", counts.active),
@@ -100,7 +101,7 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
 
 
 def read_fields(
-    kind: str, rows: Sequence[Row[Entity]], fields: Mapping[str, Element], base: Described
+    kind: str, rows: Sequence[Row[Shown]], fields: Mapping[str, Element], base: Described
 ) -> Described:
     """``base`` with what ``fields`` set; what is not there stays, or is none if it is optional. Unchecked.
 
@@ -120,9 +121,7 @@ def read_fields(
     return replace(base, **values)
 
 
-def write_fields(
-    kind: str, rows: Sequence[Row[Entity]], entity: Entity, description: object, now: int
-) -> str:
+def write_fields(kind: str, rows: Sequence[Row[Shown]], entity: Shown, description: object, now: int) -> str:
     """The whole ``description`` of ``entity`` with its counts at ``now`` (ms since the epoch)."""
     counts = entity.counts(now)
     return atom.description(kind, (_write(row, entity, description, counts) for row in rows))
@@ -138,7 +137,7 @@ def _read(row: Setting, found: Element) -> Value:
         raise InvalidDescription(f"The element {row.element} is {text[:100]!r}: {problem}.") from None
 
 
-def _write(row: Row[Entity], entity: Entity, description: object, counts: QueueCounts) -> str:
+def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCounts) -> str:
     if isinstance(row, Report):
         return row.show(entity, counts)
     text = row.kind.write(getattr(description, row.attribute))

@@ -13,7 +13,7 @@ from ...amqp.message import Message
 from ...amqp.performatives import TransactionalState
 from ...amqp.types import Symbol
 from ..auth import Right
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ..faults import RejectWith, Withhold
 from . import message_operations, session_operations
@@ -57,7 +57,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def manage(
-    connection: ClientConnection, queue: Queue | None, request: Message, state: State, moment: Moment
+    connection: ClientConnection, queue: Entity | None, request: Message, state: State, moment: Moment
 ) -> Answer | None:
     """Answer one request on the $management node of ``queue``; None where a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity

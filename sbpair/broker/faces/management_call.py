@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...amqp.message import Message, ValueBody
 from ...amqp.types import Array
+from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
-from ..entities.queue import Queue
 from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken, StoredMessage
 from ..entities.transaction import Transaction
@@ -36,7 +36,7 @@ class ManagementCall:
     """
 
     connection: ClientConnection
-    queue: Queue
+    queue: Entity
     body: Body
     now: int
     transaction: Transaction | None = None

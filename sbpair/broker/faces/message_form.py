@@ -29,7 +29,7 @@ from ...amqp.message import (
     split_entries,
 )
 from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, encode
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..entities.stored_message import MessageState, StoredMessage
 from ..errors import InvalidArgument, MalformedMessage
 from .quick_look import plain_properties
@@ -40,6 +40,7 @@ LONGEST_ID = 128
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY = "x-opt-partition-key"
 OVERHEAD = 64  # bytes that an entry costs beside the sender's
 
 # Written by the broker on delivery; a sender's own (of a message received before, say) are not kept.
@@ -52,6 +53,7 @@ _OURS = frozenset(
         "x-opt-lock-token",
         "x-opt-message-state",
         "x-opt-deadletter-source",
+        "x-opt-partition-id",
     }
 )
 
@@ -85,7 +87,7 @@ def _batched(body: bytes) -> list[bytes]:
 def _stored(payload: bytes) -> StoredMessage:
     sections = split(payload)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
-    annotations, scheduled_for = _kept_annotations(sections.message_annotations)
+    annotations, scheduled_for, partition_key = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
     plain = plain_properties(sections.properties)
@@ -108,6 +110,7 @@ def _stored(payload: bytes) -> StoredMessage:
         annotations=annotations,
         message_id=message_id,
         session_id=session_id,
+        partition_key=partition_key,
         time_to_live=time_to_live,
         scheduled_for=scheduled_for,
         durable=header.durable,
@@ -134,18 +137,31 @@ def _time_to_live(ttl: int | None, properties: Properties) -> int | None:
     return ttl
 
 
-def _kept_annotations(section: bytes) -> tuple[bytes, int | None]:
+def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None]:
     if not section:
-        return b"", None
-    scheduled_for = None
+        return b"", None, None
+    scheduled_for = partition_key = None
     kept: list[tuple[object, bytes]] = []
     for key, value in split_entries(section):
         if key == SCHEDULED:
             at = decode(value)[0]
             scheduled_for = int(at) if isinstance(at, Timestamp) else None
+        elif key == PARTITION_KEY:
+            partition_key = _partition_key(decode(value)[0])
         if key not in _OURS:
             kept.append((key, value))
-    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for
+    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key
+
+
+def _partition_key(value: object) -> str | None:
+    # Clients that send on what they received may write it as a binary or a symbol: the same key all the same.
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"The partition key is a {type(value).__name__}: a text is needed.")
+    if value is not None and len(value) > LONGEST_ID:
+        raise InvalidArgument(f"The partition key is longer than {LONGEST_ID} characters.")
+    return value or None
 
 
 # -- out
@@ -163,13 +179,14 @@ _SEQUENCE = _entry_head("x-opt-sequence-number", _LONG)
 _ENQUEUE_SEQUENCE = _entry_head("x-opt-enqueue-sequence-number", _LONG)
 _LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
 _SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
     for state in (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
 }
 
 
-def delivered(message: StoredMessage, queue: Queue) -> bytes:
+def delivered(message: StoredMessage, queue: Entity) -> bytes:
     """The message as a receiver gets it: header.ttl is the entity's where the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     span = message.time_to_live if expires_at is None else expires_at - message.enqueued_at
@@ -208,6 +225,8 @@ def _annotations(message: StoredMessage) -> bytes:
         entries.append(_STATES[MessageState.DEFERRED if message.is_deferred else MessageState.ACTIVE])
     else:
         entries.append(_STATES.get(message.state, _STATES[MessageState.ACTIVE]))
+    if message.partition_id is not None:
+        entries.append(_PARTITION + message.partition_id.to_bytes(2, "big"))
     if message.dead_letter_source is not None:
         entries.append(_SOURCE + encode(message.dead_letter_source))
     count = 2 * len(entries)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 
 from ...amqp.types import Array, Timestamp
-from ..entities.queue import DESCRIPTION, REASON, Queue
+from ..entities.entity import Entity
+from ..entities.queue import DESCRIPTION, REASON
 from ..entities.settlement import Verb
 from ..entities.stored_message import StoredMessage
 from ..errors import InvalidArgument, MessageTooLarge
@@ -38,7 +39,7 @@ def schedule(call: ManagementCall) -> Answer:
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 
-def _scheduled(entry: object, queue: Queue) -> StoredMessage:
+def _scheduled(entry: object, queue: Entity) -> StoredMessage:
     encoded = entry.get("message") if isinstance(entry, dict) else None
     if not isinstance(encoded, bytes):
         raise InvalidArgument("messages is not a list of maps with a binary each as their message.")
@@ -63,7 +64,7 @@ def receive_by_sequence_number(call: ManagementCall) -> Answer:
     return ok({"messages": [_received(message, call.queue) for message in received]})
 
 
-def _received(message: StoredMessage, queue: Queue) -> dict[object, object]:
+def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
     entry: dict[object, object] = {"message": delivered(message, queue)}
     if message.lock_token is not None:
         entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
 from ..auth import Verifier
+from ..entities.entity import Entity
+from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
-from ..entities.queue import Queue
-from ..entities.subscription import Subscription
-from ..entities.topic import Topic
 from ..errors import BrokerError, EntityNotFound, SessionLockLost
 from ..faults import Fault
 from .address import parse_address
@@ -37,11 +36,11 @@ class NamespaceFace:
         self.namespace = namespace
         self.verifier = verifier
         self._faults: dict[str, list[Fault]] = {}
-        self._lines: dict[Queue | SessionLock, OrderedDict[QueueReceiver, None]] = {}
-        self._waits: dict[Queue, OrderedDict[SessionWait, None]] = {}  # for the next available session
+        self._lines: dict[Entity | SessionLock, OrderedDict[QueueReceiver, None]] = {}
+        self._waits: dict[Entity, OrderedDict[SessionWait, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionReceiver] = {}
-        self._look: set[Queue | SessionLock] = set()  # a receiver joined the line
-        self._nodes: dict[Queue, set[Node]] = {}
+        self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
+        self._nodes: dict[Entity, set[Node]] = {}
         self._stirred: set[ClientConnection] = set()
 
     def tracker(self, path: str) -> str:
@@ -53,8 +52,9 @@ class NamespaceFace:
             entity = self.namespace.queue(parse_address(path).path)
         except EntityNotFound:
             return "Queue"
-        kinds = {Topic: "Topic", Subscription: "Subscription"}
-        return kinds.get(type(entity), "Queue")
+        if isinstance(entity, AnyTopic):
+            return "Topic"
+        return "Subscription" if isinstance(entity, AnySubscription) else "Queue"
 
     # -- faults
 
@@ -67,7 +67,7 @@ class NamespaceFace:
         faults = self._faults.get(path.casefold(), [])
         faults[:] = [other for other in faults if other is not fault]
 
-    def fault_of(self, queue: Queue) -> Fault | None:
+    def fault_of(self, queue: Entity) -> Fault | None:
         """The fault that strikes sends to ``queue`` now."""
         if not self._faults:
             return None
@@ -113,7 +113,7 @@ class NamespaceFace:
             if not waits:
                 del self._waits[wait.queue]
 
-    def session_lock(self, connection: ClientConnection, queue: Queue, session_id: str) -> SessionLock:
+    def session_lock(self, connection: ClientConnection, queue: Entity, session_id: str) -> SessionLock:
         """The lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
         lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
         holder = None if lock is None else self._holders.get(lock)
@@ -128,7 +128,7 @@ class NamespaceFace:
             receiver.lapsed(moment)
             self.stir(receiver.connection)
 
-    def _grant_sessions(self, queue: Queue, moment: Moment) -> None:
+    def _grant_sessions(self, queue: Entity, moment: Moment) -> None:
         while queue in self._waits:
             wait = next(iter(self._waits[queue]))
             try:
@@ -156,7 +156,7 @@ class NamespaceFace:
                 if line is not None:
                     self._serve(line, moment)
 
-    def _to_look_at(self, moment: Moment) -> list[Queue | SessionLock]:
+    def _to_look_at(self, moment: Moment) -> list[Entity | SessionLock]:
         self.namespace.forward(moment.entity)
         looks = self.namespace.take_ready()
         if self._look:
@@ -213,7 +213,7 @@ class NamespaceFace:
         self._stirred.clear()
         return stirred
 
-    def _detach_all(self, queue: Queue, moment: Moment) -> None:
+    def _detach_all(self, queue: Entity, moment: Moment) -> None:
         self._lines.pop(queue, None)
         self._waits.pop(queue, None)
         for node in self._nodes.pop(queue, set()):

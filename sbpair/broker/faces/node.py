@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ...amqp.link import ReceiverLink, SenderLink
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from .moment import Moment
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Node:
     """One link's end, at ``queue`` or at the namespace (None); what a kind of link never hears is ignored."""
 
     def __init__(
-        self, connection: ClientConnection, link: SenderLink | ReceiverLink, queue: Queue | None
+        self, connection: ClientConnection, link: SenderLink | ReceiverLink, queue: Entity | None
     ) -> None:
         self.used: Moment  # when anything last went over the link; its connection sets it
         self.connection = connection

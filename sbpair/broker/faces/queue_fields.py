@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from ..entities import Queue, QueueDescription
+from ..entities import QueueDescription
+from ..entities.entity import Entity
 from . import atom
 from .fields import (
     BOOLEAN,
@@ -23,7 +24,7 @@ from .fields import (
 )
 
 KIND = "QueueDescription"
-ELEMENTS: tuple[Row[Queue], ...] = (
+ELEMENTS: tuple[Row[Entity], ...] = (
     Setting("LockDuration", "lock_duration", DURATION),
     Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
     Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
@@ -45,7 +46,7 @@ ELEMENTS: tuple[Row[Queue], ...] = (
     Report("CountDetails", count_details),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
-    shown("EntityAvailabilityStatus", lambda *_: "Available"),
+    shown("EntityAvailabilityStatus", lambda queue, _: queue.availability),
     Setting("EnableExpress", "enable_express", BOOLEAN),
     Setting("ForwardTo", "forward_to", OPTIONAL),
     Setting("UserMetadata", "user_metadata", OPTIONAL),
@@ -59,6 +60,6 @@ def read_queue_description(fields: Mapping[str, Element], base: QueueDescription
     return read_fields(KIND, ELEMENTS, fields, base)
 
 
-def write_queue_description(queue: Queue, now: int) -> str:
+def write_queue_description(queue: Entity, now: int) -> str:
     """The whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(KIND, ELEMENTS, queue, queue.description, now)

@@ -34,8 +34,9 @@ from ...amqp.performatives import (
     Source,
     TransactionalState,
 )
+from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
-from ..entities.queue import DESCRIPTION, REASON, Queue
+from ..entities.queue import DESCRIPTION, REASON
 from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import BrokerError, LockLost, NotImplementedHere
@@ -54,20 +55,21 @@ _SPANS = 2**32
 class QueueReceiver(Node):
     """Hands a client messages of ``queue`` while it has credit."""
 
-    queue: Queue
+    queue: Entity
     link: SenderLink
 
     def __init__(
-        self, connection: ClientConnection, link: SenderLink, queue: Queue, *, deletes: bool
+        self, connection: ClientConnection, link: SenderLink, queue: Entity, *, deletes: bool
     ) -> None:
         super().__init__(connection, link, queue)
         self._face = connection.face
         self.deletes = deletes
+        self._source = queue.seen_from(connection)
         self._held: dict[int, LockToken] = {}  # by delivery-id
         self._tags = 0
 
     @property
-    def line(self) -> Queue | SessionLock:
+    def line(self) -> Entity | SessionLock:
         """Where it stands in line while it has credit."""
         return self.queue
 
@@ -110,7 +112,7 @@ class QueueReceiver(Node):
 
     def take(self, now: int) -> StoredMessage | None:
         """The next message, locked or, with receive-and-delete, gone. Raises EntityDisabled."""
-        return self.queue.receive_and_delete(now) if self.deletes else self.queue.receive(now)
+        return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
 
     def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         """Settle a run of deliveries; runs with the same answer are answered as one."""
@@ -160,7 +162,7 @@ class QueueReceiver(Node):
             self._face.wait(self, moment)
 
 
-def settlement_of(queue: Queue, token: LockToken, state: DeliveryState | None) -> Settlement:
+def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
     """What the client's ``state`` asks for. Raises NotImplementedHere for a state that is no outcome."""
     match state:
         case Accepted():

@@ -16,9 +16,9 @@ from ...amqp.performatives import (
     TransactionalState,
 )
 from ...amqp.types import Described, Symbol, ULong
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..entities.stored_message import StoredMessage
-from ..errors import BrokerError, MessageTooLarge
+from ..errors import BrokerError, MessageTooLarge, Rerouting
 from ..faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
 from .message_form import stored_messages
 from .moment import Moment
@@ -38,10 +38,14 @@ CREDIT = 2000  # Python's client ignores it, JavaScript's and proton live by it
 class QueueSender(Node):
     """Takes a client's messages into ``queue``, or via it to ``destination``; a batch all or none."""
 
-    queue: Queue
+    queue: Entity
 
     def __init__(
-        self, connection: ClientConnection, link: ReceiverLink, queue: Queue, destination: Queue | None = None
+        self,
+        connection: ClientConnection,
+        link: ReceiverLink,
+        queue: Entity,
+        destination: Entity | None = None,
     ) -> None:
         super().__init__(connection, link, queue)
         self._destination = destination
@@ -63,28 +67,32 @@ class QueueSender(Node):
         """Store, then answer: accepted only for what is stored."""
         fault = self._face.fault_of(self.queue)
         if fault is None:
-            answer = self._store(event, moment)
+            answer = self._store(event, moment.entity)
         else:
             fault.struck()
-            answer = self._store(event, moment) if fault.stores else _lie(fault, self._tracker, moment)
+            answer = self._store(event, moment.entity) if fault.stores else _lie(fault, self._tracker, moment)
         if not event.settled and not isinstance(fault, Withhold):
-            self._link.dispose(event.delivery_id, event.delivery_id, answer)
+            self._answer(event, answer)
         if self._link.credit < CREDIT // 2:
             self._link.flow(CREDIT)
 
-    def _store(self, event: MessageReceived, moment: Moment) -> DeliveryState:
+    def _store(self, event: MessageReceived, now: int) -> DeliveryState | None:
+        """Store; the answer, or None when it comes later (Q-16)."""
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:
             if txn_id is None:
-                self._take(self._messages(event), moment.entity)
+                self._take(self._messages(event), now)
                 return ACCEPTED
             transaction = self.connection.transaction(txn_id)
             via = None if self._destination is None else self.queue
-            transaction.send(self._destination or self.queue, self._messages(event), moment.entity, via)
+            transaction.send(self._destination or self.queue, self._messages(event), now, via)
             return TransactionalState(txn_id, ACCEPTED)
+        except Rerouting as rerouting:
+            self._face.namespace.call_at(rerouting.at, lambda then: self._store_again(event, then))
+            return None
         except BrokerError as error:
             self.connection.refused(event.state, error)
-            return Rejected(condition_of(error, self._tracker, moment.entity))
+            return Rejected(condition_of(error, self._tracker, now))
 
     def _take(self, messages: list[StoredMessage], now: int) -> None:
         if self._destination is None:
@@ -98,6 +106,16 @@ class QueueSender(Node):
         if len(event.payload) > limit:
             raise MessageTooLarge(len(event.payload), limit)
         return stored_messages(event.payload, event.message_format)
+
+    def _store_again(self, event: MessageReceived, now: int) -> None:
+        answer = self._store(event, now)
+        if not event.settled:
+            self._answer(event, answer)
+            self._face.stir(self.connection)
+
+    def _answer(self, event: MessageReceived, answer: DeliveryState | None) -> None:
+        if answer is not None and self._link.is_open:
+            self._link.dispose(event.delivery_id, event.delivery_id, answer)
 
     @property
     def _tracker(self) -> str:

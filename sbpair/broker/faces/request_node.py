@@ -28,7 +28,7 @@ from ...amqp.performatives import (
     TransactionalState,
 )
 from ...amqp.types import DecodeError, Int, Symbol
-from ..entities.queue import Queue
+from ..entities.entity import Entity
 from ..errors import MalformedMessage
 from .moment import Moment
 from .node import Node
@@ -50,7 +50,7 @@ class Answer:
 
 
 State = DeliveryState | None
-Operation = Callable[["ClientConnection", Queue | None, Message, State, Moment], Answer | None]
+Operation = Callable[["ClientConnection", Entity | None, Message, State, Moment], Answer | None]
 
 
 class ResponseNode(Node):
@@ -59,7 +59,7 @@ class ResponseNode(Node):
     link: SenderLink
 
     def __init__(
-        self, connection: ClientConnection, link: SenderLink, queue: Queue | None, address: str
+        self, connection: ClientConnection, link: SenderLink, queue: Entity | None, address: str
     ) -> None:
         super().__init__(connection, link, queue)
         self.address = address
@@ -93,7 +93,7 @@ class RequestNode(Node):
         self,
         connection: ClientConnection,
         link: ReceiverLink,
-        queue: Queue | None,
+        queue: Entity | None,
         address: str,
         operation: Operation,
     ) -> None:

@@ -6,8 +6,8 @@ State and lock are for the connection whose link holds the session; the list is 
 from __future__ import annotations
 
 from ...amqp.types import Array, Timestamp
+from ..entities.entity import Sessions
 from ..entities.message_session import SessionLock
-from ..entities.message_sessions import MessageSessions
 from ..errors import InvalidArgument, NotAllowed
 from .management_call import ManagementCall, nothing, ok
 from .request_node import Answer
@@ -21,7 +21,7 @@ def list_sessions(call: ManagementCall) -> Answer:
     """A page of the sessions with active messages or state, or of those whose state was set after a time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
     skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MOST_SESSIONS), MOST_SESSIONS)
-    call.queue.accessed_at = call.now
+    call.queue.touch(call.now)
     ids = _sessions(call).ids(skip, most, None if after >= EVERY_SESSION else after)
     return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
 
@@ -45,7 +45,7 @@ def renew_session_lock(call: ManagementCall) -> Answer:
     return ok({"expiration": Timestamp(_sessions(call).renew(_lock(call), call.now))})
 
 
-def _sessions(call: ManagementCall) -> MessageSessions:
+def _sessions(call: ManagementCall) -> Sessions:
     if call.queue.sessions is None:
         raise NotAllowed(f"The entity '{call.queue.path}' does not require sessions: it has none.")
     return call.queue.sessions

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ...amqp.link import SenderLink
 from ...amqp.performatives import Attach, DeliveryState, Source
 from ...amqp.types import Described
+from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
-from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
 from .message_form import LONGEST_ID
@@ -73,7 +73,7 @@ class SessionReceiver(QueueReceiver):
         self.lock = lock
 
     @property
-    def line(self) -> Queue | SessionLock:
+    def line(self) -> Entity | SessionLock:
         """Where it stands in line: alone, at its session."""
         return self.lock
 
@@ -115,10 +115,10 @@ class SessionReceiver(QueueReceiver):
 class SessionWait(Node):
     """A link whose attach waits, unanswered, for the next available session."""
 
-    queue: Queue
+    queue: Entity
     link: SenderLink
 
-    def __init__(self, connection: ClientConnection, link: SenderLink, queue: Queue, attach: Attach) -> None:
+    def __init__(self, connection: ClientConnection, link: SenderLink, queue: Entity, attach: Attach) -> None:
         super().__init__(connection, link, queue)
         self.attach = attach
         self.span = patience(attach)

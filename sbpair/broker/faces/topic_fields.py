@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from ..entities import Subscription, SubscriptionDescription, Topic, TopicDescription
+from ..entities import SubscriptionDescription, TopicDescription
+from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.subscription import DEFAULT_RULE
 from ..errors import NotImplementedHere
 from . import atom
@@ -25,7 +26,7 @@ from .fields import (
 )
 
 TOPIC, SUBSCRIPTION, RULE = "TopicDescription", "SubscriptionDescription", "RuleDescription"
-TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
+TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
     Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
     Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
@@ -46,14 +47,14 @@ TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
     shown("CorrelationFilterCount", lambda *_: "0"),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
-    shown("EntityAvailabilityStatus", lambda *_: "Available"),
+    shown("EntityAvailabilityStatus", lambda topic, _: topic.availability),
     Setting("EnableSubscriptionPartitioning", "enable_subscription_partitioning", BOOLEAN),
     Setting("EnableExpress", "enable_express", BOOLEAN),
     Setting("UserMetadata", "user_metadata", OPTIONAL),
     Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
 )
 _DEFAULT_RULE = "DefaultRuleDescription"
-SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
+SUBSCRIPTION_ELEMENTS: tuple[Row[AnySubscription], ...] = (
     Setting("LockDuration", "lock_duration", DURATION),
     Setting("RequiresSession", "requires_session", BOOLEAN),
     Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
@@ -74,7 +75,7 @@ SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
     Report("CountDetails", count_details),
     Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
-    shown("EntityAvailabilityStatus", lambda *_: "Available"),
+    shown("EntityAvailabilityStatus", lambda subscription, _: subscription.availability),
     Setting("UserMetadata", "user_metadata", OPTIONAL),
 )
 
@@ -84,7 +85,7 @@ def read_topic_description(fields: Mapping[str, Element], base: TopicDescription
     return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
 
 
-def write_topic_description(topic: Topic, now: int) -> str:
+def write_topic_description(topic: AnyTopic, now: int) -> str:
     """The whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.asked, now)
 
@@ -103,12 +104,12 @@ def read_subscription_description(
     return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
 
 
-def write_subscription_description(subscription: Subscription, now: int) -> str:
+def write_subscription_description(subscription: AnySubscription, now: int) -> str:
     """The whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.asked, now)
 
 
-def write_default_rule(subscription: Subscription) -> str:
+def write_default_rule(subscription: AnySubscription) -> str:
     """The description of the rule that every subscription has: it takes all, and changes nothing (3.8)."""
     condition = atom.element("SqlExpression", "1=1") + atom.element("CompatibilityLevel", "20")
     return atom.description(

@@ -1,0 +1,52 @@
+"""What does a front end of the service keep of a partitioned entity, for one connection? (Q-8, Q-18)
+
+    receive ---> kept? ------ yes ------> the first of them that is still locked
+                   |
+                   no --> every partition locks its next: the first to answer is handed over, the rest kept
+
+What is kept is locked, so nobody else gets it; when the connection goes, or does not ask again in time, it
+comes back as its lock ends, one failed delivery richer like any lock that ends so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .message_session import SessionLock
+from .stored_message import Instant, LockToken, StoredMessage
+
+if TYPE_CHECKING:
+    from .partitioned import Partitioned
+    from .queue import Queue
+
+
+class FrontEnd:
+    """One connection's way to the messages of a partitioned entity."""
+
+    def __init__(self, whole: Partitioned[Queue]) -> None:
+        self._whole = whole
+        self._kept: deque[tuple[StoredMessage, LockToken | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Hand over what is kept, else what the partitions give now; the rest of that is kept.
+
+        Raises as the entity's own.
+        """
+        if session is not None or self._whole.sessions is not None:
+            return self._whole.receive(now, session)
+        self._whole.look(now)
+        while self._kept:
+            message, token = self._kept.popleft()
+            if message.lock_token == token and message.locked_until > now:
+                return message
+        found = self._whole.receive_from_each(now)
+        self._kept.extend((message, message.lock_token) for message in found[1:])
+        return found[0] if found else None
+
+    def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Nothing is kept of what would be lost: the entity's own."""
+        return self._whole.receive_and_delete(now, session)

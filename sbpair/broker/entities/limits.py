@@ -1,0 +1,34 @@
+"""How many entities may a namespace have? (Q-19)"""
+
+from __future__ import annotations
+
+from ..errors import TooManyEntities
+from .entity import Entity
+from .kinds import AnySubscription
+from .layout import Layout
+
+MOST_ENTITIES = 10_000  # queues and topics
+
+
+class Limits:
+    """The entities of a namespace, counted as they come and go; a partitioned one counts among all."""
+
+    __slots__ = ("_all", "_most_partitioned", "_partitioned")
+
+    def __init__(self, layout: Layout) -> None:
+        self._most_partitioned = layout.most_partitioned
+        self._all = self._partitioned = 0
+
+    def check(self, is_partitioned: bool) -> None:
+        """Raises TooManyEntities when there is no room for one more."""
+        if self._all >= MOST_ENTITIES:
+            raise TooManyEntities("queues and topics", MOST_ENTITIES)
+        most = self._most_partitioned
+        if is_partitioned and most is not None and self._partitioned >= most:
+            raise TooManyEntities("partitioned entities", most)
+
+    def count(self, entity: Entity, change: int) -> None:
+        """One came (1) or went (-1); a subscription belongs to its topic."""
+        if not isinstance(entity, AnySubscription):
+            self._all += change
+            self._partitioned += change * entity.description.enable_partitioning

@@ -1,0 +1,497 @@
+"""A partitioned queue: the face of one queue over several, each with a store of its own (Q-1).
+
+                    key -> index_of          .--> partition 0 ---.   the next that has something
+    enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
+                    no key -> next in turn   '--> partition 2 ---'
+
+A partition is a plain queue that knows its index: it begins each lock token with it, and each sequence
+number has it in the top 16 bits (Q-10). So whatever comes with a token or a number is led to its
+partition by looking at it; nothing is kept here for a message. Receiving asks the partitions that have
+left word, not all of them. A partition that is down is passed over; what is in it waits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from ..errors import (
+    BrokerError,
+    EntityDisabled,
+    LockLost,
+    MessageNotFound,
+    NotAllowed,
+    PartitionUnavailable,
+    Rerouting,
+    ServerBusy,
+    SessionRequired,
+)
+from .counts import QueueCounts
+from .description import QueueDescription
+from .front_end import FrontEnd
+from .layout import Layout
+from .message_session import SessionLock
+from .partition import Health, index_of, index_of_number, key_of
+from .partitioned_sessions import PartitionedSessions
+from .queue import Queue
+from .stored_message import Instant, LockToken, MessageState, StoredMessage
+from .surroundings import Surroundings
+
+Part = TypeVar("Part", bound=Queue, covariant=True)
+_COUNTS = tuple(field.name for field in fields(QueueCounts))
+
+
+class Partitioned(Generic[Part]):
+    """An entity over ``partitions``, or the dead-letter queue of one (``parent`` is then that)."""
+
+    def __init__(
+        self,
+        path: str,
+        description: QueueDescription,
+        partitions: Sequence[Part],
+        surroundings: Surroundings,
+        first: int = 0,
+        parent: Partitioned[Queue] | None = None,
+    ) -> None:
+        self.path = path
+        self.partitions = tuple(partitions)
+        self.parent = parent
+        self._description = description
+        self._surroundings = surroundings
+        self._ready = surroundings.ready
+        self._turn = first % len(self.partitions)
+        self._available = OrderedDict[Queue, None]()  # partitions that left word
+        self._looked_at: Instant = -1
+        self._front_ends = WeakKeyDictionary[Hashable, FrontEnd]()
+        self.sessions: PartitionedSessions | None = None
+        for partition in self.partitions:
+            partition.whole = self
+        if self.partitions[0].sessions is not None:
+            self.sessions = PartitionedSessions(self.partitions)
+        self.dead_letter_queue = self._over([each.dead_letter_queue for each in self.partitions])
+        self.transfer_dead_letter_queue = self._over(
+            [each.transfer_dead_letter_queue for each in self.partitions]
+        )
+
+    def _over(self, sub_queues: Sequence[Queue | None]) -> Partitioned[Queue] | None:
+        """The dead-letter queue that is spread over those of the partitions."""
+        found = [each for each in sub_queues if each is not None]
+        if not found:
+            return None
+        return Partitioned[Queue](found[0].path, self._description, found, self._surroundings, parent=self)
+
+    # -- sending
+
+    def enqueue(self, message: StoredMessage, now: Instant) -> int:
+        """Take a message and return its sequence number. Raises as :meth:`enqueue_all`."""
+        return self.enqueue_all((message,), now)[0]
+
+    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
+        """Take all of the messages into one partition, or none; returns their numbers.
+
+        Raises as a queue, and NotAllowed for messages of several keys; PartitionUnavailable, ServerBusy for a
+        key whose partition is down or throttled (Q-4); Rerouting (Q-16).
+        """
+        return self.partition_for(messages, now).enqueue_all(messages, now)
+
+    def partition_for(self, messages: Sequence[StoredMessage], now: Instant) -> Queue:
+        """The partition that these messages, sent together, go to. Raises as :meth:`enqueue_all`."""
+        detects = self._description.requires_duplicate_detection
+        key = key_of(messages[0], detects_duplicates=detects)
+        if len(messages) > 1 and any(key_of(each, detects_duplicates=detects) != key for each in messages):
+            raise NotAllowed(_MIXED_WITH_IDS if detects else _MIXED)
+        if key is None:
+            return self._next_in_turn(now)
+        return self.partition_of(key)
+
+    def key_of(self, message: StoredMessage) -> str | None:
+        """What decides the partition of a message here (Q-6)."""
+        return key_of(message, detects_duplicates=self._description.requires_duplicate_detection)
+
+    def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
+        """Raises what :meth:`enqueue_all` would for these messages, that may be of several sends.
+
+        Those without a key may go anywhere: only the keyed ones are asked of their partition.
+        """
+        by_partition: dict[Queue, list[StoredMessage]] = {}
+        for message in messages:
+            by_partition.setdefault(self._home_of(message), []).append(message)
+        for partition, mine in by_partition.items():
+            partition.check_acceptable(mine)
+
+    def check_sends_enabled(self) -> None:
+        """Raises EntityDisabled where the status forbids sending."""
+        status = self.description.status
+        if status in ("Disabled", "SendDisabled"):
+            raise EntityDisabled(self.path, status)
+
+    def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
+        """Keep, dead, a message that was sent via this entity and that its destination refused (3.7)."""
+        self._home_of(message).keep_untransferred(message, why, now)
+
+    def reserve(self, message: StoredMessage) -> int:
+        """The sequence number that a message with a key will have; a gap if it is never enqueued."""
+        return self._home_of(message).reserve(message)
+
+    def _home_of(self, message: StoredMessage) -> Queue:
+        key = self.key_of(message)
+        return self.partitions[self._turn] if key is None else self.partition_of(key)
+
+    def partition_of(self, key: str) -> Part:
+        """The partition that ``key`` belongs to, whatever its health."""
+        return self.partitions[index_of(key, len(self.partitions))]
+
+    def _next_in_turn(self, now: Instant) -> Queue:
+        count, is_busy = len(self.partitions), False
+        for index in (*range(self._turn, count), *range(self._turn)):
+            partition: Queue = self.partitions[index]
+            health = partition.health
+            if health is Health.UP:
+                self._turn = (index + 1) % count
+                return partition
+            if health is Health.DOWN and (known_from := partition.known_from) > now:
+                self._turn = (index + 1) % count
+                raise Rerouting(self.path, known_from)
+            is_busy = is_busy or health is Health.THROTTLED
+        raise ServerBusy if is_busy else PartitionUnavailable(self.path, self._turn)
+
+    def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
+        """Take back all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        by_partition = self._by_partition(numbers)
+        for partition in by_partition:
+            partition.handle_timer(now)
+        self._check_all(by_partition, lambda partition, mine: partition.all_in(MessageState.SCHEDULED, mine))
+        for partition, mine in by_partition.items():
+            partition.cancel_scheduled(mine, now)
+
+    # -- receiving
+
+    def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Lock the next message of some partition and hand it over. Raises as a queue."""
+        if session is not None:
+            return session.queue.receive(now, session)
+        self._look_for_messages(now)
+        available = self._available
+        while available:
+            partition = next(iter(available))
+            message = None if partition.health is Health.DOWN else partition.receive(now)
+            if message is not None:
+                available.move_to_end(partition)
+                return message
+            del available[partition]
+        return None
+
+    def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Hand over the next message of some partition and forget it. Raises as :meth:`receive`."""
+        if session is not None:
+            return session.queue.receive_and_delete(now, session)
+        self._look_for_messages(now)
+        available = self._available
+        while available:
+            partition = next(iter(available))
+            message = None if partition.health is Health.DOWN else partition.receive_and_delete(now)
+            if message is not None:
+                available.move_to_end(partition)
+                return message
+            del available[partition]
+        return None
+
+    def receive_from_each(self, now: Instant) -> list[StoredMessage]:
+        """Lock the next message of every partition that has one (Q-8). Raises as :meth:`receive`."""
+        self.look(now)
+        messages: list[StoredMessage] = []
+        for partition in list(self._available):
+            message = None if partition.health is Health.DOWN else partition.receive(now)
+            if message is None:
+                del self._available[partition]
+            else:
+                messages.append(message)
+        return messages
+
+    def seen_from(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
+        """Itself, or with caching front ends what this one keeps of it (Q-18)."""
+        if not self._surroundings.front_ends_cache:
+            return self
+        cache = self._front_ends.get(front_end)
+        if cache is None:
+            cache = self._front_ends[front_end] = FrontEnd(self)
+        return cache
+
+    def receive_deferred(
+        self,
+        numbers: Sequence[int],
+        now: Instant,
+        session: SessionLock | None = None,
+        *,
+        delete: bool = False,
+    ) -> list[StoredMessage]:
+        """Lock, or with ``delete`` take away, all of these deferred messages, or none. Raises as a queue."""
+        if session is not None:
+            return session.queue.receive_deferred(numbers, now, session, delete=delete)
+        by_partition = self._by_partition(numbers)
+        found = {
+            message.sequence_number: (partition, message)
+            for partition, messages in self._check_all(
+                by_partition, lambda partition, mine: partition.find_deferred(mine, now, None)
+            )
+            for message in messages
+        }
+        return [
+            partition.hand_over(message, now, None, delete=delete)
+            for partition, message in (found[number] for number in dict.fromkeys(numbers))
+        ]
+
+    def check_receivable(self) -> None:
+        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        self.partitions[0].check_receivable()
+
+    def look(self, now: Instant) -> None:
+        """Somebody wants to receive: let happen in each partition what is due by now. Raises EntityDisabled.
+
+        Once an instant: what comes later in the same one falls due in another.
+        """
+        if now == self._looked_at:
+            return
+        for partition in self.partitions:
+            if partition.health is not Health.DOWN:
+                partition.look(now)
+        self._looked_at = now
+
+    def _look_for_messages(self, now: Instant) -> None:
+        self.look(now)
+        if self.sessions is not None:
+            raise SessionRequired(self.path)
+
+    def told(self, partition: Queue) -> None:
+        """A partition has something for who waits."""
+        self._available[partition] = None
+        self._ready.add(self)
+
+    def expires_at(self, message: StoredMessage) -> Instant | None:
+        """When the message can no longer be received (T-6)."""
+        return self.partitions[0].expires_at(message)
+
+    # -- settling
+
+    def check_held(self, token: LockToken, now: Instant) -> None:
+        """Raises LockLost when the lock is not, or no longer, held."""
+        self._holder(token).check_held(token, now)
+
+    def check_can_dead_letter(self) -> None:
+        """Raises NotAllowed on a dead-letter queue."""
+        self.partitions[0].check_can_dead_letter()
+
+    def complete(self, token: LockToken, now: Instant) -> None:
+        """The receiver is done with the message."""
+        self._holder(token).complete(token, now)
+
+    def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
+        """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""
+        self._holder(token).abandon(token, now, changes)
+
+    def release(self, token: LockToken, now: Instant) -> None:
+        """Give the message back as if it had not been delivered."""
+        self._holder(token).release(token, now)
+
+    def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
+        """Set the message aside."""
+        self._holder(token).defer(token, now, changes)
+
+    def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
+        """Move the message to the dead-letter queue with these application properties."""
+        self._holder(token).dead_letter(token, now, properties)
+
+    def renew(self, token: LockToken, now: Instant) -> Instant:
+        """Restart the lock's full duration; returns until when it holds."""
+        return self._holder(token).renew(token, now)
+
+    def _holder(self, token: LockToken) -> Part:
+        if token[0] >= len(self.partitions):
+            raise LockLost
+        return self.partitions[token[0]]
+
+    # -- looking
+
+    def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
+        """Up to ``most`` messages from number ``start`` on, of the first partition that has any (Q-9).
+
+        To go on from the last number plus 1 until nothing comes shows all, partition after partition.
+        """
+        if session_id is not None:
+            home = self.partition_of(session_id)
+            home.check_up()
+            return home.peek(start, most, now, session_id)
+        for partition in self.partitions[max(0, index_of_number(start)) :]:
+            if partition.health is not Health.DOWN:
+                messages = partition.peek(start, most, now)
+                if messages:
+                    return messages
+        return []
+
+    def counts(self, now: Instant) -> QueueCounts:
+        """Messages by state, of all partitions together (Q-17)."""
+        each = [partition.counts(now) for partition in self.partitions]
+        return QueueCounts(**{name: sum(getattr(counts, name) for counts in each) for name in _COUNTS})
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes held by all partitions, the dead-letter queue's among them."""
+        return sum(partition.size_in_bytes for partition in self.partitions)
+
+    # -- health
+
+    def set_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
+        """Let one partition be in this state; if down, senders are led around it from then on (Q-16)."""
+        queue = self.partitions[index]
+        assert queue.partition is not None  # noqa: S101 - it is one
+        queue.partition.set(health, known_from)
+        self.health_changed()
+
+    def health_changed(self) -> None:
+        """A partition came or went: whoever waits may look again."""
+        self._looked_at = -1
+        for each in self.parts():
+            if isinstance(each, Queue):
+                each.tell()
+
+    @property
+    def availability(self) -> str:
+        """``Available``, or ``Limited`` while a partition is down (Q-17)."""
+        is_limited = any(partition.health is Health.DOWN for partition in self.partitions)
+        return "Limited" if is_limited else "Available"
+
+    def check_manageable(self) -> None:
+        """Raises PartitionUnavailable while a partition is down (Q-17)."""
+        for partition in self.partitions:
+            partition.check_up()
+
+    # -- as an entity among others
+
+    @property
+    def description(self) -> QueueDescription:
+        """What it follows."""
+        return self._description if self.parent is None else self.parent.description
+
+    @property
+    def top(self) -> Partitioned[Queue]:
+        """What the namespace knows it by."""
+        return self.parent or self
+
+    @property
+    def created_at(self) -> Instant:
+        """When it was made."""
+        return self.partitions[0].created_at
+
+    @property
+    def updated_at(self) -> Instant:
+        """When it was last given another description."""
+        return self.partitions[0].updated_at
+
+    @property
+    def accessed_at(self) -> Instant | None:
+        """When it was last used; None for never."""
+        used = [each.accessed_at for each in self.partitions if each.accessed_at is not None]
+        return max(used, default=None)
+
+    def touch(self, now: Instant) -> None:
+        """It is used, in a way that nothing else here tells (T-21)."""
+        self.partitions[0].touch(now)
+
+    def next_timer(self) -> Instant | None:
+        """The earliest end of a lock or of a schedule; None for never. The namespace asks each partition."""
+        return min(
+            (at for partition in self.partitions if (at := partition.next_timer()) is not None), default=None
+        )
+
+    def handle_timer(self, now: Instant) -> None:
+        """Let locks lapse and scheduled messages become active, up to ``now``."""
+        for partition in self.partitions:
+            partition.handle_timer(now)
+
+    def listen(self, now: Instant) -> None:
+        """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
+        for partition in self.partitions:
+            partition.listen(now)
+
+    def stop_listening(self, now: Instant) -> None:
+        """A receive has ended."""
+        for partition in self.partitions:
+            partition.stop_listening(now)
+
+    @property
+    def idle_since(self) -> Instant | None:
+        """Since when nobody has used any partition (T-21), or None while one is in use."""
+        since = [partition.idle_since for partition in self.partitions]
+        used = [each for each in since if each is not None]
+        return max(used) if len(used) == len(since) else None
+
+    def parts(self) -> Sequence[Queue | Partitioned[Queue]]:
+        """Itself, its dead-letter queues, its partitions and theirs."""
+        subs = (self.dead_letter_queue, self.transfer_dead_letter_queue)
+        parts: list[Queue | Partitioned[Queue]] = [self, *(each for each in subs if each is not None)]
+        return parts + [part for partition in self.partitions for part in partition.parts()]
+
+    # -- by number
+
+    def _by_partition(self, numbers: Sequence[int]) -> dict[Queue, list[int]]:
+        """The numbers of each partition. Raises MessageNotFound for those of no partition."""
+        found: dict[Queue, list[int]] = {}
+        lost: list[int] = []
+        for number in numbers:
+            index = index_of_number(number)
+            if 0 <= index < len(self.partitions):
+                found.setdefault(self.partitions[index], []).append(number)
+            else:
+                lost.append(number)
+        if lost:
+            raise MessageNotFound(*lost)
+        return found
+
+    def _check_all(
+        self,
+        by_partition: Mapping[Queue, list[int]],
+        find: Callable[[Queue, list[int]], list[StoredMessage]],
+    ) -> list[tuple[Queue, list[StoredMessage]]]:
+        """What ``find`` finds in each partition. Raises MessageNotFound with all that none has."""
+        found: list[tuple[Queue, list[StoredMessage]]] = []
+        lost: list[int] = []
+        for partition, mine in by_partition.items():
+            try:
+                found.append((partition, find(partition, mine)))
+            except MessageNotFound as error:
+                lost += error.sequence_numbers
+        if lost:
+            raise MessageNotFound(*lost)
+        return found
+
+
+class PartitionedQueue(Partitioned[Queue]):
+    """A partitioned queue, as a namespace of this layout makes it."""
+
+    def __init__(
+        self, path: str, settled: QueueDescription, now: Instant, surroundings: Surroundings, layout: Layout
+    ) -> None:
+        self._layout = layout
+        each = layout.of_partition(settled)
+        partitions = [Queue(path, each, now, spread) for spread in layout.spread(surroundings)]
+        super().__init__(path, layout.of_whole(settled), partitions, surroundings, layout.first)
+
+    def redescribe(self, settled: QueueDescription, now: Instant) -> None:
+        """Follow another description. Raises InvalidDescription for a flag that is for ever."""
+        settled.check_successor_of(self._description)
+        self._description = self._layout.of_whole(settled)
+        for partition in self.partitions:
+            partition.redescribe(self._layout.of_partition(settled), now)
+
+
+_MIXED = (
+    "Batching brokered messages with distinct SessionId or PartitionKey "
+    "is not supported for an entity with partitioning enabled."
+)
+_MIXED_WITH_IDS = (
+    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId "
+    "is not supported for an entity with partitioning and duplicate detection enabled."
+)

@@ -1,0 +1,107 @@
+"""A partitioned topic, and its subscriptions: partitioned as it is, partition by partition.
+
+partition 3 of the topic ---> partition 3 of each subscription      a copy stays where it was published
+"""
+
+from __future__ import annotations
+
+from .layout import Layout
+from .partitioned import Partitioned
+from .stored_message import Instant
+from .subscription import Subscription
+from .surroundings import Surroundings
+from .topic import Topic
+from .topic_description import SubscriptionDescription, TopicDescription
+
+
+class PartitionedTopic(Partitioned[Topic]):
+    """A partitioned topic; ``asked`` was asked of it, with the size that it tells of itself."""
+
+    def __init__(
+        self, path: str, settled: TopicDescription, now: Instant, surroundings: Surroundings, layout: Layout
+    ) -> None:
+        self.layout = layout
+        self.asked = layout.of_whole(settled)
+        self.subscriptions: dict[str, PartitionedSubscription] = {}
+        each = layout.of_partition(settled)
+        partitions = [Topic(path, each, now, spread) for spread in layout.spread(surroundings)]
+        super().__init__(path, self.asked.as_queue(), partitions, surroundings, layout.first)
+
+    @property
+    def not_received_from(self) -> str:
+        """Why it hands no message to a receiver."""
+        return self.partitions[0].not_received_from
+
+    def change(self, settled: TopicDescription, now: Instant) -> None:
+        """Follow another description, the subscriptions too. Raises InvalidDescription."""
+        asked = self.layout.of_whole(settled)
+        asked.as_queue().check_successor_of(self._description)
+        self.asked, self._description = asked, asked.as_queue()
+        for topic in self.partitions:
+            topic.change(self.layout.of_partition(settled), now)
+        for subscription in self.subscriptions.values():
+            subscription.topic_changed()
+
+    def subscription(
+        self, name: str, asked: SubscriptionDescription, now: Instant, surroundings: Surroundings
+    ) -> PartitionedSubscription:
+        """Make a subscription; it gets nothing until it is added."""
+        return PartitionedSubscription(self, name, asked, now, surroundings)
+
+    def add(self, made: PartitionedSubscription) -> None:
+        """Publish to a subscription from now on."""
+        self.subscriptions[made.name.casefold()] = made
+        for topic, subscription in zip(self.partitions, made.partitions, strict=True):
+            topic.add(subscription)
+
+    def drop(self, name: str) -> None:
+        """Publish to a subscription no longer."""
+        del self.subscriptions[name.casefold()]
+        for topic in self.partitions:
+            topic.drop(name)
+
+    def health_changed(self) -> None:
+        """A partition came or went, and with it that of every subscription: they share its store."""
+        super().health_changed()
+        for subscription in self.subscriptions.values():
+            subscription.health_changed()
+
+
+class PartitionedSubscription(Partitioned[Subscription]):
+    """Subscription ``name`` of a partitioned topic."""
+
+    def __init__(
+        self,
+        topic: PartitionedTopic,
+        name: str,
+        asked: SubscriptionDescription,
+        now: Instant,
+        surroundings: Surroundings,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.asked = asked
+        partitions = [
+            Subscription(each, name, asked, now, surroundings.of(each.partition))
+            for each in topic.partitions
+            if each.partition is not None
+        ]
+        path = f"{topic.path}/Subscriptions/{name}"
+        super().__init__(path, asked.under(topic.asked), partitions, surroundings)
+
+    @property
+    def not_sent_to(self) -> str:
+        """Why it takes no message from a sender."""
+        return self.partitions[0].not_sent_to
+
+    def change(self, asked: SubscriptionDescription, now: Instant) -> None:
+        """Follow another description from now on. Raises InvalidDescription for a flag that is for ever."""
+        follows = asked.under(self.topic.asked)
+        follows.check_successor_of(self._description)
+        self.asked, self._description = asked, follows
+        for subscription in self.partitions:
+            subscription.change(asked, now)
+
+    def topic_changed(self) -> None:
+        """Follow what the topic was asked (T-9); its partitions were told by theirs."""
+        self._description = self.asked.under(self.topic.asked)
