@@ -5,8 +5,8 @@
     '- forgotten, one by one, as the window moves on
 
 The window is counted from the first acceptance; a duplicate does not extend it. What is kept is bounded by
-what was accepted within one window, and forgotten when the next message comes. Each partition of a partitioned
-entity has its own (Q-11).
+what was accepted within one window, and forgotten when the next message comes. Each partition has
+its own (Q-11).
 """
 
 from __future__ import annotations
