@@ -1,4 +1,4 @@
-"""How many operations would this namespace have been billed for? (P-34, P-41, P-43; not by partition: Q-20)"""
+"""How many operations would this namespace have been billed for? (P-34, P-41, P-43; partitions: Q-20)"""
 
 from __future__ import annotations
 
