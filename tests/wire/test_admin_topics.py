@@ -176,9 +176,18 @@ def test_a_name_no_subscription_may_have_is_refused(
     assert list(client.list_subscriptions("news")) == []
 
 
-def test_what_is_not_there_yet_is_refused_by_name(client: ServiceBusAdministrationClient) -> None:
-    with pytest.raises(HttpResponseError, match="filtering_messages_before_publishing"):
-        client.create_topic("news", filtering_messages_before_publishing=True)
+@pytest.mark.spec("Q-2", "Q-3")
+def test_a_partitioned_topic_says_so_and_stays_so(client: ServiceBusAdministrationClient) -> None:
+    client.create_topic("news", enable_partitioning=True)
+    client.create_subscription("news", "billing")
+    topic = client.get_topic("news")
+
+    assert (topic.enable_partitioning, topic.max_size_in_megabytes) == (True, 16 * 1024)
+    assert topic.availability_status == "Available"
+    assert client.get_subscription("news", "billing").availability_status == "Available"
+    topic.enable_partitioning = False
+    with pytest.raises(HttpResponseError, match="enable_partitioning of an existing"):
+        client.update_topic(topic)
 
 
 async def test_the_asyncio_client_does_all_of_it(broker: Broker, contoso: NamespaceControl) -> None:
