@@ -11,12 +11,15 @@ TIME_TO_LIVE = "x-ms-timetolive"
 SCHEDULED = "x-ms-scheduledenqueuetimeutc"
 PARTITION_KEY = "x-sbpair-partitionkey"
 DEADLINE = "x-sbpair-deadline"
+ABSOLUTE_EXPIRY = "x-sbpair-absoluteexpirytime"
 VERSION = "x-sbpair-version"
 
 ENVELOPE_VERSION = "1"
 """What VERSION says: the layout of the names above."""
 
-RESERVED = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, PARTITION_KEY, DEADLINE, VERSION})
+RESERVED = frozenset(
+    {PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, PARTITION_KEY, DEADLINE, ABSOLUTE_EXPIRY, VERSION}
+)
 """An application may not use these names itself, and a restored message carries none of them (P-21)."""
 
 ANNOTATION_SCHEDULED = "x-opt-scheduled-enqueue-time"

@@ -72,7 +72,7 @@ class Cargo:
     ``outgoing`` is what goes to the primary: the message, a list of them, or the batch.
     """
 
-    __slots__ = ("_parked", "answer", "messages", "outgoing", "rewritten")
+    __slots__ = ("_parked", "answer", "deadlines", "messages", "outgoing", "rewritten")
 
     is_for_primary_only = False
 
@@ -82,6 +82,7 @@ class Cargo:
         self.outgoing = outgoing
         self.messages = messages
         self.rewritten: list[AmqpAnnotatedMessage] | None = None
+        self.deadlines: Sequence[int | None] | None = None
         self.answer: object = None  # what the primary said to it
         self._parked = 0
 
@@ -97,17 +98,25 @@ class Cargo:
         """How many of the first messages a backlog queue has accepted."""
         return self._parked
 
-    def unparked(self) -> Sequence[Message]:
-        """The messages that no broker has accepted, as far as is known."""
-        return self.messages[self._parked :]
+    def unparked_until(self) -> list[tuple[Message, int | None]]:
+        """The messages that no broker has accepted, as far as is known, each with its deadline."""
+        deadlines = self.deadlines or [None] * len(self.messages)
+        return list(zip(self.messages, deadlines, strict=True))[self._parked :]
 
     def message_ids(self) -> tuple[str, ...]:
         return tuple([envelope.message_id_of(message) for message in self.messages])
 
+    def fix_deadlines(self, first_attempt: int) -> None:
+        """Say, once, until when each message is of use (G-15): its time to live runs from this instant."""
+        if self.deadlines is None:
+            self.deadlines = [envelope.deadline_of(message, first_attempt) for message in self.messages]
+
     def rewrite(self, path: str) -> None:
         """Make the parked copies, once. Raises ValueError when a message holds no valid time."""
         if self.rewritten is None:
-            self.rewritten = [envelope.park(message, path) for message in self.messages]
+            self.rewritten = [
+                envelope.park(message, path, deadline) for message, deadline in self.unparked_until()
+            ]
 
     def chunks(self, maker: BatchMaker) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
         """What is still to be parked, in order, in pieces that fit one link (P-22).

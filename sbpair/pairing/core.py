@@ -271,6 +271,8 @@ class Core:
         deadline = started + budget
         if cargo.is_for_primary_only or self.is_disabled:
             return primary_flow(started, deadline, first)
+        if self.options.ttl_policy == "deadline":
+            cargo.fix_deadlines(wall_clock(started))
         spool = SpoolUse.NEVER
         if self._spooling is not None:
             spool = SpoolUse.AT_ONCE if self._spooling.waiting(path) else SpoolUse.LAST_RESORT
@@ -343,6 +345,11 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
         cause = f"{type(created).__name__}: {judge(created, Phase.OPENING).why}"
         return BacklogsNotCreated(now, "", cause)
     return BacklogsCreated(now, "", created)
+
+
+def wall_clock(instant: float) -> int:
+    """An instant of the monotonic clock in milliseconds since the epoch, by the wall clock of now (F-88)."""
+    return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
 
 
 def time_left(until: float) -> float:

@@ -2,13 +2,14 @@
 
     message for "orders"                         parked copy
     ---------------------------                  --------------------------------------
-    header.ttl                        cleared    x-ms-timetolive            PT5M
-    properties.absolute-expiry-time   cleared
+    header.ttl                        cleared    x-ms-timetolive            PT5M, and x-sbpair-deadline
+    properties.absolute-expiry-time   cleared    x-sbpair-absoluteexpirytime, where there is no header.ttl
     properties.group-id (session id)  cleared    x-ms-sessionid
     x-opt-scheduled-enqueue-time      cleared    x-ms-scheduledenqueuetimeutc
     x-opt-partition-key               cleared    x-sbpair-partitionkey
                                                  x-ms-path, x-sbpair-version
 
+The deadline stands there with that policy only: the time to live then runs from the first attempt (G-15).
 Everything else is copied as it is, so that the SDK encodes it with the same AMQP types as it would have
 for the primary. The caller's object is read, never changed. No I/O.
 """
@@ -31,10 +32,16 @@ from azure.servicebus.amqp import (
 
 from . import aliases as names
 from .errors import ReservedPropertyError
-from .iso8601 import format_duration, format_instant, instant_of
+from .iso8601 import format_duration, format_instant, instant_of, parse_instant
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
 Annotations = dict[str | bytes, object]
+
+FOREVER = 922_337_203_685_477
+"""Milliseconds: the service's word for a time to live without an end."""
+LAST_INSTANT = 253_402_300_799_999  # the end of the year 9999
+LONGEST_HEADER_TTL = 0xFFFF_FFFF  # milliseconds: all that the SDK can encode
+LONGEST_KEY = 128  # characters of a session id or partition key, the service's limit
 
 _RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
 _RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
@@ -86,13 +93,67 @@ def message_id_of(message: Message) -> str:
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
-def park(message: Message, path: str) -> AmqpAnnotatedMessage:
+def deadline_of(message: Message, first_attempt: int) -> int | None:
+    """The instant at which a message that was first tried then has lived; None when it lives for ever.
+
+    Milliseconds since the epoch. A scheduled message lives from its scheduled time (T-5). Raises ValueError
+    when one of these is not a time.
+    """
+    inner = raw(message)
+    span = _span(inner)
+    if span is None or span == FOREVER:
+        return None
+    annotations = inner.annotations or {}
+    scheduled = _found(annotations, names.ANNOTATION_SCHEDULED)
+    start = first_attempt if scheduled is None else max(first_attempt, _milliseconds(scheduled))
+    return min(start + span, LAST_INSTANT)
+
+
+def with_deadline(message: Message, deadline: int | None) -> AmqpAnnotatedMessage:
+    """A copy that carries its deadline, as it lies in the spool."""
+    twin = snapshot(message)
+    if deadline is not None:
+        carried = twin.application_properties or {}
+        twin.application_properties = {**carried, names.DEADLINE: format_instant(deadline)}
+    return twin
+
+
+def take_deadline(message: AmqpAnnotatedMessage, now: int) -> int | None:
+    """The deadline of a message from the spool, which loses it and lives for as long as is left of it."""
+    carried = message.application_properties
+    written = None if carried is None else carried.pop(names.DEADLINE, None)
+    if written is None:
+        return None
+    deadline = parse_instant(str(written))
+    scheduled = _found(message.annotations or {}, names.ANNOTATION_SCHEDULED)
+    start = now if scheduled is None else max(now, _milliseconds(scheduled))
+    header = message.header or AmqpMessageHeader()
+    header.time_to_live = min(max(deadline - start, 1), LONGEST_HEADER_TTL)
+    message.header = header
+    return deadline
+
+
+def _span(message: AmqpAnnotatedMessage) -> int | None:
+    """How long the service lets this message live: the header's time, or that between two instants."""
+    if message.header is not None and message.header.time_to_live:
+        return _milliseconds(message.header.time_to_live)
+    properties = message.properties
+    if properties is None or not properties.absolute_expiry_time or not properties.creation_time:
+        return None
+    span = _milliseconds(properties.absolute_expiry_time) - _milliseconds(properties.creation_time)
+    return span if span > 0 else None
+
+
+def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnotatedMessage:
     """The copy of ``message`` that waits in a backlog queue for its way to ``path`` (P-20).
 
-    Raises ValueError when the scheduled time or the time to live is not a time.
+    ``deadline``, in milliseconds since the epoch: when it is of no use any more (G-15). Raises ValueError
+    when a time is none, or a key is longer than the service allows.
     """
     original = raw(message)
     aliases: dict[str, str] = {names.PATH: path, names.VERSION: names.ENVELOPE_VERSION}
+    if deadline is not None:
+        aliases[names.DEADLINE] = format_instant(deadline)
     header = _without_time_to_live(original.header, aliases)
     properties = _without_session(original.properties, aliases)
     annotations = _without_placement(original.annotations, aliases)
@@ -132,7 +193,10 @@ def _without_time_to_live(
     if header is None:
         return None
     if header.time_to_live:  # zero is the SDK's word for none
-        aliases[names.TIME_TO_LIVE] = format_duration(_milliseconds(header.time_to_live))
+        span = _milliseconds(header.time_to_live)
+        if span > FOREVER:
+            raise ValueError(f"a time to live must be at most {FOREVER} ms, not {span}")
+        aliases[names.TIME_TO_LIVE] = format_duration(span)
     twin = copy.copy(header)
     twin.time_to_live = None
     return twin
@@ -144,7 +208,10 @@ def _without_session(
     if properties is None:
         return None
     if properties.group_id is not None:
-        aliases[names.SESSION_ID] = _text(properties.group_id)
+        aliases[names.SESSION_ID] = _key("session id", properties.group_id)
+    if properties.absolute_expiry_time and names.TIME_TO_LIVE not in aliases:
+        # Alone it says something; beside a time to live the SDK writes its own over it.
+        aliases[names.ABSOLUTE_EXPIRY] = format_instant(_milliseconds(properties.absolute_expiry_time))
     twin = copy.copy(properties)
     twin.group_id = None
     twin.absolute_expiry_time = None  # else it would expire in the backlog (G-16)
@@ -162,12 +229,24 @@ def _without_placement(
         aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
     key = _taken(kept, names.ANNOTATION_PARTITION_KEY)
     if key is not None:
-        aliases[names.PARTITION_KEY] = _text(key)
+        aliases[names.PARTITION_KEY] = _key("partition key", key)
     return kept or None
+
+
+def _found(annotations: Mapping[str | bytes, object], name: str) -> object | None:
+    return annotations.get(name.encode(), annotations.get(name))
 
 
 def _taken(annotations: Annotations, name: str) -> object | None:
     return annotations.pop(name.encode(), annotations.pop(name, None))
+
+
+def _key(what: str, value: object) -> str:
+    # The backlog takes it of any length; the destination would not.
+    text = _text(value)
+    if len(text) > LONGEST_KEY:
+        raise ValueError(f"a {what} must have at most {LONGEST_KEY} characters, not {len(text)}")
+    return text
 
 
 def _milliseconds(value: object) -> int:

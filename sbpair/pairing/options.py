@@ -43,6 +43,9 @@ class PairedNamespaceOptions:
     classifier: Callable[[Exception], Failure | None] | None = None
     """Called with every error of a send or ping: its kind, or None for the built-in table's judgement."""
 
+    ttl_policy: Literal["restart", "deadline"] = "restart"
+    """A parked message's time to live starts again on the primary, or runs from the first attempt (G-15)."""
+
     probe: Literal["message", "link"] = "message"
     """How a failed-over entity is probed: with a ping message, or by opening a link only (P-30)."""
 
@@ -72,6 +75,7 @@ class PairedNamespaceOptions:
     }
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
         "suspect_policy": ("raise", "redirect"),
+        "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
     }
     SWITCHES: ClassVar[tuple[str, ...]] = ("assume_backlogs_exist", "spill_on_quota")

@@ -120,7 +120,7 @@ class Spooling:
         """
         self._wait_for_the_last(path)
         cargo.rewrite(path)
-        entries = [_entry(message) for message in cargo.unparked()]
+        entries = [_entry(*each) for each in cargo.unparked_until()]
         if not self.waiting(path):
             _logger.warning("messages for %s wait in the spool %s", path, self._spool.path)
         self._spool.append(path, entries, time.time_ns() // 1_000_000)
@@ -188,15 +188,15 @@ class Spooling:
         stored = self._spool.oldest(path, most)
         if not stored:
             return Progress.EMPTY, most
-        unit, broken = _unit(stored)
-        if not unit:
+        messages, deadlines, broken = _unit(stored, time.time_ns() // 1_000_000)
+        if not messages:
             self._set_aside(path, stored[0], broken)
             return Progress.MOVED, most
-        messages = [message for _, message in unit]
         cargo = Cargo(messages[0] if len(messages) == 1 else list(messages), messages)
+        cargo.deadlines = deadlines
         landing = self._send_again(path, cargo, self._choices.setdefault(path_key(path), Choice()))
         if isinstance(landing, Rested):
-            self._accepted(path, stored[: len(unit)], landing.backlog)
+            self._accepted(path, stored[: len(messages)], landing.backlog)
             return Progress.MOVED, min(2 * most, MOST_IN_UNIT)
         if cargo.parked:  # some chunks of a batch that had to be split
             self._accepted(path, stored[: cargo.parked], None)
@@ -204,8 +204,8 @@ class Spooling:
         if self._is_closed:  # whatever was refused, the closing refused it
             return Progress.STOPPED, most
         if isinstance(landing, Refused) and landing.failure is Failure.CALLER:
-            if len(unit) > 1:  # which of them, and does it fit alone?
-                return Progress.MOVED, len(unit) // 2
+            if len(messages) > 1:  # which of them, and does it fit alone?
+                return Progress.MOVED, len(messages) // 2
             self._set_aside(path, stored[0], f"{type(landing.error).__name__}: {landing.error}")
             return Progress.MOVED, most
         return Progress.STOPPED, most
@@ -246,29 +246,37 @@ class Spooling:
             self._schedule.finished(path, now, is_empty=is_empty, has_moved=has_moved)
 
 
-def _entry(message: envelope.Message) -> Entry:
-    inner = envelope.raw(message)
+def _entry(message: envelope.Message, deadline: int | None) -> Entry:
+    inner = envelope.with_deadline(message, deadline)
     # The SDK's own encoder says whether it can be sent; it decodes byte strings in place, so: a copy.
     ServiceBusMessageBatch(_NO_LIMIT).add_message(envelope.snapshot(inner))
     return Entry(envelope.message_id_of(message), to_bytes(inner))
 
 
-def _unit(stored: Sequence[Spooled]) -> tuple[list[tuple[Spooled, AmqpAnnotatedMessage]], str]:
-    """The first messages that can go as one batch, restored; and why the next cannot be restored."""
-    unit: list[tuple[Spooled, AmqpAnnotatedMessage]] = []
+def _unit(stored: Sequence[Spooled], now: int) -> tuple[list[AmqpAnnotatedMessage], list[int | None], str]:
+    """The first messages that can go as one batch, restored, and until when each is of use.
+
+    And why the next one cannot go at all, if so.
+    """
+    unit: list[AmqpAnnotatedMessage] = []
+    deadlines: list[int | None] = []
     size = 0
     for each in stored:
         if not each.is_intact:
-            return unit, "damaged on disk: its checksum is wrong"
+            return unit, deadlines, "damaged on disk: its checksum is wrong"
         try:
             message = from_bytes(each.message)
+            deadline = envelope.take_deadline(message, now)
         except ValueError as error:
-            return unit, str(error)
+            return unit, deadlines, str(error)
+        if deadline is not None and deadline <= now:  # G-15: neither delivered late nor dropped
+            return unit, deadlines, "TTLExpiredException: its time to live ended while it waited"
         size += len(each.message)
-        if unit and (size > MOST_BYTES_IN_UNIT or _placement(message) != _placement(unit[0][1])):
+        if unit and (size > MOST_BYTES_IN_UNIT or _placement(message) != _placement(unit[0])):
             break
-        unit.append((each, message))
-    return unit, ""
+        unit.append(message)
+        deadlines.append(deadline)
+    return unit, deadlines, ""
 
 
 def _placement(message: AmqpAnnotatedMessage) -> tuple[object, object]:

@@ -84,6 +84,7 @@ class _Parked:
     scheduled: int | None
     partition_key: str | None
     deadline: int | None
+    absolute_expiry: int | None
 
 
 _READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple(
@@ -94,6 +95,7 @@ _READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple
         (names.SCHEDULED, read_instant),
         (names.PARTITION_KEY, read_key),
         (names.DEADLINE, read_instant),
+        (names.ABSOLUTE_EXPIRY, read_instant),
     )
 )
 
@@ -152,7 +154,7 @@ def _read_aliases(path: str, found: Mapping[bytes, bytes]) -> _Parked:
 
 
 def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> bytes:
-    time_to_live = parked.time_to_live if parked.deadline is None else parked.deadline - now
+    time_to_live = parked.time_to_live if parked.deadline is None else _left(parked, parked.deadline, now)
     wide = is_needlessly_wide(sections.application_properties) or is_needlessly_wide(sections.properties)
     return b"".join(
         (
@@ -164,6 +166,11 @@ def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: P
             sections.footer,
         )
     )
+
+
+def _left(parked: _Parked, deadline: int, now: int) -> int:
+    """What is left of the time to live; a scheduled message's begins when it is enqueued (T-5, G-15)."""
+    return max(deadline - max(now, parked.scheduled or now), 1)
 
 
 @lru_cache(maxsize=256)  # few differ: the same flags, the same time to live
@@ -193,7 +200,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
 
 
 def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int, wide: bool) -> bytes:
-    if parked.session_id is None and time_to_live is None:
+    if parked.session_id is None and time_to_live is None and parked.absolute_expiry is None:
         return section
     fields = split_fields(section) if section else []
     fields += [NULL] * (GROUP_ID + 1 - len(fields))
@@ -201,6 +208,8 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
         fields[GROUP_ID] = encode(parked.session_id)
     if time_to_live is not None:
         _restore_lifetime(fields, time_to_live, now)
+    elif parked.absolute_expiry is not None:
+        fields[ABSOLUTE_EXPIRY_TIME] = encode(Timestamp(parked.absolute_expiry))
     return join_fields(PROPERTIES, fields, wide)
 
 

@@ -101,6 +101,7 @@ _READERS = {
     names.SCHEDULED: _instant,
     names.PARTITION_KEY: read_key,
     names.DEADLINE: _instant,
+    names.ABSOLUTE_EXPIRY: _instant,
     names.VERSION: read_text,
 }
 _ALIASES = tuple(name for name in _READERS if name != names.PATH)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest, aio
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.syphon import Syphon, SyphonOptions
 
 TTL = timedelta(minutes=10)
+MINUTE = timedelta(minutes=1)
+DAY = 86_400_000  # milliseconds
+UINT_MAX = 0xFFFF_FFFF  # milliseconds: the longest a header can say
 
 
 @pytest.mark.spec("G-14", "G-16")
@@ -24,7 +34,7 @@ async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whol
         with PairedServiceBusClient.from_connection_strings(
             *both, options=options, connection_verify=str(broker.ca_file)
         ) as client:
-            client.fail_over("orders")
+            client.hold("orders")
             receipt = client.get_queue_sender("orders").send_messages(
                 ServiceBusMessage("an order", time_to_live=TTL)
             )
@@ -41,3 +51,145 @@ async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whol
             assert message.time_to_live == TTL
             assert message.expires_at_utc == message.enqueued_time_utc + TTL
             receiver.complete_message(message)
+
+
+async def drain(broker: Broker) -> tuple[int, int]:
+    both = (broker.namespace("contoso").connection_string, broker.namespace("contoso-dr").connection_string)
+    settings = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
+    counters = await Syphon.from_connection_strings(*both, options=settings).drain()
+    return counters.forwarded, counters.dead_lettered
+
+
+@pytest.fixture
+def shifted() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        yield broker
+
+
+def paired(broker: Broker, *, is_asyncio: bool, **other: object) -> Any:
+    """A client of either skin for a broker whose clock is driven."""
+    kind = aio.PairedServiceBusClient if is_asyncio else PairedServiceBusClient
+    return kind.from_connection_strings(
+        broker.namespace("contoso").connection_string,
+        broker.namespace("contoso-dr").connection_string,
+        options=PairedNamespaceOptions(
+            primary_namespace_name="contoso",
+            backlog_queue_count=1,
+            **other,  # type: ignore[arg-type]
+        ),
+        connection_verify=str(broker.ca_file),
+    )
+
+
+@contextmanager
+def driven(span: timedelta) -> Iterator[None]:
+    """The syphon's wall clock, that far from ours."""
+    clock = SimpleNamespace(time=lambda: time.time() + span.total_seconds())
+    with patch("sbpair.syphon.pump.time", clock):
+        yield
+
+
+async def done(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+@pytest.mark.spec("G-15", "F-86")
+@pytest.mark.parametrize("is_asyncio", [False, True])
+async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_is_set_aside(
+    shifted: Broker, is_asyncio: bool
+) -> None:
+    client = paired(shifted, is_asyncio=is_asyncio, ttl_policy="deadline")
+    client.hold("orders")
+    sender = client.get_queue_sender("orders")
+    for body, span in (("late", timedelta(minutes=5)), ("in time", TTL), ("for ever", None)):
+        receipt = await done(sender.send_messages(ServiceBusMessage(body, time_to_live=span)))
+        assert receipt.rests is Rest.BACKLOG
+    await done(client.close())
+    began = time.monotonic()
+    shifted.advance(timedelta(minutes=6))
+    # What the syphon calls now must be the broker's clock: its own runs at the real rate.
+    with driven(timedelta(minutes=6)):
+        assert await drain(shifted) == (2, 1)
+    passed = timedelta(seconds=time.monotonic() - began)
+    primary, secondary = shifted.namespace("contoso"), shifted.namespace("contoso-dr")
+    with (
+        ServiceBusClient.from_connection_string(primary.connection_string) as plain,
+        plain.get_queue_receiver("orders") as receiver,
+        ServiceBusClient.from_connection_string(secondary.connection_string) as there,
+        there.get_queue_receiver("contoso/x-servicebus-transfer/0", sub_queue="deadletter") as dead,
+    ):
+        lives = {str(m): m.time_to_live for m in receiver.receive_messages(2, max_wait_time=5)}
+        assert lives["for ever"] is None
+        assert TTL - timedelta(minutes=6) - passed - timedelta(seconds=1) <= lives["in time"]
+        assert lives["in time"] <= TTL - timedelta(minutes=6) + timedelta(seconds=1)
+        (late,) = dead.receive_messages(1, max_wait_time=5)
+        assert (str(late), late.dead_letter_reason) == ("late", "TTLExpiredException")
+
+
+@pytest.mark.spec("G-15")
+@pytest.mark.parametrize("minutes", [-5, 5])
+async def test_clocks_that_differ_move_the_deadline_by_as_much_and_lose_nothing(
+    shifted: Broker, minutes: int
+) -> None:
+    """The sender dates the deadline and the syphon compares it: documented, and never a silent loss."""
+    with paired(shifted, is_asyncio=False, ttl_policy="deadline") as client:
+        client.hold("orders")
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("x", time_to_live=3 * MINUTE))
+    with driven(minutes * MINUTE):
+        assert await drain(shifted) == ((1, 0) if minutes < 0 else (0, 1))
+    dead = shifted.namespace("contoso-dr").counts("contoso/x-servicebus-transfer/0").dead_letter
+    assert dead + shifted.namespace("contoso").counts("orders").active == 1
+
+
+@pytest.mark.spec("G-16", "P-21")
+@pytest.mark.parametrize("is_asyncio", [False, True])
+async def test_an_absolute_expiry_time_survives_the_stay_in_a_backlog(
+    shifted: Broker, is_asyncio: bool
+) -> None:
+    expiry = int(time.time() * 1000) + 600_000
+    client = paired(shifted, is_asyncio=is_asyncio)
+    client.hold("orders")
+    message = ServiceBusMessage("x")
+    assert message.raw_amqp_message.properties is not None
+    message.raw_amqp_message.properties.absolute_expiry_time = expiry
+    await done(client.get_queue_sender("orders").send_messages(message))
+    await done(client.close())
+    assert await drain(shifted) == (1, 0)
+    with (
+        ServiceBusClient.from_connection_string(shifted.namespace("contoso").connection_string) as plain,
+        plain.get_queue_receiver("orders") as receiver,
+    ):
+        (received,) = receiver.receive_messages(1, max_wait_time=5)
+        properties = received.raw_amqp_message.properties
+        assert properties is not None
+        assert properties.absolute_expiry_time == expiry
+        assert received.time_to_live is None
+        assert not received.application_properties
+
+
+@pytest.mark.spec("G-16")
+@pytest.mark.parametrize(
+    "milliseconds",
+    [1, int(24.9 * DAY), 25 * DAY, int(49.7 * DAY), 60 * DAY, None],
+    ids=["1 ms", "24.9 d", "25 d", "49.7 d", "60 d", "none"],
+)
+async def test_every_span_goes_through_a_backlog_and_back(shifted: Broker, milliseconds: int | None) -> None:
+    message = ServiceBusMessage("x")
+    assert message.raw_amqp_message.header is not None
+    message.raw_amqp_message.header.time_to_live = milliseconds
+    with paired(shifted, is_asyncio=False) as client:
+        client.hold("orders")
+        client.get_queue_sender("orders").send_messages(message)
+    assert shifted.namespace("contoso-dr").counts("contoso/x-servicebus-transfer/0").active == 1
+    assert await drain(shifted) == (1, 0)
+    with (
+        ServiceBusClient.from_connection_string(shifted.namespace("contoso").connection_string) as plain,
+        plain.get_queue_receiver("orders") as receiver,
+    ):
+        (peeked,) = receiver.peek_messages(1)  # which also shows what has expired (T-2)
+        properties, header = peeked.raw_amqp_message.properties, peeked.raw_amqp_message.header
+        span = None if header is None else header.time_to_live
+        if milliseconds is not None and milliseconds > UINT_MAX:  # then it lives between two instants
+            span = properties.absolute_expiry_time - properties.creation_time
+    assert span == milliseconds

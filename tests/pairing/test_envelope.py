@@ -6,6 +6,7 @@ What a parked message holds is read from the bytes the SDK makes of it, by our o
 from __future__ import annotations
 
 import copy
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +20,16 @@ from sbpair.amqp.message import Message as WireMessage
 from sbpair.amqp.types import Int
 from sbpair.pairing import aliases
 from sbpair.pairing.batch import PairedMessageBatch, freeze
-from sbpair.pairing.envelope import message_id_of, park, prepare, raw
+from sbpair.pairing.core import wall_clock
+from sbpair.pairing.envelope import (
+    deadline_of,
+    message_id_of,
+    park,
+    prepare,
+    raw,
+    take_deadline,
+    with_deadline,
+)
 from sbpair.pairing.errors import ReservedPropertyError
 from sbpair.pairing.sdk import messages_of
 
@@ -295,3 +305,92 @@ def test_a_message_too_large_for_any_batch_is_sent_alone() -> None:
     )
     cargo.rewrite("orders")
     assert [ids_of(piece) for piece in cargo.chunks(SmallBatches())] == [["large"], ["small"]]
+
+
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.spec("G-15")
+def test_a_deadline_is_counted_from_the_first_attempt_or_from_the_scheduled_time() -> None:
+    live = ServiceBusMessage("x", time_to_live=timedelta(minutes=5))
+    assert deadline_of(live, NOW) == NOW + 300_000
+    assert deadline_of(ServiceBusMessage("for ever"), NOW) is None
+    live.scheduled_enqueue_time_utc = datetime.fromtimestamp(NOW / 1000 + 60, UTC)
+    assert deadline_of(live, NOW) == NOW + 360_000
+    live.scheduled_enqueue_time_utc = datetime.fromtimestamp(NOW / 1000 - 60, UTC)
+    assert deadline_of(live, NOW) == NOW + 300_000
+
+
+@pytest.mark.spec("G-15")
+def test_a_span_between_two_instants_is_a_time_to_live_too() -> None:
+    message = ServiceBusMessage("x")
+    properties = message.raw_amqp_message.properties
+    assert properties is not None
+    properties.absolute_expiry_time = NOW + 10_000
+    assert deadline_of(message, NOW) is None  # the service reads it with a creation time only
+    properties.creation_time = NOW - 20_000
+    assert deadline_of(message, NOW) == NOW + 30_000
+
+
+@pytest.mark.spec("G-15", "P-20")
+def test_the_deadline_stands_beside_the_time_to_live() -> None:
+    message = ServiceBusMessage("x", time_to_live=timedelta(minutes=5))
+    carried = wire(park(message, "orders", NOW)).application_properties
+    assert carried[aliases.DEADLINE] == "2027-01-15T08:00:00Z"
+    assert carried[aliases.TIME_TO_LIVE] == "PT5M"
+
+
+@pytest.mark.spec("G-16", "P-20")
+def test_an_absolute_expiry_time_without_a_time_to_live_is_kept_under_its_alias() -> None:
+    message = ServiceBusMessage("x")
+    properties = message.raw_amqp_message.properties
+    assert properties is not None
+    properties.absolute_expiry_time = NOW
+    parked = wire(park(message, "orders"))
+    assert parked.properties.absolute_expiry_time is None
+    assert parked.application_properties[aliases.ABSOLUTE_EXPIRY] == "2027-01-15T08:00:00Z"
+    message.time_to_live = timedelta(minutes=5)  # then the SDK writes its own
+    assert aliases.ABSOLUTE_EXPIRY not in wire(park(message, "orders")).application_properties
+
+
+@pytest.mark.spec("F-79")
+@pytest.mark.parametrize("field", ["group_id", "partition key"])
+def test_a_key_longer_than_the_service_allows_is_the_callers_error_before_it_is_parked(field: str) -> None:
+    for length in (128, 129):
+        message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties())
+        if field == "group_id":
+            assert message.properties is not None
+            message.properties.group_id = "s" * length
+        else:
+            message.annotations = {b"x-opt-partition-key": "p" * length}
+        if length == 128:
+            park(message, "orders")
+        else:
+            with pytest.raises(ValueError, match="at most 128 characters, not 129"):
+                park(message, "orders")
+
+
+@pytest.mark.spec("G-16")
+def test_a_time_to_live_beyond_what_the_service_knows_is_the_callers_error() -> None:
+    with pytest.raises(ValueError, match="time to live must be at most"):
+        park(ServiceBusMessage("x", time_to_live=timedelta.max), "orders")
+
+
+@pytest.mark.spec("F-88")
+def test_the_first_attempt_is_dated_by_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.monotonic() - 30
+    before = wall_clock(started)
+    assert abs(before - (time.time_ns() // 1_000_000 - 30_000)) < 2000
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 3_600_000_000_000)
+    assert abs(wall_clock(started) - before - 3_600_000) < 2000  # by the clock of now, 30 s ago on ours
+
+
+@pytest.mark.spec("G-15")
+def test_a_message_from_the_spool_lives_for_what_is_left_of_it() -> None:
+    spooled = with_deadline(ServiceBusMessage("x", time_to_live=timedelta(minutes=5)), NOW + 2500)
+    assert take_deadline(spooled, NOW) == NOW + 2500
+    assert spooled.header is not None
+    assert spooled.header.time_to_live == 2500
+    assert not spooled.application_properties
+    assert take_deadline(with_deadline(ServiceBusMessage("x"), None), NOW) is None

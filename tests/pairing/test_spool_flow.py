@@ -151,7 +151,7 @@ def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
     cargo.rewrite("orders")
     pieces = cargo.chunks(Maker(ENVELOPE_ROOM + 7000))
     next(pieces)
-    assert (cargo.parked, len(cargo.unparked())) == (0, 6)  # sent, not accepted yet
+    assert (cargo.parked, len(cargo.unparked_until())) == (0, 6)  # sent, not accepted yet
     next(pieces)  # accepted; the second was sent, and fails
     assert cargo.parked == 2
-    assert [message_id_of(message) for message in cargo.unparked()] == ["2", "3", "4", "5"]
+    assert [message_id_of(message) for message, _ in cargo.unparked_until()] == ["2", "3", "4", "5"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -226,3 +228,19 @@ def test_a_sender_is_held_back_for_a_moment_only(station: Station) -> None:
     station.spooling._hold("orders")  # of a replay that now hangs
     station.keep("c")
     assert station.spooling.waiting() == 3
+
+
+@pytest.mark.spec("G-15", "F-86")
+def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    station = Station(tmp_path / "spool")
+    now = time.time_ns() // 1_000_000
+    for name, first_attempt in (("late", now - 61_000), ("in time", now)):
+        cargo = freeze(ServiceBusMessage("x", message_id=name, time_to_live=timedelta(minutes=1)))
+        cargo.fix_deadlines(first_attempt)
+        station.spooling.keep("orders", cargo)
+    station.spooling.replay("orders")
+    assert station.sent == [["in time"]]
+    (refusal,) = [event for event in station.told if isinstance(event, SpooledMessageRefused)]
+    assert refusal.message_id == "late"
+    assert refusal.cause.startswith("TTLExpiredException")
+    station.spooling.close()

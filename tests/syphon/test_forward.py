@@ -271,3 +271,17 @@ def test_an_alias_is_found_whatever_the_width_of_its_encoding() -> None:
     restored = restore(section + b"\x00\x53\x77" + encode("body"), NOW)
 
     assert restored == Forward("q", b"\x00\x53\x77" + encode("body"), None)
+
+
+@pytest.mark.spec("G-15", "T-5")
+def test_a_scheduled_message_with_a_deadline_lives_from_when_it_is_enqueued() -> None:
+    at = {"x_ms_scheduledenqueuetimeutc": Timestamp(NOW + 60_000)}
+    assert forward(parked(x_sbpair_deadline=Timestamp(NOW + 90_000), **at)).header == Header(ttl=30_000)
+
+
+@pytest.mark.spec("G-16", "P-21")
+def test_an_absolute_expiry_time_comes_back_as_it_was() -> None:
+    restored = forward(parked(x_sbpair_absoluteexpirytime=Timestamp(NOW + 5000)))
+    assert restored.properties.absolute_expiry_time == NOW + 5000
+    assert restored.properties.creation_time is None
+    assert restored.header is None
