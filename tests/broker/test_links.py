@@ -269,6 +269,16 @@ class TestSending:
 
         assert lab.namespace.queue("orders").receive(NOON).time_to_live == stored
 
+    @pytest.mark.spec("T-1", "T-2")
+    def test_it_is_counted_in_milliseconds(self, lab, sender):
+        client, link = sender
+        client.send(link, Message(header=Header(ttl=500)).encode() + HELLO)
+        queue = lab.namespace.queue("orders")
+
+        assert queue.peek(1, 1, NOON)[0].expires_at == NOON + 500
+        assert queue.receive(NOON + 500) is None
+
+    @pytest.mark.spec("T-1")
     def test_a_span_too_long_for_the_header_travels_as_two_instants(self, lab, sender):
         client, link = sender
         span = timedelta(days=100) // timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Modified, Rejected
 from sbpair.amqp.types import Array, Int, Symbol, Timestamp, UInt
 
@@ -88,6 +88,19 @@ def test_peek_shows_a_time_to_live_only_where_the_sender_gave_one(lab):
     client.receiver("orders", credit=1)
     (got,) = client.take(MessageReceived)
     assert Message.decode(got.payload).header.ttl == MINUTE
+
+
+@pytest.mark.spec("T-6", "T-7")
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_peek_shows_a_time_to_live_as_the_ceiling_lowered_it(lab, scheduled):
+    lab.queue(default_message_time_to_live=MINUTE)
+    client = lab.client()
+    annotations = {"x-opt-scheduled-enqueue-time": Timestamp(NOON + MINUTE)} if scheduled else None
+    long = Message(header=Header(ttl=60 * MINUTE), message_annotations=annotations, body=DataBody((b"x",)))
+    client.send(client.sender("orders"), long.encode())
+    _, _, body = manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)})
+
+    assert Message.decode(body["messages"][0]["message"]).header.ttl == MINUTE
 
 
 def test_renewing_answers_until_when(lab):

@@ -258,38 +258,6 @@ def test_a_disabled_subscription_fills_and_hands_out_nothing(
     assert subscription.receive(NOON) is not None
 
 
-# -- idleness
-
-
-@pytest.mark.spec("T-20", "T-21")
-def test_an_unused_subscription_goes_and_one_in_use_keeps_itself_and_its_topic(
-    namespace: Namespace, message: Make
-) -> None:
-    topic = namespace.create_topic("news", TopicDescription(auto_delete_on_idle=5 * MINUTE), NOON)
-    used = subscribe(namespace, "used", auto_delete_on_idle=5 * MINUTE)
-    subscribe(namespace, "unused", auto_delete_on_idle=5 * MINUTE)
-    used.listen(NOON + MINUTE)
-    topic.enqueue(message(), NOON + 2 * MINUTE)  # what arrives is no use of a subscription
-    namespace.handle_timer(NOON + 5 * MINUTE)
-    assert [each.name for each in namespace.subscriptions("news")] == ["used"]
-    namespace.handle_timer(NOON + 60 * MINUTE)
-    assert namespace.topics() == [topic]
-    used.stop_listening(NOON + 60 * MINUTE)
-    for minute in range(60, 71):
-        namespace.handle_timer(NOON + minute * MINUTE)
-    assert namespace.topics() == []
-
-
-@pytest.mark.spec("T-20", "T-21")
-def test_an_unused_topic_takes_its_subscriptions_with_it(namespace: Namespace) -> None:
-    namespace.create_topic("news", TopicDescription(auto_delete_on_idle=5 * MINUTE), NOON)
-    subscribe(namespace, auto_delete_on_idle=5 * MINUTE)
-    namespace.handle_timer(NOON + 5 * MINUTE)
-    with pytest.raises(EntityNotFound):
-        namespace.queue("news/Subscriptions/all")
-    assert namespace.next_timer() is None
-
-
 # -- names and descriptions
 
 

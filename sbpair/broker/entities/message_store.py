@@ -82,6 +82,10 @@ class MessageStore:
         """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
         raise NotImplementedError
 
+    def timers_moved(self) -> None:
+        """Leave word that the next timer may be another."""
+        raise NotImplementedError
+
     # -- coming and going
 
     def _place(self, message: StoredMessage) -> int:
@@ -99,18 +103,21 @@ class MessageStore:
 
     def _offer_fresh(self, message: StoredMessage) -> None:
         message.state = ACTIVE
-        if message.time_to_live is not None:
-            message.expires_at = message.enqueued_at + self._ceiling(message.time_to_live)
+        self._stamp(message)
+        if message.expires_at is not None:
             self._expiries.set(message.sequence_number, message.expires_at)
+            self.timers_moved()
         if self.sessions is not None and not message.is_ping:
             self.sessions.offer(message)
         else:
             self._waiting.add(message)
             self.tell()
 
-    def _ceiling(self, time_to_live: int) -> int:
-        limit = self.description.default_message_time_to_live
-        return time_to_live if limit is None else min(time_to_live, limit)  # T-6
+    def _stamp(self, message: StoredMessage) -> None:
+        """Fix the instant of a message with a time to live of its own (T-1, T-7), once."""
+        span, limit = message.time_to_live, self.description.default_message_time_to_live
+        if span is not None and message.expires_at is None:
+            message.expires_at = message.enqueued_at + (span if limit is None else min(span, limit))  # T-6
 
     def _offer_again(self, message: StoredMessage, now: Instant) -> None:
         message.state = ACTIVE
@@ -121,6 +128,7 @@ class MessageStore:
         else:
             if message.expires_at is not None:
                 self._expiries.set(message.sequence_number, message.expires_at)
+                self.timers_moved()
             if self.sessions is not None:
                 self.sessions.offer(message)
             else:
@@ -193,13 +201,13 @@ class MessageStore:
     def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
         assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
         self._forget(message)
-        message.dead_letter_source = self.path
-        message.amend(properties)
-        self.dead_letter_queue._admit(message)
+        dead = message.copy()  # the one that is gone may still stand in a line
+        dead.delivery_count = message.delivery_count
+        dead.dead_letter_source = self.path
+        dead.amend(properties)
+        self.dead_letter_queue._admit(dead)
 
     def _admit(self, message: StoredMessage) -> None:
-        message.state = ACTIVE
-        message.is_deferred = False
         self._place(message)
         self.size += message.size
         self._waiting.add(message)

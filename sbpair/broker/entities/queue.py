@@ -148,6 +148,7 @@ class Queue(MessageStore):
             self._duplicates.accepted(message.message_id, number, now)
         if message.scheduled_for is not None and message.scheduled_for > now:
             message.enqueued_at = message.scheduled_for  # T-5
+            self._stamp(message)
             message.state = SCHEDULED
             self._schedule.set(number, message.scheduled_for)
             self.timers_moved()
@@ -412,11 +413,13 @@ class Queue(MessageStore):
         """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
         self._listeners += 1
         self.accessed_at = now
+        self.timers_moved()
 
     def stop_listening(self, now: Instant) -> None:
         """A receive has ended."""
         self._listeners -= 1
         self.accessed_at = now
+        self.timers_moved()
 
     def redescribe(self, description: QueueDescription, now: Instant) -> None:
         """Follow another description from now on (T-6: messages without a TTL of their own follow too).
@@ -438,26 +441,35 @@ class Queue(MessageStore):
     @property
     def idle_since(self) -> Instant | None:
         """Since when nobody has used the queue (T-21), or None while it is in use."""
-        if self._listeners or len(self._schedule) or self.forwarding.target is not None:  # T-22
+        if self._listeners or len(self._schedule) or self.description.forward_to is not None:  # T-22
             return None
-        return max(self.updated_at, self.accessed_at or 0)
+        latest = max(self.updated_at, self.accessed_at or 0)
+        for part in self.sub_queues:  # who works on the dead letters uses the queue
+            since = part.idle_since
+            if since is None:
+                return None
+            latest = max(latest, since)
+        return latest
 
     def next_timer(self) -> Instant | None:
-        """The earliest end of a lock (with sessions: of a hold) or of a schedule; None for never."""
+        """The earliest end of a lock (with sessions: of a hold) or of a schedule; None for never.
+
+        While somebody listens, the earliest expiry too (T-4).
+        """
         first = self._locks.next() if self.sessions is None else self.sessions.next_lapse()
-        schedule = self._schedule.next()
-        if first is None or schedule is None:
-            return schedule if first is None else first
-        return min(first, schedule)
+        expiry = self._expiries.next() if self._listeners else None
+        return min((at for at in (first, self._schedule.next(), expiry) if at is not None), default=None)
 
     def handle_timer(self, now: Instant) -> None:
-        """Let locks lapse and scheduled messages become active, up to ``now``."""
+        """Let locks lapse, scheduled messages become active and, if anybody listens, others expire."""
         due = self.next_timer()
         if due is None or due > now:
             return
         self.timers_moved()
         for number in self._schedule.take_due(now):
             self._activate(number)
+        if self._listeners:
+            self._reap(now)
         if self.sessions is not None:
             self.sessions.lapse(now)
             return
@@ -467,6 +479,7 @@ class Queue(MessageStore):
     def _activate(self, number: int) -> None:
         message = self._messages.get(number)
         if message is not None:
+            self.touch(message.enqueued_at)  # T-21: it comes as if it were sent now
             self._displace(message)
             self._place(message)  # 3.6: a new number
             self._offer_fresh(message)
@@ -519,7 +532,7 @@ class Queue(MessageStore):
 
     def touch(self, now: Instant) -> None:
         """It is used, in a way that nothing else here tells (T-21)."""
-        self.accessed_at = now
+        self.accessed_at = max(self.accessed_at or 0, now)
 
     def parts(self) -> list[Queue]:
         """Itself and its dead-letter queues."""

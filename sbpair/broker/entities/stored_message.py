@@ -7,7 +7,7 @@ face that knows AMQP; the rest stays the bytes the sender gave, and leaves as th
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NewType
 
@@ -76,21 +76,18 @@ class StoredMessage:
 
     def copy(self) -> StoredMessage:
         """The same message for another entity to take, never delivered; the bytes are shared."""
-        return StoredMessage(
-            bare=self.bare,
-            annotations=self.annotations,
-            message_id=self.message_id,
-            session_id=self.session_id,
-            partition_key=self.partition_key,
-            time_to_live=self.time_to_live,
-            durable=self.durable,
-            priority=self.priority,
-            overhead=self.overhead,
-            enqueued_sequence_number=self.enqueued_sequence_number,
-            enqueued_at=self.enqueued_at,
-            dead_letter_source=self.dead_letter_source,
-            amended=self.amended,
-            hops=self.hops,
+        return replace(
+            self,
+            scheduled_for=None,
+            reserved_number=None,
+            sequence_number=0,
+            partition_id=None,
+            expires_at=None,
+            state=MessageState.ACTIVE,
+            is_deferred=False,
+            delivery_count=0,
+            lock_token=None,
+            locked_until=0,
         )
 
     def amend(self, properties: Mapping[str, object] | None) -> None:

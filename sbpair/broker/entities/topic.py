@@ -60,7 +60,8 @@ class Topic(Queue):
 
     def drop(self, name: str) -> None:
         """Publish to a subscription no longer."""
-        del self.subscriptions[name.casefold()]
+        gone = self.subscriptions.pop(name.casefold())
+        self.touch(max(gone.updated_at, gone.accessed_at or 0))  # T-21: that it is gone undoes no use
 
     def change(self, asked: TopicDescription, now: Instant) -> None:
         """Follow another description from now on, the subscriptions too.

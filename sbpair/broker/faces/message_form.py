@@ -194,8 +194,11 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
 
 
 def peeked(message: StoredMessage) -> bytes:
-    """The message as peek shows it: with a TTL only where the sender gave one (T-7)."""
-    return _encoded(message, message.time_to_live)
+    """The message as peek shows it: a TTL only where the sender gave one, under the ceiling (T-6, T-7)."""
+    span = message.time_to_live
+    if message.expires_at is not None:
+        span = message.expires_at - message.enqueued_at
+    return _encoded(message, span)
 
 
 def _encoded(message: StoredMessage, ttl: int | None) -> bytes:

@@ -1,0 +1,290 @@
+"""The unmodified SDK and messages whose time is over: what it still sees, and what it never gets.
+
+The broker's entity time is set ahead, the SDK's own clock is not; spans are hours, so that a
+second more or less does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient as AsyncClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.amqp import AmqpMessageProperties
+from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+HOUR = timedelta(hours=1)
+IN_MS = 3_600_000
+EXPIRED = "TTLExpiredException"
+DEAD = ServiceBusSubQueue.DEAD_LETTER
+
+
+@pytest.fixture
+def administration(broker, contoso):
+    with ServiceBusAdministrationClient.from_connection_string(
+        contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def aio(contoso):
+    async with AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as opened:
+        yield opened
+
+
+def send(client, queue, *messages):
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(list(messages))
+
+
+def bodies(messages):
+    return [str(message) for message in messages]
+
+
+def dead_letters(client, queue):
+    with client.get_queue_receiver(queue, sub_queue=DEAD) as receiver:
+        found = receiver.receive_messages(9, max_wait_time=0.3)
+        return [(str(message), message.dead_letter_reason) for message in found]
+
+
+@pytest.mark.spec("T-1", "T-2", "T-4", "T-7")
+def test_while_nobody_listens_it_is_counted_and_peeked_and_then_never_received(
+    client, contoso, make_queue, broker
+):
+    queue = make_queue()
+    send(client, queue, ServiceBusMessage("short", time_to_live=HOUR), ServiceBusMessage("long"))
+    broker.advance(2 * HOUR)
+    assert contoso.counts(queue).active == 2
+    with client.get_queue_receiver(queue) as receiver:
+        corpse, _ = receiver.peek_messages(2)
+        assert corpse.expires_at_utc == corpse.enqueued_time_utc + HOUR
+        assert corpse.expires_at_utc < datetime.fromtimestamp(broker._clock.now() / 1000, UTC)
+
+        assert bodies(receiver.receive_messages(2, max_wait_time=0.3)) == ["long"]
+        assert bodies(receiver.peek_messages(2, sequence_number=1)) == ["long"]
+    assert contoso.counts(queue).total == 1
+
+
+@pytest.mark.spec("T-2", "T-10")
+def test_receive_and_delete_never_returns_it_either(client, contoso, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    send(client, queue, ServiceBusMessage("short", time_to_live=HOUR))
+    broker.advance(2 * HOUR)
+    with client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver:
+        assert receiver.receive_messages(1, max_wait_time=0.3) == []
+    assert (contoso.counts(queue).active, contoso.counts(queue).dead_letter) == (0, 1)
+
+
+@pytest.mark.spec("T-3", "T-11")
+@pytest.mark.parametrize("settle", ["complete_message", "abandon_message"])
+def test_a_locked_message_is_untouched_until_it_is_settled(client, contoso, make_queue, broker, settle):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    send(client, queue, ServiceBusMessage("short", time_to_live=timedelta(seconds=20)))
+    with client.get_queue_receiver(queue) as receiver:
+        (message,) = receiver.receive_messages(1)
+        broker.advance(timedelta(seconds=30))
+        getattr(receiver, settle)(message)
+    expected = {"complete_message": [], "abandon_message": [("short", EXPIRED)]}
+    assert dead_letters(client, queue) == expected[settle]
+    assert contoso.counts(queue).active == 0
+
+
+@pytest.mark.spec("T-3", "T-11")
+def test_when_its_lock_lapses_it_expires_at_once(client, contoso, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    send(client, queue, ServiceBusMessage("short", time_to_live=timedelta(seconds=20)))
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.receive_messages(1)
+        broker.advance(timedelta(seconds=61))
+        assert contoso.counts(queue).dead_letter == 1
+
+
+@pytest.mark.spec("T-6")
+def test_the_default_of_the_entity_is_used_and_is_a_ceiling(client, make_queue, broker):
+    queue = make_queue(default_message_time_to_live=IN_MS)
+    send(client, queue, ServiceBusMessage("none"), ServiceBusMessage("longer", time_to_live=3 * HOUR))
+    with client.get_queue_receiver(queue) as receiver:
+        none, longer = receiver.peek_messages(2)
+        assert (none.time_to_live, longer.time_to_live) == (None, HOUR)
+        broker.advance(2 * HOUR)
+        assert receiver.receive_messages(2, max_wait_time=0.3) == []
+
+
+@pytest.mark.spec("T-6")
+def test_a_change_of_the_default_is_followed_by_messages_without_their_own(
+    client, administration, make_queue, broker
+):
+    queue = make_queue(default_message_time_to_live=IN_MS)
+    send(client, queue, ServiceBusMessage("own", time_to_live=HOUR), ServiceBusMessage("follows"))
+    asked = administration.get_queue(queue)
+    asked.default_message_time_to_live = 3 * HOUR
+    administration.update_queue(asked)
+    broker.advance(2 * HOUR)
+    with client.get_queue_receiver(queue) as receiver:
+        (message,) = receiver.receive_messages(2, max_wait_time=0.3)
+        assert (str(message), message.time_to_live) == ("follows", 3 * HOUR)
+        receiver.complete_message(message)
+
+
+@pytest.mark.spec("T-8")
+def test_the_default_is_the_largest_span(administration, make_queue):
+    span = administration.get_queue(make_queue()).default_message_time_to_live
+    assert span // timedelta(microseconds=1) in ((2**63 - 1) // 10, (2**63 - 1) // 10 + 1)
+
+
+@pytest.mark.spec("T-1")
+def test_a_time_to_live_longer_than_the_header_holds(client, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    for days in (60, 70):  # 49.7 is what fits: the SDK's time_to_live raises, two instants say it
+        message = ServiceBusMessage(str(days))
+        message.raw_amqp_message.properties = AmqpMessageProperties(
+            creation_time=IN_MS, absolute_expiry_time=IN_MS + days * 24 * IN_MS
+        )
+        send(client, queue, message)
+    broker.advance(timedelta(days=59))
+    with client.get_queue_receiver(queue) as receiver:
+        assert bodies(receiver.peek_messages(2)) == ["60", "70"]
+        broker.advance(timedelta(days=2))
+        (message,) = receiver.receive_messages(2, max_wait_time=0.3)
+        assert str(message) == "70"
+        receiver.abandon_message(message)
+    assert dead_letters(client, queue) == [("60", EXPIRED)]
+
+
+@pytest.mark.spec("T-10")
+def test_the_dead_letter_says_why_and_from_where(client, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    properties = {"colour": "blue"}
+    send(client, queue, ServiceBusMessage("x", time_to_live=HOUR, application_properties=properties))
+    broker.advance(2 * HOUR)
+    with client.get_queue_receiver(queue) as receiver:
+        assert receiver.receive_messages(1, max_wait_time=0.3) == []
+    with client.get_queue_receiver(queue, sub_queue=DEAD) as receiver:
+        (message,) = receiver.receive_messages(1)
+        assert message.application_properties == {
+            b"colour": b"blue",
+            b"DeadLetterReason": b"TTLExpiredException",
+            b"DeadLetterErrorDescription": b"The message expired and was dead lettered.",
+        }
+        assert message.dead_letter_source == queue
+        receiver.complete_message(message)
+
+
+@pytest.mark.spec("T-1", "T-2", "T-4", "T-6", "T-10")
+async def test_fourteen_days_pass_for_the_asyncio_client(aio, contoso, make_queue, broker):
+    queue = make_queue(
+        dead_lettering_on_message_expiration=True, default_message_time_to_live=14 * 24 * IN_MS
+    )
+    async with aio.get_queue_sender(queue) as sender:
+        await sender.send_messages(
+            [ServiceBusMessage("none"), ServiceBusMessage("own", time_to_live=20 * HOUR)]
+        )
+    broker.advance(timedelta(days=13))
+    assert contoso.counts(queue).active == 2
+    async with aio.get_queue_receiver(queue) as receiver:
+        (message,) = await receiver.receive_messages(2, max_wait_time=0.3)
+        assert message.expires_at_utc == message.enqueued_time_utc + timedelta(days=14)
+        await receiver.abandon_message(message)
+        broker.advance(timedelta(days=1))
+        assert await receiver.receive_messages(1, max_wait_time=0.3) == []
+    async with aio.get_queue_receiver(queue, sub_queue=DEAD) as receiver:
+        found = await receiver.receive_messages(2, max_wait_time=2)
+        while len(found) < 2:
+            found += await receiver.receive_messages(2, max_wait_time=2)
+        assert {(str(each), each.dead_letter_reason) for each in found} == {
+            ("none", EXPIRED),
+            ("own", EXPIRED),
+        }
+
+
+@pytest.mark.spec("T-3", "T-11")
+async def test_the_asyncio_client_settles_a_locked_one_as_usual(aio, contoso, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    async with aio.get_queue_sender(queue) as sender, aio.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("short", time_to_live=timedelta(seconds=20)))
+        (message,) = await receiver.receive_messages(1)
+        broker.advance(timedelta(seconds=30))
+        await receiver.complete_message(message)
+    assert contoso.counts(queue).total == 0
+
+
+@pytest.mark.spec("T-5", "T-7")
+async def test_the_asyncio_client_peeks_when_a_scheduled_one_will_expire(aio, make_queue, broker):
+    queue = make_queue()
+    at = datetime.fromtimestamp(broker._clock.now() // 1000, UTC) + HOUR
+    async with aio.get_queue_sender(queue) as sender, aio.get_queue_receiver(queue) as receiver:
+        await sender.schedule_messages(ServiceBusMessage("x", time_to_live=2 * HOUR), at)
+        (peeked,) = await receiver.peek_messages(1)
+        assert peeked.expires_at_utc == at + 2 * HOUR
+        broker.advance(4 * HOUR)
+        assert await receiver.receive_messages(1, max_wait_time=0.3) == []
+
+
+class TestIdleDeletion:
+    @pytest.fixture
+    def temporary(self, administration, broker):
+        """A queue that deletes itself after an idle hour, made now."""
+        name = f"temporary-{broker._clock.now()}"
+        administration.create_queue(name, auto_delete_on_idle=HOUR)
+        return name
+
+    @pytest.mark.spec("T-20")
+    def test_an_idle_queue_is_gone_for_every_client(self, administration, client, temporary, broker):
+        assert administration.get_queue(temporary).auto_delete_on_idle == HOUR
+        broker.advance(HOUR)
+        with pytest.raises(ResourceNotFoundError):
+            administration.get_queue(temporary)
+        with pytest.raises(ServiceBusError):  # its token is refused before it attaches
+            send(client, temporary, ServiceBusMessage("x"))
+
+    @pytest.mark.spec("T-20")
+    def test_less_than_five_minutes_is_refused_by_name(self, administration):
+        with pytest.raises(Exception, match=r"auto_delete_on_idle .* at least 5 minutes"):
+            administration.create_queue("too-short", auto_delete_on_idle=timedelta(minutes=4, seconds=59))
+
+    @pytest.mark.spec("T-20", "T-21")
+    def test_the_link_of_who_is_attached_without_credit_is_detached(self, client, temporary, broker):
+        with client.get_queue_sender(temporary) as sender:
+            broker.advance(HOUR)
+            with pytest.raises(ServiceBusError):
+                sender.send_messages(ServiceBusMessage("x"))
+
+    @pytest.mark.spec("T-21")
+    def test_a_peek_through_the_sdk_is_use(self, administration, client, temporary, broker):
+        broker.advance(timedelta(minutes=40))
+        with client.get_queue_receiver(temporary) as receiver:
+            receiver.peek_messages(1)
+        broker.advance(timedelta(minutes=40))
+        assert administration.get_queue_runtime_properties(temporary).accessed_at_utc is not None
+
+    @pytest.mark.spec("T-21")
+    async def test_a_reply_queue_lives_while_the_asyncio_client_waits_at_it(
+        self, aio, contoso, temporary, broker
+    ):
+        async with aio.get_queue_receiver(temporary) as receiver, aio.get_queue_sender(temporary) as sender:
+            polls = contoso.operations.polls
+            reply = asyncio.ensure_future(receiver.receive_messages(1, max_wait_time=20))
+            async with asyncio.timeout(10):
+                while contoso.operations.polls == polls:  # until it has credit
+                    await asyncio.sleep(0.01)
+            broker.advance(24 * HOUR)
+            await sender.send_messages(ServiceBusMessage("reply"))
+            assert bodies(await reply) == ["reply"]
+
+    @pytest.mark.spec("T-20", "T-21")
+    async def test_the_asyncio_administration_client_makes_temporary_subscriptions(self, broker, contoso):
+        async with AsyncAdministrationClient.from_connection_string(
+            contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+        ) as administration:
+            topic = f"topic-{broker._clock.now()}"
+            await administration.create_topic(topic)
+            await administration.create_subscription(topic, "mine", auto_delete_on_idle=HOUR)
+            broker.advance(HOUR)
+            assert [each.name async for each in administration.list_subscriptions(topic)] == []
+            assert (await administration.get_topic(topic)).name == topic
