@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.cli.doctor.facts import Backlog, Destination, Facts, Ping, Refusal
-from sbpair.cli.doctor.findings import Severity, diagnose
+from sbpair.cli.doctor.diagnosis import diagnose
+from sbpair.cli.doctor.facts import Backlog, Destination, Facts, Load, Ping, Refusal, SyphonSeen
+from sbpair.cli.doctor.finding import Severity
 from sbpair.pairing.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
@@ -18,11 +19,16 @@ HEALTHY = Facts(
     is_one_namespace=False,
     unreachable={},
     inventory=take_inventory(NAMES, "contoso", 2),
-    backlogs=tuple(Backlog(name) for name in NAMES),
-    destinations=(Destination("orders", None, "Active", 600.0, 86_400.0),),
+    backlogs=tuple(Backlog(name, lock=60.0, largest=262_144, capacity=2**30) for name in NAMES),
+    destinations=(Destination("orders", None, "Active", 600.0, 86_400.0, 262_144),),
     ping=Ping.HIDDEN,
+    syphon=SyphonSeen(state="running", backlogs=tuple(NAMES)),
 )
+SEES_B = SyphonSeen(state="running", backlogs=("b",))
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
+
+
+UNASKED = replace(HEALTHY, syphon=None)
 
 
 def test_a_healthy_pairing_has_no_findings():
@@ -45,7 +51,19 @@ def test_a_healthy_pairing_has_no_findings():
             {"refusals": (Refusal("primary", "orders", "Send", NOT_FOUND, "no"),)},
             "error",
             "primary orders",
-            "will be dead-lettered",
+            "does not exist",
+        ),
+        (
+            {"refusals": tuple(Refusal("secondary", name, "Listen", UNAUTHORIZED, "no") for name in NAMES)},
+            "error",
+            f"secondary {NAMES[0]} and 1 more",
+            "may not Listen",
+        ),
+        (
+            {"refusals": (Refusal("secondary", NAMES[0], "Send", UNAUTHORIZED, "no"),)},
+            "error",
+            f"secondary {NAMES[0]}",
+            "may not Send",
         ),
         (
             {"refusals": (Refusal("primary", "orders", "Send", "odd:thing", "it is odd"),)},
@@ -55,6 +73,43 @@ def test_a_healthy_pairing_has_no_findings():
         ),
         ({"inventory": take_inventory(NAMES[:1], "contoso", 2)}, "error", NAMES[1], "does not exist"),
         ({"inventory": take_inventory(NAMES, "contoso", 1)}, "warning", NAMES[1], "beyond --backlogs"),
+        (
+            {"inventory": take_inventory(NAMES, "contoso", 1), "stranded": {NAMES[1]: 12}},
+            "error",
+            NAMES[1],
+            "holds 12 messages",
+        ),
+        ({"label": "localhost"}, "warning", "pair", "named after 'localhost'"),
+        ({"label": "127.0.0.1"}, "warning", "pair", "named after '127.0.0.1'"),
+        ({"syphon": SyphonSeen("http://x/state: refused")}, "error", "syphon", "no syphon answers"),
+        (
+            {"syphon": SyphonSeen(state="faulted", reason="no right", backlogs=tuple(NAMES))},
+            "warning",
+            "syphon",
+            "faulted: no right",
+        ),
+        ({"syphon": SyphonSeen(state="running", backlogs=(NAMES[0],))}, "error", "syphon", NAMES[1]),
+        ({"syphon": None}, "note", "syphon", "not looked at"),
+        ({"syphon": None, "backlogs": (Backlog("b", 301),)}, "warning", "syphon", "has waited 5 min 1 s"),
+        ({"backlogs": (Backlog("b", lock=10.0),), "syphon": SEES_B}, "warning", "b", "locked for 10 s only"),
+        (
+            {
+                "backlogs": (Backlog("b", largest=262_144),),
+                "destinations": (Destination("q", largest=2**20),),
+                "syphon": SEES_B,
+            },
+            "warning",
+            "q",
+            "1048576 bytes, a backlog queue of 262144",
+        ),
+        ({"load": Load(200.0, 1024, 86_400.0)}, "warning", "room", "2048 MiB free last 1 h 50 min at 200"),
+        ({"load": Load(200.0, 1024, 3600.0)}, "note", "room", "2048 MiB free last 1 h 50 min"),
+        (
+            {"load": Load(1.0, 1, 1.0), "backlogs": (Backlog("b"),), "syphon": SEES_B},
+            "note",
+            "room",
+            "not known",
+        ),
         ({"backlogs": (Backlog("b", differences=("lock_duration is x",)),)}, "warning", "b", "lock_duration"),
         (
             {"backlogs": (Backlog("b", differences=("requires_session is True",)),)},
@@ -84,10 +139,14 @@ def test_a_healthy_pairing_has_no_findings():
     ],
 )
 def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, words):
+    if {each.name for each in change.get("backlogs", ())} == {"b"} and "syphon" not in change:
+        change = change | {"syphon": SEES_B}
+
     (finding,) = diagnose(replace(HEALTHY, **change))
 
     assert (finding.severity, finding.about) == (severity, about)
-    assert words in finding.what
+    assert words in f"{finding.what}: {finding.why}"
+    assert finding.why
     assert finding.next_step
 
 
@@ -95,7 +154,7 @@ def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, w
     "harmless",
     [
         {"secondary_label": "contoso", "has_given_name": True},
-        {"backlogs": (Backlog("b", oldest_age=1e9, time_to_live=None),)},
+        {"backlogs": (Backlog("b", oldest_age=299, time_to_live=None),)},
         {"backlogs": (Backlog("b", oldest_age=59, time_to_live=120),)},
         {"destinations": (Destination("q", 599, "Active", 600, 600),)},
         {"destinations": (Destination("a-topic"),)},
@@ -103,7 +162,7 @@ def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, w
     ids=str,
 )
 def test_what_is_harmless_is_not_found(harmless):
-    assert diagnose(replace(HEALTHY, **harmless)) == []
+    assert diagnose(replace(HEALTHY, **harmless | {"syphon": None})) == diagnose(UNASKED)
 
 
 def test_a_backlog_queue_that_is_missing_is_told_once():
@@ -116,5 +175,7 @@ def test_a_backlog_queue_that_is_missing_is_told_once():
 
 
 def test_the_worst_comes_first():
-    facts = replace(HEALTHY, ping=None, unreachable={"primary": "no"}, backlogs=(Backlog("b", None, True),))
+    facts = replace(
+        HEALTHY, ping=None, unreachable={"primary": "no"}, backlogs=(Backlog("b", None, True),), syphon=SEES_B
+    )
     assert [finding.severity for finding in diagnose(facts)] == list(Severity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from sbpair.pairing.inventory import Inventory
@@ -38,6 +38,13 @@ class Backlog:
     has_dead_letters: bool = False
     differences: tuple[str, ...] = ()
     time_to_live: float | None = None
+    lock: float | None = None
+    largest: int | None = None
+    """The most bytes of a message it takes."""
+
+    capacity: int | None = None
+    used: int = 0
+    """In bytes, as the service counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,27 @@ class Destination:
     status: str | None = None
     duplicate_window: float | None = None
     time_to_live: float | None = None
+    largest: int | None = None
+    """The most bytes of a message it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonSeen:
+    """What the status page of a syphon says; ``trouble`` is why it says nothing."""
+
+    trouble: str | None = None
+    state: str = ""
+    reason: str | None = None
+    backlogs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What senders send: messages a second, bytes each; ``outage`` seconds of it have to fit."""
+
+    rate: float
+    size: int
+    outage: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +99,11 @@ class Facts:
 
     backlogs: tuple[Backlog, ...] = ()
     destinations: tuple[Destination, ...] = ()
+    stranded: dict[str, int] = field(default_factory=dict)
+    """Messages in backlog queues beyond the count, by name."""
+
     ping: Ping | None = None
+    syphon: SyphonSeen | None = None
+    """None where it was not asked for."""
+
+    load: Load | None = None
