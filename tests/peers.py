@@ -1,4 +1,4 @@
-"""Peers that are not us: rhea, AMQP 1.0 in JavaScript, and qpid-proton, and what it takes to run them.
+"""Peers that are not us: rhea (JavaScript), qpid-proton, the Java SDK, and what it takes to run them.
 
 `rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
 user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()`
@@ -20,6 +20,17 @@ import pytest
 
 RHEA_VERSION = "3.0.4"
 SERVICE_BUS_VERSION = "7.9.5"
+JAVA_SERVICE_BUS_VERSION = "7.17.13"
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>sbpair</groupId><artifactId>peer</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>com.azure</groupId>
+    <artifactId>azure-messaging-servicebus</artifactId>
+    <version>{JAVA_SERVICE_BUS_VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
 WS_VERSION = "8.18.0"
 
 
@@ -53,13 +64,38 @@ def ws_directory() -> Path:
     return _package_directory("ws", WS_VERSION)
 
 
+def java_classpath() -> str:
+    """The class path of the Java SDK and all it needs; skips when java, mvn or a package cannot be had."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            missing(f"{tool} is not installed")
+    directory = _cache() / f"java-service-bus-{JAVA_SERVICE_BUS_VERSION}"
+    if not (directory / "jars").is_dir():
+        _install(directory, "the Java SDK", _MAVEN, {"pom.xml": POM}, "jars")
+    return f"{directory / 'jars'}{os.sep}*"
+
+
+def run_java(program: Path, *arguments: str, within: float) -> str:
+    """What a Java program of one file prints, run from its source. Fails when it does, or takes too long."""
+    # compiled lightly and collected simply: it lives for seconds
+    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=within)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+_MAVEN = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+
+
 def _package_directory(package: str, version: str) -> Path:
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
     directory = _cache() / f"{package.replace('/', '-')}-{version}"
-    if not _is_installed(directory, package):
-        _install(directory, package, version)
+    there = f"node_modules/{package}/package.json"
+    if not (directory / there).is_file():
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"]
+        _install(directory, package, command, {}, there)
     return directory
 
 
@@ -81,24 +117,22 @@ def _cache() -> Path:
     return Path(base) / "sbpair-tests"
 
 
-def _is_installed(directory: Path, package: str) -> bool:
-    return (directory / "node_modules" / package / "package.json").is_file()
-
-
-def _install(directory: Path, package: str, version: str) -> None:
+def _install(directory: Path, what: str, command: list[str], files: dict[str, str], there: str) -> None:
+    """Run `command` among `files` in a scratch directory, and move that into place; `there` is in it then."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"]
+        for name, text in files.items():
+            (Path(scratch) / name).write_text(text)
         try:
-            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=180)
         except subprocess.TimeoutExpired:
-            missing(f"npm did not install {package} within two minutes")
+            missing(f"{command[0]} did not install {what} within three minutes")
         if done.returncode != 0:
-            missing(f"npm could not install {package}: {done.stderr.strip()[-200:]}")
+            missing(f"{command[0]} could not install {what}: {(done.stderr or done.stdout).strip()[-200:]}")
         try:
             os.rename(scratch, directory)
         except OSError:
-            if not _is_installed(directory, package):  # another process was first, or something is wrong
+            if not (directory / there).exists():  # another process was first, or something is wrong
                 raise
         else:
             Path(scratch).mkdir()  # the context wants something to remove

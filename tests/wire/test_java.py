@@ -1,0 +1,108 @@
+"""The unmodified Java SDK: it administers, sends, receives, and works in transactions, which other SDKs lack.
+
+One Java program makes every check, for a JVM takes its time to start; each test reads what one of them saw.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.peers import run_java
+
+PROGRAM = Path(__file__).with_name("JavaClient.java")
+QUEUES = (
+    "settle batch schedule delete renew processor tls",
+    "commit rollback all hundred here there later deferred from to",
+)
+
+pytestmark = [pytest.mark.interop, pytest.mark.client("java")]
+
+
+@pytest.fixture(scope="module")
+def seen(broker, contoso) -> dict[str, str]:
+    """What each check saw, by its name."""
+    for name in " ".join(QUEUES).split():
+        contoso.create_queue(f"java-{name}")
+    contoso.create_queue("java-sessions", requires_session=True)
+    secure = f"localhost:{contoso.port}"
+    printed = run_java(PROGRAM, contoso.connection_string, secure, str(broker.ca_file), "java-", within=150)
+    return dict(line.split("\t")[:2] for line in printed.splitlines())
+
+
+ADMINISTRATION = {
+    "admin queue": "[true, PT30S, 5, 7, 0, true, ResourceExistsException, false]",
+    "admin topic": "[true, 3, 0, 1, 1]",
+    "admin namespace": "contoso",
+    "admin missing": "false",
+}
+
+MESSAGES = {
+    "send and settle": "[hello/one/greeting/7, 1, 1, because]",
+    "batch": "262144 20",
+    "schedule": "1 2",
+    "receive and delete": "[a, b]",
+    "renew": "true",
+    "sessions": "[GENERAL_ERROR, a1, a2, noted, true, com.microsoft:session-cannot-be-locked, b]",
+    "topic": "paid",
+    "processor": "true",
+    "over TLS": "sent 1",
+}
+
+
+@pytest.mark.parametrize("check", ADMINISTRATION)
+def test_it_administers_over_https(seen, check):
+    assert seen[check] == ADMINISTRATION[check]
+
+
+@pytest.mark.parametrize("check", MESSAGES)
+def test_it_sends_receives_and_settles(seen, check):
+    assert seen[check] == MESSAGES[check]
+
+
+def test_it_is_told_what_is_wrong(seen):
+    assert seen["wrong key"].startswith("UNAUTHORIZED ")
+    assert seen["no entity"].startswith("FAILED MESSAGING_ENTITY_NOT_FOUND ")
+
+
+class TestTransactions:
+    def test_a_commit_does_all_of_it(self, contoso, seen):
+        assert seen["commit"] == "1 in it 2"
+        assert contoso.counts("java-commit").active == 0
+
+    def test_a_rollback_does_nothing_and_the_lock_stays(self, contoso, seen):
+        assert seen["rollback"].startswith(
+            "[before, GENERAL_ERROR errorCondition[amqp:transaction:unknown-id]"
+        )
+        assert contoso.counts("java-rollback").active == 1
+
+    def test_every_settlement_may_be_part_of_one(self, contoso, seen):
+        assert seen["all settlements"] == "abandon 1 defer"
+        counts = contoso.counts("java-all")
+        assert (counts.active, counts.deferred, counts.dead_letter) == (1, 1, 1)
+
+    def test_what_is_deferred_is_settled_in_one_by_its_token(self, seen):
+        assert seen["deferred in one"] == "true true"
+
+    def test_what_is_scheduled_in_one_has_its_number_at_once(self, contoso, seen):
+        assert seen["scheduled in one"] == "1"
+        assert contoso.counts("java-later").scheduled == 0
+
+    @pytest.mark.parametrize(
+        ("check", "queue", "words"),
+        [
+            ("hundred", "java-hundred", "Can't send more than 100 messages in a single transaction"),
+            ("two entities", "java-here", "Local transactions cannot span multiple top-level entities"),
+        ],
+    )
+    def test_a_refused_send_that_the_sdk_does_not_look_at_undoes_the_rest(
+        self, contoso, seen, check, queue, words
+    ):
+        assert "errorCondition[amqp:transaction:rollback]" in seen[check]
+        assert words in seen[check]
+        assert contoso.counts(queue).active == 0
+
+    def test_one_across_entities_goes_via_the_first(self, contoso, seen):
+        assert seen["across entities"] == "x committed"
+        assert (contoso.counts("java-from").active, contoso.counts("java-to").active) == (0, 1)
