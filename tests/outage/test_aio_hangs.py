@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,6 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.aio import BacklogUnavailableError, EntityState, Rest
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+from tests.stopwatch import Stopwatch
 
 OVERRUN = 0.5  # seconds after the deadline that the asyncio sender may take
 
@@ -51,10 +51,10 @@ async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     if is_open:
         await sender.send_messages(ServiceBusMessage("before"))
     in_trouble()
-    start = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(ServiceBusError):
         await sender.send_messages(ServiceBusMessage("lost"), timeout=1.5)
-    assert time.monotonic() - start < 1.5 + OVERRUN
+    assert watch.seconds < 1.5 + OVERRUN
     assert client.state_of("orders") is EntityState.SUSPECT
 
 
@@ -69,9 +69,9 @@ async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_dea
     if is_open:
         await sender.send_messages(ServiceBusMessage("before"))
     in_trouble()
-    start = time.monotonic()
-    receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=3)
-    assert time.monotonic() - start < 3 + OVERRUN
+    watch = Stopwatch()
+    receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=6)
+    assert watch.seconds < 6 + OVERRUN
     assert receipt.rests is Rest.BACKLOG
     assert sum(aio_pairing.parked()) == 1
 
@@ -95,12 +95,12 @@ async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in
 async def test_more_sends_than_links_hang_together_and_end_together(aio_pairing, in_trouble) -> None:
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     in_trouble()
-    start = time.monotonic()
+    watch = Stopwatch()
     ended = await asyncio.gather(
         *(sender.send_messages(ServiceBusMessage("x"), timeout=1.0) for _ in range(60)),
         return_exceptions=True,
     )
-    assert time.monotonic() - start < 1.0 + OVERRUN
+    assert watch.seconds < 1.0 + OVERRUN
     assert {isinstance(each, ServiceBusError) for each in ended} == {True}
 
 
@@ -116,11 +116,11 @@ async def test_a_send_can_be_cancelled_wherever_it_waits(aio_pairing, in_trouble
     for moment in (0.0, 0.01, 0.3):
         sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
         await asyncio.wait((sending,), timeout=moment)
-        start = time.monotonic()
+        watch = Stopwatch()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert time.monotonic() - start < OVERRUN
+        assert watch.seconds < OVERRUN
     assert client.state_of("orders") is EntityState.HEALTHY  # P-3 knows failures, not changes of mind
     assert not aio_pairing.lanes("orders")._busy
 
@@ -139,10 +139,10 @@ async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every
     sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
     aio_pairing.primary.take_down("silent")
     aio_pairing.secondary.take_down("silent")
-    start = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(BacklogUnavailableError) as raised:
         await sender.send_messages(ServiceBusMessage("nowhere"), timeout=2)
-    assert time.monotonic() - start < 2 + OVERRUN
+    assert watch.seconds < 2 + OVERRUN
     assert len(raised.value.causes) >= 2
     aio_pairing.primary.bring_up()
     aio_pairing.secondary.bring_up()
@@ -157,6 +157,6 @@ async def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
 ) -> None:
     sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
     with aio_pairing.primary.fault("orders", fault):
-        receipt = await sender.send_messages(ServiceBusMessage("which"), timeout=4)
+        receipt = await sender.send_messages(ServiceBusMessage("which"), timeout=6)
     assert receipt.rests is Rest.BACKLOG
     assert receipt.ambiguous is is_ambiguous

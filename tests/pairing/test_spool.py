@@ -18,6 +18,7 @@ import pytest
 from sbpair.pairing import spool_file
 from sbpair.pairing.errors import SpoolError, SpoolFullError
 from sbpair.pairing.spool import OVERHEAD, Entry, Spool
+from tests.children import exit_code_of
 
 Open = Callable[..., Spool]
 
@@ -290,7 +291,7 @@ def test_a_forked_child_does_not_touch_its_parents_spool(opened: Open) -> None:
                 status = 0
         finally:
             os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code_of(child) == 0
     spool.append("orders", entries("parent again"), now=2)
     assert texts(spool) == ["parent", "parent again"]
 
