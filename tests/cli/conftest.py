@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import queue
 import subprocess
@@ -11,19 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from signal import SIGTERM
-from urllib.parse import quote, quote_plus
 
 import pytest
+
+from tests.spellings import spellings
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
 SECONDARY_CANARY = "CANARY%/+=second+pineapple/9bR="
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def spellings(secret: str) -> set[str]:
-    raw = secret.encode()
-    return {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), base64.b64encode(raw).decode()}
 
 
 def connection_string(host: str = "127.0.0.1:1", key: str = CANARY) -> str:

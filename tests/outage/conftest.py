@@ -26,6 +26,7 @@ from sbpair import (
 from sbpair.broker import Broker
 from sbpair.pairing.address import Credential
 from sbpair.pairing.aio_lanes import AsyncLanes
+from tests.syphon.pair import Pair, pair_of
 
 PATIENCE = 20.0  # seconds: the bound of every wait on a condition
 
@@ -348,3 +349,10 @@ async def either(request: pytest.FixtureRequest, aio_pairing: AsyncPairing) -> A
         yield skin
     finally:
         skin.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """The two namespaces as the syphon's tests hold them."""
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        yield pair_of(broker)

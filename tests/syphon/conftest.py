@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sbpair.broker import Broker
-from tests.syphon.pair import BACKLOGS, Pair
+from tests.syphon.pair import Pair, pair_of
 
 
 @pytest.fixture
@@ -18,9 +18,4 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def pair(broker: Broker) -> Pair:
-    pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
-    for path in ("orders", "invoices"):
-        pair.primary.create_queue(path)
-    for index in range(BACKLOGS):
-        pair.secondary.create_queue(pair.backlog(index), max_delivery_count=2**31 - 1)
-    return pair
+    return pair_of(broker)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.amqp.performatives import Accepted
-from sbpair.broker import NamespaceControl
+from sbpair.broker import Broker, NamespaceControl
 from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.connection import NamespaceConnection
 from sbpair.syphon.connection_string import parse
@@ -117,6 +117,16 @@ class Pair:
 
     def said(self, kind: type) -> list:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def pair_of(broker: Broker) -> Pair:
+    """The namespaces of a broker, with their queues made."""
+    pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
+    for path in ("orders", "invoices"):
+        pair.primary.create_queue(path)
+    for index in range(BACKLOGS):
+        pair.secondary.create_queue(pair.backlog(index), max_delivery_count=2**31 - 1)
+    return pair
 
 
 async def start_syphon(pair: Pair, *flags: str) -> asyncio.subprocess.Process:
