@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
+from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.settlement import Settlement, Verb
 from sbpair.broker.entities.topic_description import SubscriptionDescription
 from sbpair.broker.entities.transaction import MOST_MESSAGES, Anchor, Transaction, same_key
-from sbpair.broker.errors import EntityDisabled, LockLost, NotAllowed, QuotaExceeded, TransactionRolledBack
+from sbpair.broker.errors import (
+    EntityDisabled,
+    LockLost,
+    NotAllowed,
+    QuotaExceeded,
+    SessionRequired,
+    TransactionRolledBack,
+)
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -28,8 +36,13 @@ def transaction(namespace):
     return Transaction(namespace, Anchor())
 
 
+def keyed(bare=b"body", **fields):
+    """A message with a key here and on its way, for some of the entities are partitioned (Q-13)."""
+    return StoredMessage(bare=bare, partition_key="home", via_partition_key="home", **fields)
+
+
 def messages(count=1):
-    return [StoredMessage(bare=b"body", partition_key="home") for _ in range(count)]
+    return [keyed() for _ in range(count)]
 
 
 def locked(queue, count=1):
@@ -100,7 +113,7 @@ class TestCommit:
 
     def test_messages_that_fit_one_by_one_and_not_together_are_refused(self, make_queue, transaction):
         orders = make_queue(max_size_in_megabytes=1024)
-        big = [StoredMessage(bare=b"", overhead=600 * 1024 * 1024)]
+        big = [keyed(overhead=600 * 1024 * 1024)]
         transaction.send(orders, big, NOON)
         with pytest.raises(QuotaExceeded):
             transaction.send(orders, big, NOON)
@@ -119,7 +132,7 @@ class TestCommit:
         assert counts(orders) == (0, 0, 0)
 
     def test_a_scheduled_message_is_scheduled_at_the_commit(self, orders, transaction):
-        transaction.send(orders, [StoredMessage(bare=b"later", scheduled_for=NOON + MINUTE)], NOON)
+        transaction.send(orders, [keyed(scheduled_for=NOON + MINUTE)], NOON)
         transaction.commit(NOON)
 
         assert orders.counts(NOON).scheduled == 1
@@ -247,7 +260,7 @@ class TestVia:
         elif how == "deleted":
             namespace.delete_queue("bills", NOON)
         else:
-            bills.enqueue(StoredMessage(bare=b"", overhead=1024 * 1024 * 1024), NOON)
+            bills.enqueue(keyed(b"", overhead=1024 * 1024 * 1024), NOON)
         transaction.commit(NOON)
 
         (failed,) = namespace.queue("Orders/$Transfer/$DeadLetterQueue").peek(0, 9, NOON)
@@ -281,6 +294,85 @@ class TestVia:
 
 class TestKeys:
     """Of messages in a partitioned entity."""
+
+    @pytest.fixture
+    def make_partitioned(self, namespace):
+        def make(path="orders", **fields):
+            return namespace.create_queue(path, QueueDescription(enable_partitioning=True, **fields), NOON)
+
+        return make
+
+    @pytest.mark.spec("Q-13")
+    def test_messages_of_one_partition_key_are_sent_together(self, make_partitioned, transaction):
+        orders = make_partitioned()
+        for _ in range(3):
+            transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
+        assert counts(orders) == (0, 0, 0)
+        transaction.commit(NOON)
+
+        numbers = [orders.receive(NOON).sequence_number for _ in range(3)]
+        assert len({number >> 48 for number in numbers}) == 1
+
+    @pytest.mark.spec("Q-13")
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [({}, "needs a session id"), ({"message_id": "m"}, "needs"), ({"partition_key": "b"}, "'a' and 'b'")],
+    )
+    def test_a_message_without_the_key_is_refused(self, make_partitioned, transaction, fields, words):
+        orders = make_partitioned()
+        transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
+        with pytest.raises(NotAllowed, match=words):
+            transaction.send(orders, [StoredMessage(bare=b"x", **fields)], NOON)
+
+    @pytest.mark.spec("Q-13")
+    def test_a_message_id_is_a_key_where_duplicates_are_detected(self, make_partitioned, transaction):
+        orders = make_partitioned(requires_duplicate_detection=True)
+        transaction.send(orders, [StoredMessage(bare=b"x", message_id="a")], NOON)
+        transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a", message_id="b")], NOON)
+        with pytest.raises(NotAllowed, match="'a' and 'c'"):
+            transaction.send(orders, [StoredMessage(bare=b"x", message_id="c")], NOON)
+
+    @pytest.mark.spec("Q-14")
+    def test_with_sessions_all_messages_are_of_one_session(self, make_partitioned, transaction):
+        orders = make_partitioned(requires_session=True)
+        transaction.send(orders, [StoredMessage(bare=b"x", session_id="a")], NOON)
+        with pytest.raises(SessionRequired):
+            transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
+        with pytest.raises(NotAllowed, match="must be the same"):
+            transaction.send(orders, [StoredMessage(bare=b"x", session_id="a", partition_key="b")], NOON)
+        with pytest.raises(NotAllowed, match="'a' and 'b'"):
+            transaction.send(orders, [StoredMessage(bare=b"x", session_id="b")], NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (1, 0, 0)
+
+    @pytest.mark.spec("Q-14")
+    def test_a_plain_entity_allows_several_sessions(self, namespace, transaction):
+        orders = namespace.create_queue("orders", QueueDescription(requires_session=True), NOON)
+        for session in "ab":
+            transaction.send(orders, [StoredMessage(bare=b"x", session_id=session)], NOON)
+        transaction.commit(NOON)
+
+        assert counts(orders) == (2, 0, 0)
+
+    @pytest.mark.spec("Q-13")
+    def test_what_goes_via_a_partitioned_entity_needs_a_key_there(
+        self, namespace, make_partitioned, transaction
+    ):
+        orders, bills = make_partitioned(), namespace.create_queue("bills", QueueDescription(), NOON)
+        transaction.send(bills, [StoredMessage(bare=b"x", via_partition_key="a")], NOON, via=orders)
+        with pytest.raises(NotAllowed, match="via-partition-key"):
+            transaction.send(bills, [StoredMessage(bare=b"x", partition_key="a")], NOON, via=orders)
+        transaction.commit(NOON)
+
+        assert counts(bills) == (1, 0, 0)
+
+    def test_a_partition_that_is_down_at_the_commit_undoes_it_all(self, make_partitioned, transaction):
+        orders = make_partitioned()
+        transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
+        orders.partition_of("a").partition.set(Health.DOWN)
+        with pytest.raises(TransactionRolledBack):
+            transaction.commit(NOON)
 
     @pytest.mark.spec("Q-13")
     def test_every_message_has_a_key_and_all_the_same(self):

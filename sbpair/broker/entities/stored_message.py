@@ -35,8 +35,8 @@ class StoredMessage:
     Given by the sender: ``bare`` (properties, application properties, body and footer, encoded),
     ``annotations`` (the section of its message annotations, without those that are the broker's to write),
     ``message_id`` (for duplicate detection), ``session_id`` (the group-id),
-    ``partition_key`` (Q-6), ``time_to_live`` (ms, None = the entity's), ``scheduled_for``,
-    ``durable``, ``priority``.
+    ``partition_key`` (Q-6), ``via_partition_key`` (Q-13: its key at an entity it is sent via),
+    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``durable``, ``priority``.
     ``overhead`` counts the bytes held beside ``bare``.
     Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
     changes made with an abandon), which the face writes over the sender's on delivery.
@@ -47,6 +47,7 @@ class StoredMessage:
     message_id: Hashable = None
     session_id: str | None = None
     partition_key: str | None = None
+    via_partition_key: str | None = None
     time_to_live: int | None = None
     scheduled_for: Instant | None = None
     durable: bool | None = None

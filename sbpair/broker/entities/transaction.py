@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from ..errors import BrokerError, EntityNotFound, LockLost, NotAllowed, TransactionRolledBack
 from .entity import Entity
 from .kinds import AnySubscription
+from .partitioned import Partitioned
 from .settlement import Settlement
 from .stored_message import Instant, LockToken, StoredMessage
 
@@ -49,12 +50,13 @@ def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
     """The key of a transaction's messages in a partitioned entity, with one more: all have the same (Q-13).
 
     ``before`` is None for the first message; ``key`` is the message's key at the entity, with sessions its
-    session id (Q-14). Raises NotAllowed.
+    session id (Q-14), and for one that goes via the entity its via-partition-key. Raises NotAllowed.
     """
     if key is None:
         raise NotAllowed(
             f"A message in a transaction on the partitioned entity '{path}' needs a session id, "
-            "a partition key, or, where duplicates are detected, a message id."
+            "a partition key, or, where duplicates are detected, a message id; one sent via it, "
+            "a via-partition-key."
         )
     if before not in (None, key):
         raise NotAllowed(
@@ -91,6 +93,7 @@ class Transaction:
         self._sends: list[Send] = []
         self._work: list[Send | Settlement] = []
         self._tokens: set[LockToken] = set()
+        self._key: Hashable = None
         self._doom: str | None = None
 
     def send(
@@ -104,8 +107,10 @@ class Transaction:
         if sent + len(messages) > MOST_MESSAGES:
             raise NotAllowed(f"Can't send more than {MOST_MESSAGES} messages in a single transaction.")
         send = Send(queue, tuple(messages), via)
+        key = self._key_with(send)
         self._check_sends([*self._sends, send])
         self._enter(via or queue)
+        self._key = key
         self._sends.append(send)
         self._work.append(send)
 
@@ -173,6 +178,15 @@ class Transaction:
                 "Local transactions cannot span multiple top-level entities such as queue or topic: "
                 f"this one is on '{top.path}', and not on '{queue.path}'."
             )
+
+    def _key_with(self, send: Send) -> Hashable:
+        """The key of all messages so far, where the top-level entity is partitioned (Q-13, Q-14)."""
+        key, top = self._key, send.via or send.queue
+        if isinstance(top, Partitioned):
+            for message in send.messages:
+                mine = top.key_of(message) if send.via is None else message.via_partition_key
+                key = same_key(top.path, key, mine)
+        return key
 
     def _enter(self, queue: Entity) -> None:
         self._top = top_level(queue)

@@ -41,6 +41,7 @@ UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
+VIA_PARTITION_KEY = "x-opt-via-partition-key"
 OVERHEAD = 64  # bytes that an entry costs beside the sender's
 
 # Written by the broker on delivery; a sender's own (of a message received before, say) are not kept.
@@ -87,7 +88,7 @@ def _batched(body: bytes) -> list[bytes]:
 def _stored(payload: bytes) -> StoredMessage:
     sections = split(payload)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
-    annotations, scheduled_for, partition_key = _kept_annotations(sections.message_annotations)
+    annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
     plain = plain_properties(sections.properties)
@@ -111,6 +112,7 @@ def _stored(payload: bytes) -> StoredMessage:
         message_id=message_id,
         session_id=session_id,
         partition_key=partition_key,
+        via_partition_key=via_key,
         time_to_live=time_to_live,
         scheduled_for=scheduled_for,
         durable=header.durable,
@@ -137,10 +139,10 @@ def _time_to_live(ttl: int | None, properties: Properties) -> int | None:
     return ttl
 
 
-def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None]:
+def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, str | None]:
     if not section:
-        return b"", None, None
-    scheduled_for = partition_key = None
+        return b"", None, None, None
+    scheduled_for = partition_key = via_key = None
     kept: list[tuple[object, bytes]] = []
     for key, value in split_entries(section):
         if key == SCHEDULED:
@@ -148,9 +150,11 @@ def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None]:
             scheduled_for = int(at) if isinstance(at, Timestamp) else None
         elif key == PARTITION_KEY:
             partition_key = _partition_key(decode(value)[0])
+        elif key == VIA_PARTITION_KEY:
+            via_key = _partition_key(decode(value)[0])
         if key not in _OURS:
             kept.append((key, value))
-    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key
+    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key, via_key
 
 
 def _partition_key(value: object) -> str | None:
