@@ -51,11 +51,13 @@ if TYPE_CHECKING:
     )
     from .pairing.failure import Failure
     from .pairing.health import EntityState
+    from .pairing.observation import ObservationOptions
     from .pairing.options import PairedNamespaceOptions
     from .pairing.receipt import Rest, SendReceipt
     from .pairing.sender import PairedServiceBusSender
 
 _HOME = {
+    "ObservationOptions": "observation",
     "SideState": "bond",
     "SideRecovered": "events",
     "SideFaulted": "events",
@@ -112,6 +114,7 @@ __all__ = [
     "LinkProbed",
     "MessageParked",
     "MessageSpooled",
+    "ObservationOptions",
     "PairFaulted",
     "PairFaultedError",
     "PairedMessageBatch",

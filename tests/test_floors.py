@@ -27,6 +27,7 @@ PURE_PAIRING = (
     "inventory",
     "meter",
     "bond",
+    "observation",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
@@ -39,6 +40,7 @@ FLOORS: dict[str, set[str]] = {
     "pairing": set(),
     "syphon": {"amqp", "pairing"},
     "observation": set(),  # it takes events as dataclasses, whatever room they are of
+    "hosting": {"amqp", "observation", "pairing", "syphon"},
     "testing": {"amqp", "broker", "pairing", "syphon"},
     "cli": {"amqp", "broker", "observation", "pairing", "syphon", "testing"},
 }

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from .fork import renewed_in_children
 from .metrics import CONTENT_TYPE
 from .record import plain, scrubbed
 
@@ -121,6 +122,11 @@ def _why(error: OSError | OverflowError) -> str:
     return os.strerror(number) if number else str(error)
 
 
+def _listener(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server((address[0], port), family=family)  # the lookup would cut a port short
+
+
 class StatusServer:
     """Serves the pages on the running event loop: ``async with StatusServer(status, port=8080):``.
 
@@ -132,26 +138,34 @@ class StatusServer:
         self._status = status
         self.host, self.port = host, port
         self._runner: web.AppRunner | None = None
+        self._listener: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
         from aiohttp import web
 
-        runner = web.AppRunner(application(self._status), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
         try:
-            await web.TCPSite(runner, self.host, self.port).start()
+            listener = _listener(self.host, self.port)
         except (OSError, OverflowError) as error:
-            await runner.cleanup()
             where = f"{self.host}:{self.port}"
             raise StatusError(f"the status pages cannot be served on {where}: {_why(error)}") from error
-        self._runner = runner
+        runner = web.AppRunner(application(self._status), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        self._runner, self._listener = runner, listener
         self.port = runner.addresses[0][1]
         return self
+
+    def renew(self) -> None:
+        """In a forked child: let go of the port, which is the parent's, and would stay taken by us."""
+        if self._listener is not None:
+            os.close(self._listener.detach())
+            self._listener = None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._runner is not None:
+            self._listener = None  # closed with the runner
             await self._runner.cleanup()
 
 
@@ -168,6 +182,7 @@ class StatusThread:
         self._started = threading.Event()
         self._error: Exception | None = None
         self._stop: Callable[[], object] | None = None
+        renewed_in_children(self)
 
     @property
     def port(self) -> int:
@@ -190,6 +205,11 @@ class StatusThread:
             self._stop()
             self._stop = None
             self._thread.join(ENDING)
+
+    def renew(self) -> None:
+        """In a forked child: the thread is not there, and the port is the parent's."""
+        self._server.renew()
+        self._stop = None
 
     def __enter__(self) -> Self:
         return self.start()

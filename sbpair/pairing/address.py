@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -55,6 +55,18 @@ class NamespaceInfo:
     endpoint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to get to a namespace, for one who does not use the SDK. The repr shows no secret."""
+
+    endpoint: str
+    connection_string: str | None = field(repr=False)
+    credential: Credential | AsyncCredential | None = field(repr=False)
+    use_tls: bool
+    custom_endpoint_address: str | None
+    settings: SdkSettings = field(repr=False)
+
+
 class Side:
     """One namespace of a pair, as the SDK is to see it. Opens nothing itself."""
 
@@ -94,6 +106,17 @@ class Side:
             connection_string=text,
             use_tls=fields.get("usedevelopmentemulator") != "true",  # the SDK knows this spelling only
             custom_endpoint_address=custom_endpoint_address,
+        )
+
+    def access(self) -> Access:
+        """How to get there without the SDK."""
+        return Access(
+            self.info.endpoint,
+            self._connection_string,
+            self._credential,
+            self._use_tls,
+            self._custom_endpoint_address,
+            self._settings,
         )
 
     def location(self) -> str:
@@ -159,7 +182,7 @@ class Side:
         if self._settings.user_agent is not None:
             keywords["user_agent"] = self._settings.user_agent
         if self._settings.http_proxy is not None:
-            keywords["proxies"] = {"https": _proxy_url(self._settings.http_proxy)}
+            keywords["proxies"] = {"https": proxy_url(self._settings.http_proxy)}
         if self._connection_string is not None:
             return ServiceBusAdministrationClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusAdministrationClient(
@@ -248,7 +271,8 @@ def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
     return primary.info.label
 
 
-def _proxy_url(proxy: Mapping[str, str | int]) -> str:
+def proxy_url(proxy: Mapping[str, str | int]) -> str:
+    """A proxy as the SDK's clients take it, as a URL; it may hold a password."""
     user = ""
     if proxy.get("username"):
         user = f"{quote(str(proxy['username']), safe='')}:{quote(str(proxy.get('password', '')), safe='')}@"

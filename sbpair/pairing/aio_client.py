@@ -106,7 +106,7 @@ class PairedServiceBusClient(ClientSurface[AsyncCredential, PairedNamespace]):
 
     async def __aenter__(self) -> Self:
         self._check_open()
-        self._runtime.bind()
+        await self._runtime.begin()
         return self
 
     async def __aexit__(

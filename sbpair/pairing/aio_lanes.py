@@ -34,11 +34,12 @@ class Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[object]] = set()
 
-    def start(self, name: str, task: Coroutine[Any, Any, object]) -> None:
+    def start(self, name: str, task: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a task beside the caller."""
         started = asyncio.get_running_loop().create_task(task, name=name)
         self._running.add(started)
         started.add_done_callback(self._ended)
+        return started
 
     def cancel(self) -> None:
         """Ask all of them to end."""

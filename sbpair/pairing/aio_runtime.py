@@ -26,6 +26,7 @@ from .aio_lanes import AsyncLane, AsyncLanes, Tasks
 from .aio_threads import LoopCredential, Threads, call_in_loop
 from .batch import Cargo
 from .bond import Role, SideState
+from .companion import async_companions
 from .core import (
     CLOSING,
     LONGEST_LOOK,
@@ -69,6 +70,7 @@ class AsyncRuntime(Core):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()  # threads look at it too
         self._closing = asyncio.Event()
+        self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
         self._writing = asyncio.Semaphore(MOST_WRITERS)
@@ -76,6 +78,8 @@ class AsyncRuntime(Core):
         self._lanes: dict[str, AsyncLanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._spooling = self._opened_spool(label, self._send_again, self._tell)
+        self._syphon, self._watch_of_others = async_companions(self)
+        self._beginning: asyncio.Task[None] | None = None
         self.lock = threading.Lock()  # for the fork; nobody else takes it
         fork.watch_over(self)
 
@@ -93,8 +97,21 @@ class AsyncRuntime(Core):
             )
         self._loop = loop
         self._tasks.start("sbpair-timers", self._keep_time())
+        if self._syphon is not None or self._watch_of_others is not None:
+            self._beginning = self._tasks.start("sbpair-begin", self._begin())
         if self.creates_backlogs:
             self._tasks.start("sbpair-backlogs", self._create_backlogs())
+
+    async def begin(self) -> None:
+        """The client is in use: what its options ask for beside it begins, once. Raises ValueError."""
+        self.bind()
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
+        for each in (self._watch_of_others, self._syphon):
+            if each is not None:
+                await each.start()
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Nothing: only the loop's thread uses the state. Raises RuntimeError in any other."""
@@ -159,9 +176,22 @@ class AsyncRuntime(Core):
 
     async def close(self) -> None:
         """End what is under way, close every link, stop every task and thread."""
+        await self._end()
+        if self._watch_of_others is not None and self._loop is not None:
+            await self._watch_of_others.close()  # last: it is told all that happened before
+
+    async def _end(self) -> None:
+        async with self._ending:  # a fault and a close() at once: the second finds nothing left
+            await self._end_all()
+
+    async def _end_all(self) -> None:
         if self._loop is not None:
             self.bind()
         self.is_closed = True
+        if self._beginning is not None:
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._syphon is not None:
+            await self._syphon.close()
         if self._spooling is not None:
             self._spooling.stop()
         self._closed.set()
@@ -192,6 +222,13 @@ class AsyncRuntime(Core):
         for client in clients:
             await client.close()
 
+    async def round_trip_in_loop(self, seconds: float) -> None:
+        """Open a link to where messages go: to the primary, or else the secondary. Raises as reach."""
+        try:
+            await self.reach(Role.PRIMARY, seconds / 2)
+        except ServiceBusError:
+            await self.reach(Role.SECONDARY, seconds / 2)
+
     async def reach(self, role: Role, seconds: float) -> None:
         """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
 
@@ -212,6 +249,9 @@ class AsyncRuntime(Core):
 
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the spool is the parent's, and so is the loop."""
+        for each in (self._syphon, self._watch_of_others):
+            if each is not None:
+                each.renew()
         if self._spooling is not None:
             self._spooling.disown()
             self._spooling = None
@@ -338,7 +378,9 @@ class AsyncRuntime(Core):
     async def _fault(self) -> None:
         """The pair is faulted: tell it, and end everything (P-50)."""
         self.publish()
-        await self.close()
+        if self._syphon is not None:
+            self._syphon.abort()
+        await self._end()
 
     async def _ping(self, path: str) -> None:
         attempt, ping = self._ping_attempt(path)

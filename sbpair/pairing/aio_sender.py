@@ -53,7 +53,7 @@ class PairedServiceBusSender(SenderSurface):
         cargo = freeze(message)
         if not cargo:
             return SendReceipt(Rest.PRIMARY, None, ())
-        return receipt(await self._sent(cargo, budget), cargo)
+        return self._told(receipt(await self._sent(cargo, budget), cargo))
 
     async def schedule_messages(
         self,

@@ -113,6 +113,7 @@ class PairedServiceBusClient(ClientSurface[Credential, PairedNamespace]):
 
     def __enter__(self) -> Self:
         self._check_open()
+        self._runtime.begin()
         return self
 
     def __exit__(
@@ -121,6 +122,7 @@ class PairedServiceBusClient(ClientSurface[Credential, PairedNamespace]):
         self.close()
 
     def _sender(self, path: str) -> PairedServiceBusSender:
+        self._runtime.begin()
         return PairedServiceBusSender(
             self._runtime, path, self.fully_qualified_namespace, self._sender_closed
         )

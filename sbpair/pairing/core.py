@@ -47,6 +47,8 @@ from .switch import VARIABLE, is_disabled
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from .receipt import SendReceipt
+
 
 LONGEST_LOOK = 3.0  # seconds for a look at a side that had refused us (P-50)
 LONGEST_PING = 30.0  # seconds for one ping, opening its link included
@@ -95,6 +97,8 @@ class Core:
         self.hub = Hub()
         self.is_closed = False
         self.bond = Bond()
+        self.label, self.sides = label, (primary, secondary)
+        self.on_receipt: Callable[[str, SendReceipt], None] | None = None
         self._primary, self._secondary = primary, secondary
         self._side_news: list[PairingEvent] = []
         self.is_disabled = is_disabled(os.environ)
@@ -121,6 +125,18 @@ class Core:
 
     def exclusive(self) -> AbstractContextManager[object]:
         """What stands around the pure state while it is used."""
+        raise NotImplementedError
+
+    def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with every event; returns how to stop that."""
+        return self.hub.subscribe(callback)
+
+    def round_trip(self, seconds: float) -> None:
+        """Open a link to where messages go: to the primary, or else the secondary. Blocking skin."""
+        raise NotImplementedError
+
+    async def round_trip_in_loop(self, seconds: float) -> None:
+        """The same for asyncio."""
         raise NotImplementedError
 
     def publish(self) -> None:
@@ -201,7 +217,7 @@ class Core:
         if fault is None:
             return ValueError("the paired client is closed")
         names = self._primary.info.endpoint, self._secondary.info.endpoint
-        return PairFaultedError(*names, fault.role, str(fault))
+        return PairFaultedError(*names, fault.role.value, str(fault))
 
     def _check_side(self, role: Role) -> None:
         """Raises ValueError for a side that was closed on its own, PairFaultedError in a faulted pair."""
@@ -225,6 +241,12 @@ class Core:
         if self._side_news:
             self.publish()
 
+    def side_refused(self, role: Role, why: str) -> None:
+        """Somebody else in this process was refused by a whole side."""
+        with self.exclusive():
+            self._note(self.bond.refused(role, why, time.monotonic()))
+        self.publish()
+
     def _side_closed(self, role: Role) -> bool:
         """Somebody closed this side; whether that was the second one, which ends the pair."""
         with self.exclusive():
@@ -239,12 +261,12 @@ class Core:
         fault = self.bond.fault
         if fault is not None and not self.is_closed:
             self.is_closed = True  # from here on every call raises
-            self._side_news.append(PairFaulted(now, "", fault.role, str(fault)))
+            self._side_news.append(PairFaulted(now, "", fault.role.value, str(fault)))
         return looks
 
     def _note(self, changes: list[SideChange]) -> None:
         now = time.monotonic()
-        self._side_news += [_SIDE_EVENT[each.after](now, "", each.role, each.cause) for each in changes]
+        self._side_news += [_SIDE_EVENT[each.after](now, "", each.role.value, each.cause) for each in changes]
 
     def _happened(self) -> list[PairingEvent]:
         """What is to be told, taken under the lock."""

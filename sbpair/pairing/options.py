@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from .failure import Failure
+from .observation import ObservationOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,12 @@ class PairedNamespaceOptions:
     spool_max_bytes: int = 268_435_456
     """How many bytes of messages the spool holds at most: 1 or more."""
 
+    enable_syphon: bool = False
+    """Run a syphon in this process, from the first sender until the client is closed (P-40)."""
+
+    observation: ObservationOptions | None = None
+    """What to write and serve about this client: journal, status pages, webhook. None: nothing."""
+
     primary_namespace_name: str | None = None
     """The prefix of the backlog queues' names where the primary's host name does not give it (P-10)."""
 
@@ -78,7 +85,7 @@ class PairedNamespaceOptions:
         "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
     }
-    SWITCHES: ClassVar[tuple[str, ...]] = ("assume_backlogs_exist", "spill_on_quota")
+    SWITCHES: ClassVar[tuple[str, ...]] = ("assume_backlogs_exist", "enable_syphon", "spill_on_quota")
 
     def __post_init__(self) -> None:
         for name in ("backlog_queue_count", "spool_max_messages", "spool_max_bytes"):
@@ -97,6 +104,8 @@ class PairedNamespaceOptions:
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if self.classifier is not None and not callable(self.classifier):
             raise TypeError(f"classifier must be callable with one error, not {self.classifier!r}")
+        if not isinstance(self.observation, ObservationOptions | None):
+            raise TypeError(f"observation must be ObservationOptions, not {self.observation!r}")
         _check_name(self.primary_namespace_name)
 
 

@@ -20,6 +20,7 @@ from . import fork
 from .address import Side
 from .batch import Cargo
 from .bond import Role, SideState
+from .companion import companions
 from .core import (
     CLOSING,
     LONGEST_LOOK,
@@ -57,6 +58,7 @@ class Runtime(Core):
         super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
         self._spooling = self._opened_spool(label, self._send_again, self.hub.tell)
+        self._syphon, self._watch_of_others = companions(self)
         self._start()
         fork.watch_over(self)
         if self._spooling is not None:
@@ -65,12 +67,22 @@ class Runtime(Core):
             self._workers.start("sbpair-backlogs", self._create_backlogs)
 
     def _start(self) -> None:
+        self._has_begun = False
         self._closed = threading.Event()
         self._making = threading.Lock()
         self._lanes: dict[str, Lanes] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers = Workers()
         self._watch = Watch(self._tick)
+
+    def begin(self) -> None:
+        """The client is in use: what its options ask for beside it begins. Raises ValueError."""
+        if self._has_begun or self.is_closed:
+            return
+        self._has_begun = True
+        for each in (self._watch_of_others, self._syphon):
+            if each is not None:
+                each.start()
 
     def exclusive(self) -> threading.Lock:
         """The lock around the pure state."""
@@ -105,9 +117,18 @@ class Runtime(Core):
         self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
     ) -> Landing:
         """Carry out the flow of one send; what became of it."""
+        if not self._has_begun:
+            self._begin_in_child()
         if first is not None:
             self._hear(None, first)
         return self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
+
+    def _begin_in_child(self) -> None:
+        """A client that its parent had opened: what cannot begin here is no fault of this send."""
+        try:
+            self.begin()
+        except (OSError, ValueError) as error:
+            logger.warning("not all that was asked for can begin in this process: %s", error)
 
     def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
         """For messages from the spool: the same way, but not back into it."""
@@ -168,7 +189,14 @@ class Runtime(Core):
 
     def close(self) -> None:
         """End what is under way, close every link, stop every thread."""
+        self._end()
+        if self._watch_of_others is not None:
+            self._watch_of_others.close()  # last: it is told all that happened before
+
+    def _end(self) -> None:
         self.is_closed = True
+        if self._syphon is not None:
+            self._syphon.close()
         if self._spooling is not None:
             self._spooling.stop()
         self._closed.set()
@@ -198,6 +226,13 @@ class Runtime(Core):
         for client in clients:
             client.close()
 
+    def round_trip(self, seconds: float) -> None:
+        """Open a link to where messages go: to the primary, or else the secondary. Raises as reach."""
+        try:
+            self.reach(Role.PRIMARY, seconds / 2)
+        except ServiceBusError:
+            self.reach(Role.SECONDARY, seconds / 2)
+
     def reach(self, role: Role, seconds: float) -> None:
         """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
 
@@ -218,6 +253,9 @@ class Runtime(Core):
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""
         self._watch.release()
+        for each in (self._syphon, self._watch_of_others):
+            if each is not None:
+                each.renew()
         self.pair.pings_lost()
         if self._spooling is not None:
             self._spooling.disown()
@@ -341,7 +379,9 @@ class Runtime(Core):
     def _fault(self) -> None:
         """The pair is faulted: tell it, and end everything (P-50)."""
         self.publish()
-        self.close()
+        if self._syphon is not None:
+            self._syphon.abort()
+        self._end()
 
     def _ping(self, path: str) -> None:
         with self.lock:

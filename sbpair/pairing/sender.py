@@ -55,7 +55,7 @@ class PairedServiceBusSender(SenderSurface):
         most 1.5 s after it. Several messages go as one batch; parked, they may be split.
 
         Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it rests nowhere),
-        ReservedPropertyError, ParkedMessageTooLargeError; ValueError on a closed sender.
+        ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
         runtime = self._runtime
         self._check_open()
@@ -67,13 +67,13 @@ class PairedServiceBusSender(SenderSurface):
             first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return SendReceipt(Rest.PRIMARY, None, (message_id_of(message),))
+                    return self._told(SendReceipt(Rest.PRIMARY, None, (message_id_of(message),)))
                 first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
         budget = timeout_seconds(timeout, runtime.options)
         cargo = freeze(message)
         if not cargo:
             return SendReceipt(Rest.PRIMARY, None, ())
-        return receipt(self._sent(cargo, budget, first, started), cargo)
+        return self._told(receipt(self._sent(cargo, budget, first, started), cargo))
 
     def schedule_messages(
         self,

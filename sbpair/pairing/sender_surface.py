@@ -51,6 +51,12 @@ class SenderSurface:
         if self._is_closed or self._core.is_closed:
             raise ValueError("the sender is closed; get another from an open paired client")
 
+    def _told(self, receipt: SendReceipt) -> SendReceipt:
+        """The receipt, shown to whoever wants to see each."""
+        if self._core.on_receipt is not None:
+            self._core.on_receipt(self.entity_name, receipt)
+        return receipt
+
     def _rested(self, landing: Landing) -> Rested:
         """Raises the caller's error if the messages rest nowhere."""
         if isinstance(landing, Rested):

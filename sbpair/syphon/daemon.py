@@ -271,7 +271,7 @@ class Syphon:
 
     def _side_changed(self, change: SideChange) -> None:
         kind = events.SideRefused if is_refused(change) else events.SideAccepted
-        self._emit(kind(time.time(), change.role, change.cause))
+        self._emit(kind(time.time(), change.role.value, change.cause))
 
     def backlog_attached(self, backlog: str) -> None:
         self.side_accepted(Role.SECONDARY)

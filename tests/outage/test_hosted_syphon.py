@@ -1,0 +1,137 @@
+"""The syphon in the sender's process: both skins, against the real broker. (P-1, P-40)"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import BacklogsCreated, PairedServiceBusClient, PairFaulted, PairFaultedError, Rest
+from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
+from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what the syphon brings about, within a bound."""
+    ends = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.mark.spec("P-40", "P-1", "P-42")
+def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) -> None:
+    client = pairing.client(enable_syphon=True, ping=60)
+    pairing.wait_for(BacklogsCreated)
+    assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]  # lazily
+    client.hold("orders")
+    with client, client.get_queue_sender("orders") as sender:
+        assert sender.send_messages([ServiceBusMessage(str(n)) for n in range(20)]).rests is Rest.BACKLOG
+        until(lambda: pairing.primary.counts("orders").active == 20)
+        until(lambda: sum(pairing.parked()) == 0)
+    assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.spec("P-40", "F-19")
+def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
+    client = pairing.client(enable_syphon=True, ping=60)
+    pairing.wait_for(BacklogsCreated)
+    client.hold("orders")
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("of the parent"))
+    until(lambda: pairing.primary.counts("orders").active == 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            sender.send_messages(ServiceBusMessage("of the child"), timeout=10)
+            names = [thread.name for thread in threading.enumerate()]
+            client.close()
+            os._exit(0 if "sbpair-syphon" in names else 3)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    until(lambda: pairing.primary.counts("orders").active == 2)
+    sender.send_messages(ServiceBusMessage("of the parent again"))
+    until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's still works
+
+
+@pytest.mark.spec("P-50", "P-40")
+def test_a_fault_of_the_pair_stops_the_syphon_and_settles_nothing(
+    pairing: Pairing,
+    soon: None,  # noqa: F811
+) -> None:
+    client = pairing.client(enable_syphon=True, ping=60)
+    pairing.wait_for(BacklogsCreated)
+    client.hold("orders")
+    sender = client.get_queue_sender("orders")
+    pairing.primary.take_down("refuse")
+    sender.send_messages(ServiceBusMessage("parked"))
+    client.primary.close()
+    pairing.wait_for(PairFaulted)
+    pairing.primary.bring_up()
+    with pytest.raises(PairFaultedError):
+        sender.send_messages(ServiceBusMessage("x"))
+    until(lambda: pairing.secondary.connection_count == 0)
+    assert sum(pairing.parked()) == 1
+    assert pairing.primary.counts("orders").active == 0
+
+
+@pytest.mark.spec("P-50", "P-40")
+def test_a_side_that_refuses_the_syphon_ends_the_pair(pairing: Pairing, soon: None) -> None:  # noqa: F811
+    pairing.secondary.create_queue("contoso/x-servicebus-transfer/0")
+    client = pairing.client_of(
+        *strings(pairing, wrong="secondary"),
+        options=options_of(enable_syphon=True, assume_backlogs_exist=True),
+    )
+    sender = client.get_queue_sender("orders")
+    assert pairing.wait_for(PairFaulted).side == "secondary"
+    with pytest.raises(PairFaultedError):
+        sender.send_messages(ServiceBusMessage("x"))
+
+
+def test_what_a_syphon_cannot_do_is_said_when_the_client_is_made(pairing: Pairing) -> None:
+    import ssl
+
+    with pytest.raises(ValueError, match="ssl_context"):
+        PairedServiceBusClient.from_connection_strings(
+            pairing.primary.connection_string,
+            pairing.secondary.connection_string,
+            options=options_of(enable_syphon=True),
+            ssl_context=ssl.create_default_context(),
+            transport_type=TransportType.Amqp,
+        )
+    with pytest.raises(TypeError, match="enable_syphon"):
+        options_of(enable_syphon="yes")
+
+
+@pytest.mark.spec("P-40", "P-42")
+async def test_with_asyncio_it_runs_in_the_loop_and_ends_with_the_client(aio_pairing: AsyncPairing) -> None:
+    client = aio_pairing.client(enable_syphon=True, ping=60)
+    client.hold("orders")
+    async with client, client.get_queue_sender("orders") as sender:
+        assert "sbpair-syphon" in [task.get_name() for task in asyncio.all_tasks()]
+        assert (await sender.send_messages(ServiceBusMessage("x"))).rests is Rest.BACKLOG
+        await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 1)
+    assert "sbpair-syphon" not in [task.get_name() for task in asyncio.all_tasks()]
+
+
+@pytest.mark.spec("P-50", "P-40")
+async def test_with_asyncio_a_fault_of_the_pair_stops_the_syphon(
+    aio_pairing: AsyncPairing,
+    soon: None,  # noqa: F811
+) -> None:
+    client = aio_pairing.client(enable_syphon=True, ping=60)
+    async with client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(ServiceBusMessage("x"))
+        await client.secondary.close()
+        await aio_pairing.heard(PairFaulted)
+        with pytest.raises((PairFaultedError, ServiceBusError)):
+            await sender.send_messages(ServiceBusMessage("y"))
+        await asyncio.to_thread(until, lambda: aio_pairing.secondary.connection_count == 0)

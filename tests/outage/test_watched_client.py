@@ -1,0 +1,210 @@
+"""A client that its options make visible: journal, status pages, webhook, in both skins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import EntityFailedOver, ObservationOptions, PairFaulted
+from sbpair.observation import JournalError, StatusError, verify
+from sbpair.observation.journal_reading import journal_files, read
+from tests.outage.conftest import AsyncPairing, Pairing
+from tests.outage.test_close_and_fault import soon  # noqa: F401  (a fixture)
+from tests.outage.test_hosted_syphon import until
+
+PAGES = ("127.0.0.1", 0)
+SECRET = "0123456789abcdef"
+
+
+def records(directory: Path) -> list[dict]:
+    return [record for file in journal_files(directory) for record in read(file)]
+
+
+def page(client: object, name: str) -> tuple[int, str]:
+    """The status and the text of a page."""
+    port = client._runtime._watch_of_others.port  # type: ignore[attr-defined]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_the_journal_has_every_event_and_its_closing_record_and_no_healthy_send(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    client = pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60)
+    assert not list(tmp_path.iterdir())  # lazily
+    with client, client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("healthy"))
+        client.hold("orders")
+        sender.send_messages(ServiceBusMessage("parked"))
+    told = [record["event"] for record in records(tmp_path)]
+    assert told[0] == "journal_opened"
+    assert told[-1] == "journal_closed"
+    assert told.count("entity_failed_over") == told.count("message_parked") == 1
+    assert "send_accepted" not in told
+
+
+def test_a_line_for_each_accepted_send_is_there_when_asked_for(pairing: Pairing, tmp_path: Path) -> None:
+    watched = ObservationOptions(journal=tmp_path, journal_sends=True)
+    with pairing.client(observation=watched) as client, client.get_queue_sender("orders") as sender:
+        for name in ("m-1", "m-2", "m-3"):
+            sender.send_messages(ServiceBusMessage("x", message_id=name))
+    sent = [record for record in records(tmp_path) if record["event"] == "send_accepted"]
+    assert [record["message_ids"] for record in sent] == [["m-1"], ["m-2"], ["m-3"]]
+    assert {record["rests"] for record in sent} == {"primary"}
+
+
+def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
+    with (
+        pairing.client(observation=ObservationOptions(status=PAGES), ping=60) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+        assert page(client, "health")[0] == 200
+        assert page(client, "ready")[0] == 200
+        client.hold("orders")
+        assert 'sbpair_failovers_total{path="orders"} 1.0' in page(client, "metrics")[1]
+        state = json.loads(page(client, "state")[1])
+        assert state["entities"] == {"orders": "failed_over"}
+        assert state["sides"]["secondary"]["state"] == "open"
+        pairing.primary.take_down("refuse")
+        assert page(client, "health")[0] == 200  # messages still have a place to go
+        pairing.secondary.take_down("refuse")
+        code, said = page(client, "health")
+        assert (code, json.loads(said)["status"]) == (503, "failing")
+
+
+@pytest.mark.spec("P-50")
+def test_the_pages_tell_of_a_faulted_pair_until_the_client_is_closed(
+    pairing: Pairing,
+    soon: None,  # noqa: F811
+) -> None:
+    client = pairing.client(observation=ObservationOptions(status=PAGES))
+    client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+    client.primary.close()
+    pairing.wait_for(PairFaulted)
+    assert page(client, "ready")[0] == 503
+    assert "the primary was closed" in json.loads(page(client, "state")[1])["fault"]
+
+
+@pytest.mark.spec("F-19")
+def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    client = pairing.client(observation=ObservationOptions(journal=tmp_path, status=PAGES))
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("x"))
+    mine = client._runtime._watch_of_others.port
+    child = os.fork()
+    if child == 0:
+        try:
+            sender.send_messages(ServiceBusMessage("of the child"), timeout=10)
+            is_own = client._runtime._watch_of_others.port not in (mine, None)
+            code = page(client, "health")[0]
+            client.hold("orders")
+            client.close()
+            os._exit(0 if is_own and code == 200 else 3)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert page(client, "health")[0] == 200
+    client.close()
+    closed = [record for record in records(tmp_path) if record["event"] == "journal_closed"]
+    assert len({record["writer"] for record in closed}) == 2
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """A receiver of webhooks: its URL, and what it got."""
+    got: list[tuple[str, bytes]] = []
+
+    class Taker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.headers["X-Sbpair-Signature"], body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Taker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/hook", got
+        server.shutdown()
+
+
+def test_a_failover_is_posted_and_signed(pairing: Pairing, hook: tuple[str, list]) -> None:
+    url, got = hook
+    with pairing.client(observation=ObservationOptions(webhook=url, webhook_secret=SECRET)) as client:
+        client.hold("orders")
+        until(lambda: bool(got))
+    signature, body = got[0]
+    assert json.loads(body)["kind"] == "failover"
+    verify(signature, body, SECRET, time.time())
+
+
+def test_what_cannot_begin_is_said_when_the_first_sender_is_made(pairing: Pairing, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    client = pairing.client(observation=ObservationOptions(journal=tmp_path / "file"))
+    with pytest.raises(JournalError, match="file"):
+        client.get_queue_sender("orders")
+    other = pairing.client(observation=ObservationOptions(status=("127.0.0.1", pairing.primary.port)))
+    with pytest.raises(StatusError, match=str(pairing.primary.port)):
+        other.get_queue_sender("orders")
+
+
+async def test_with_asyncio_the_same_is_written_and_served(
+    aio_pairing: AsyncPairing, tmp_path: Path, hook: tuple[str, list]
+) -> None:
+    url, got = hook
+    watched = ObservationOptions(
+        journal=tmp_path, journal_sends=True, status=PAGES, webhook=url, webhook_secret=SECRET
+    )
+    client = aio_pairing.client(observation=watched, ping=60)
+    async with client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+        assert (await asyncio.to_thread(page, client, "health"))[0] == 200
+        client.hold("orders")
+        await aio_pairing.heard(EntityFailedOver)
+        state = json.loads((await asyncio.to_thread(page, client, "state"))[1])
+        assert state["entities"] == {"orders": "failed_over"}
+        await asyncio.to_thread(until, lambda: bool(got))
+    told = [record["event"] for record in records(tmp_path)]
+    assert told[-1] == "journal_closed"
+    assert "send_accepted" in told
+
+
+async def test_with_asyncio_what_cannot_begin_is_said_on_entering(
+    aio_pairing: AsyncPairing, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    client = aio_pairing.client(observation=ObservationOptions(journal=tmp_path / "file"))
+    with pytest.raises(JournalError, match="file"):
+        async with client:
+            pass
+
+
+def test_a_client_that_hosts_a_syphon_shows_it_too(pairing: Pairing, tmp_path: Path) -> None:
+    watched = ObservationOptions(journal=tmp_path, status=PAGES)
+    with pairing.client(enable_syphon=True, observation=watched, ping=60) as client:
+        client.hold("orders")
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+        until(lambda: "sbpair_syphon_completed_total 1.0" in page(client, "metrics")[1])
+        assert json.loads(page(client, "state")[1])["syphon"]["state"] == "running"
+    roles = {record["role"] for record in records(tmp_path) if record["event"] == "journal_closed"}
+    assert roles == {"sender", "syphon"}
