@@ -136,6 +136,11 @@ def options() -> str:
     return table(("option", "type", "default", "what it is"), [_option(*field) for field in fields])
 
 
+def observation_options() -> str:
+    fields = documented_fields("sbpair/pairing/observation.py", "ObservationOptions")
+    return table(("option", "type", "default", "what it is"), [_option(*field) for field in fields])
+
+
 def _option(name: str, kind: str, default: str, doc: str) -> tuple[str, ...]:
     return f"`{name}`", f"`{kind}`", f"`{default}`", doc
 
@@ -389,6 +394,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "states": states,
     "events": events,
     "options": options,
+    "observation-options": observation_options,
     "errors": errors,
     "failures": failures,
     "outcomes": outcomes,

@@ -15,6 +15,7 @@ import pytest
 
 import sbpair
 from sbpair.cli.group import COMMANDS, cli
+from sbpair.pairing.observation import ObservationOptions
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.syphon.options import SyphonOptions
 from tests import generate_docs
@@ -88,7 +89,7 @@ def test_every_block_is_closed_and_every_generator_used():
     assert set(written) == set(BLOCKS)
 
 
-@pytest.mark.parametrize("options", [PairedNamespaceOptions, SyphonOptions])
+@pytest.mark.parametrize("options", [PairedNamespaceOptions, ObservationOptions, SyphonOptions])
 def test_every_option_is_documented_with_a_sentence(options):
     page = (DOCS / "options.md").read_text("utf-8")
     documented = dict(re.findall(r"^\| `(\w+)` .*\| ([^|]+) \|$", page, re.MULTILINE))

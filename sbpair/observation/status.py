@@ -123,8 +123,10 @@ def _why(error: OSError | OverflowError) -> str:
 
 
 def _listener(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise OverflowError("a port is a number from 0 to 65535")
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server((address[0], port), family=family)  # the lookup would cut a port short
+    return socket.create_server(address[:2], family=family)
 
 
 class StatusServer:
