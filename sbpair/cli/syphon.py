@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sbpair.syphon import SyphonCounters
 
 NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file", "over_websocket": "websocket"}
-LEFT_OUT = frozenset({"http_proxy"})  # it may hold a password: HTTPS_PROXY says it
+LEFT_OUT = frozenset({"tell_forwards", "http_proxy"})  # a proxy's URL may hold a password: see HTTPS_PROXY
 
 
 @click.command("syphon")
@@ -35,14 +35,16 @@ LEFT_OUT = frozenset({"http_proxy"})  # it may hold a password: HTTPS_PROXY says
     show_default=True,
     help="With --drain: how long a side may be out of reach before we give up with exit code 5.",
 )
-@options_as_flags(SyphonOptions, names=NAMES, leave_out=frozenset({"tell_forwards"}))
+@options_as_flags(SyphonOptions, names=NAMES, leave_out=LEFT_OUT)
 @watch_options
+@click.option("--json-log", is_flag=True, help="Write what happens to stderr as JSON lines, for collectors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
 def command(
     primary: Source,
     secondary: Source,
     drain: bool,
     patience: timedelta,
+    json_log: bool,
     as_json: bool,
     journal: Path | None,
     status_port: int | None,
@@ -58,8 +60,10 @@ def command(
     options = replace(given, tell_forwards=journal is not None)
     watch = watch_from(journal, status_port, webhook, webhook_secret)
 
-    from sbpair.cli.syphon_run import SyphonRun  # late: the engine is not needed for --help
+    from sbpair.cli.syphon_run import SyphonRun, log_as_json  # late: the engine is not needed for --help
 
+    if json_log:
+        log_as_json()
     with configuration():
         syphon = syphon_between(primary, secondary, options)
     run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)

@@ -9,6 +9,7 @@ out of reach      waited out; with a patience (--drain) it ends in exit 5
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -23,8 +24,11 @@ from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.redaction import redact
 from sbpair.syphon import SyphonFaulted, SyphonState
 from sbpair.syphon.events import (
+    BacklogCaughtUp,
     BacklogDetached,
     BacklogMissing,
+    BacklogOverdue,
+    BacklogStranded,
     DestinationHeld,
     DestinationResumed,
     MessageSetAside,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from sbpair.syphon import Syphon
     from sbpair.syphon.events import SyphonEvent
 
+LOGGER = logging.getLogger("sbpair.command.syphon")
 UNAUTHORIZED = "amqp:unauthorized-access"
 PROGRESS_ON_TERMINAL, PROGRESS_IN_LOG = 1.0, 10.0  # seconds between two progress lines
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -53,6 +58,7 @@ class SyphonRun:
         self._last_trouble = ""
         self._said = ""
         self._missing: set[str] = set()
+        self._stranded: dict[str, bool] = {}  # beyond our count; does it hold messages?
 
     async def until_done(self) -> int:
         """Run, and return the exit code. Raises CommandError when refused or out of reach for too long."""
@@ -106,6 +112,12 @@ class SyphonRun:
         if len(self._missing) == len(self._syphon.backlogs):
             text = f"no backlog queue exists on the secondary, not even {self._syphon.backlogs[0]}"
             raise CommandError(f"{text}; check --primary-namespace-name", ExitCode.CONFIGURATION)
+        holding = [backlog for backlog, holds in self._stranded.items() if holds]
+        if holding:
+            text = (
+                f"messages are left in {', '.join(holding)}, beyond --backlogs {len(self._syphon.backlogs)}"
+            )
+            raise CommandError(f"{text}; drain again with as many as the senders have", ExitCode.FAILED)
 
     # Signals.
 
@@ -137,6 +149,13 @@ class SyphonRun:
                 say(f"{backlog} does not exist on the secondary; looked for again")
             case BacklogDetached(backlog=backlog, reason=reason):
                 say(f"{backlog}: {reason}")
+            case BacklogStranded(backlog=backlog, holds_messages=holds):
+                self._stranded[backlog] = holds
+                say(stranded_line(backlog, holds, len(self._syphon.backlogs)))
+            case BacklogOverdue(backlog=backlog, age=age, threshold=threshold):
+                say(f"{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s")
+            case BacklogCaughtUp(backlog=backlog):
+                say(f"{backlog}: no message waits too long any more")
             case MessageSetAside(backlog=backlog, path=path, reason=reason):
                 say(f"{backlog}: a message for {path or 'no usable path'} was dead-lettered: {reason}")
         faulted = self._syphon.status.state is SyphonState.FAULTED
@@ -186,6 +205,11 @@ def progress_line(syphon: Syphon) -> str:
     )
 
 
+def stranded_line(backlog: str, holds_messages: bool, count: int) -> str:
+    what = "holds messages nobody brings home" if holds_messages else "exists"
+    return f"warning: {backlog} {what}, and --backlogs is {count}; give as many as the senders have"
+
+
 def refused(reason: str) -> CommandError:
     """A side will not have us: a credential (4), or a certificate or an address (3)."""
     if UNAUTHORIZED in reason:
@@ -196,5 +220,21 @@ def refused(reason: str) -> CommandError:
     )
 
 
+def log_as_json() -> None:
+    """From now on what happens is on stderr as JSON lines: events with their fields, and what `say` says."""
+    from sbpair.observation.logs import use_json_logs
+
+    use_json_logs()
+    global _tell
+    _tell = LOGGER.info
+
+
 def say(line: str) -> None:
-    click.echo(f"sbpair syphon: {redact(line)}", err=True)
+    _tell(redact(line))
+
+
+def _echo(line: str) -> None:
+    click.echo(f"sbpair syphon: {line}", err=True)
+
+
+_tell: Callable[[str], object] = _echo

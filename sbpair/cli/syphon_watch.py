@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sbpair.observation.attach import Sink
     from sbpair.syphon import Syphon
     from sbpair.syphon.connection_string import Namespace
+    from sbpair.syphon.route import Route
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -190,9 +191,8 @@ async def _serve(
     ready = (SyphonState.RUNNING, SyphonState.DRAINING)
 
     async def probe() -> None:
-        ca_file = syphon.options.connection_verify
         for side, path in zip(sides, ("", syphon.backlogs[0]), strict=True):
-            await _round_trip(side, path, ca_file)
+            await _round_trip(side, path, syphon.options.route)
 
     status = Status(
         probe=probe,
@@ -205,11 +205,11 @@ async def _serve(
     click.echo(f"sbpair syphon: status on http://{server.host}:{server.port}/state", err=True)
 
 
-async def _round_trip(side: Namespace, path: str, ca_file: str | None) -> None:
+async def _round_trip(side: Namespace, path: str, route: Route) -> None:
     """Connect and have our token for ``path`` accepted: the least that shows a namespace works for us."""
     from sbpair.syphon.dial import connect
 
-    connection = await connect(side, ca_file=ca_file, timeout=PROBE_TIMEOUT)
+    connection = await connect(side, route=route, timeout=PROBE_TIMEOUT)
     try:
         await connection.authorize(path)
         await connection.close(timeout=1.0)

@@ -21,12 +21,14 @@ class WebhookKind(Enum):
     FAILOVER = "failover"  # an entity's messages are parked from now on
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon set a parked message aside
-    BACKLOG_AGE = "backlog-age"  # a parked message has waited for too long
+    BACKLOG_AGE = "backlog-age"  # a parked message has waited for too long; and when none does any more
 
 
 _KIND_OF = {
     "message_set_aside": WebhookKind.DEAD_LETTER,
     "backlog_aged": WebhookKind.BACKLOG_AGE,
+    "backlog_overdue": WebhookKind.BACKLOG_AGE,
+    "backlog_caught_up": WebhookKind.BACKLOG_AGE,
 }
 
 

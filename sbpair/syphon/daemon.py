@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.pairing.bond import Role, SideChange
@@ -24,12 +25,13 @@ from .connection import NamespaceConnection
 from .connection_string import Namespace, at_host, parse
 from .counters import SyphonCounters, SyphonState, SyphonStatus
 from .credential import token_source
-from .dial import Route, connect
+from .dial import connect
 from .errors import ConnectionLost, SyphonError, SyphonFaulted
 from .forward import Poison
 from .options import SyphonOptions
 from .relay import Relay
 from .sides import Sides, is_refused
+from .survey import Ages, Beyond
 
 if TYPE_CHECKING:
     from .credential import AnyCredential
@@ -79,7 +81,6 @@ class Syphon:
         primary = _dialled(primary, options.primary_endpoint_address)
         secondary = _dialled(secondary, options.secondary_endpoint_address)
         self.options = options
-        self._route = Route(options.connection_verify, options.over_websocket, options.http_proxy)
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
         self._primary = primary
@@ -92,6 +93,8 @@ class Syphon:
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
         self._relay: Relay | None = None
         self._sides: Sides | None = None
+        self._beyond = Beyond(label, count, self)
+        self._looker: NamespaceConnection | None = None  # while no relay has a connection to lend
         self._fault: str | None = None
 
     @classmethod
@@ -116,14 +119,15 @@ class Syphon:
         sides = self._sides = Sides(self._side_changed)
         running = asyncio.ensure_future(self._run(shutdown))
         faulted = asyncio.ensure_future(sides.wait_faulted())
+        watching = asyncio.ensure_future(self._watch_ages())
         try:
             await asyncio.wait([running, faulted], return_when=asyncio.FIRST_COMPLETED)
             if faulted.done():
                 self.abort()
         finally:
-            for each in (running, faulted):
+            for each in (running, faulted, watching):
                 each.cancel()
-            await asyncio.gather(running, faulted, return_exceptions=True)
+            await asyncio.gather(running, faulted, watching, return_exceptions=True)
         if not running.cancelled():
             running.result()
         elif faulted.done() and not faulted.cancelled():
@@ -205,7 +209,7 @@ class Syphon:
     async def _reach(self, role: Role, namespace: Namespace) -> NamespaceConnection:
         timeout = self.options.operation_timeout.total_seconds()
         try:
-            return await connect(namespace, route=self._route, timeout=timeout)
+            return await connect(namespace, route=self.options.route, timeout=timeout)
         except SyphonFaulted as error:
             self.side_failed(role, error)
             raise
@@ -213,12 +217,15 @@ class Syphon:
     async def _pump_until(self, relay: Relay, shutdown: asyncio.Event) -> None:
         self._connected(SyphonState.RUNNING)
         began = time.monotonic()
+        looking = asyncio.ensure_future(self._beyond.keep_looking(relay.secondary))
         try:
             reason = await _unless(shutdown, relay.wait_broken())
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
+            looking.cancel()
             await relay.stop()
+            await asyncio.gather(looking, return_exceptions=True)
         if reason is not None:
             pause = max(0.0, SHORTEST_RELAY - (time.monotonic() - began))
             self._lost(reason, pause, is_fault=False)
@@ -228,7 +235,7 @@ class Syphon:
         """True when the backlogs were found empty, False when a side was lost before that."""
         self._connected(SyphonState.DRAINING)
         self._fault = None
-        drained = asyncio.ensure_future(relay.drain())
+        drained = asyncio.ensure_future(self._drain_and_look_beyond(relay))
         broken = asyncio.ensure_future(relay.wait_broken())
         try:
             await asyncio.wait([drained, broken], return_when=asyncio.FIRST_COMPLETED)
@@ -245,6 +252,43 @@ class Syphon:
         self._lost(broken.result(), SHORTEST_RELAY, is_fault=False)
         await asyncio.sleep(SHORTEST_RELAY)
         return False
+
+    async def _drain_and_look_beyond(self, relay: Relay) -> None:
+        await relay.drain()
+        await self._beyond.look(relay.secondary)
+
+    # What is looked at beside the pumps.
+
+    async def _watch_ages(self) -> None:
+        if self.options.overdue_after is None:
+            return
+        try:
+            await Ages(self.options.overdue_after, self).keep_looking(self._maybe_waiting, self._lent)
+        finally:
+            if self._looker is not None:
+                self._looker.abort()
+
+    def _maybe_waiting(self) -> tuple[str, ...]:
+        """The backlogs that may hold messages: all, but for those whose long poll waits for the next one."""
+        relay = self._relay
+        return self.backlogs if relay is None or not relay.is_whole else relay.busy_backlogs()
+
+    async def _lent(self) -> NamespaceConnection:
+        """A connection to the secondary: the relay's, or one of our own while the primary is away."""
+        if self._relay is not None and self._relay.is_whole:
+            return self._relay.secondary
+        if self._looker is None or not self._looker.is_open:
+            self._looker = await connect(self._secondary, route=self.options.route)
+        return self._looker
+
+    def backlog_stranded(self, backlog: str, holds_messages: bool) -> None:
+        self._emit(events.BacklogStranded(time.time(), backlog, holds_messages))
+
+    def backlog_overdue(self, backlog: str, age: float, threshold: float) -> None:
+        self._emit(events.BacklogOverdue(time.time(), backlog, age, threshold))
+
+    def backlog_caught_up(self, backlog: str) -> None:
+        self._emit(events.BacklogCaughtUp(time.time(), backlog))
 
     # What the relay reports.
 
@@ -309,7 +353,10 @@ class Syphon:
         self.status = SyphonStatus(state, reason)
 
     def _emit(self, event: events.SyphonEvent) -> None:
-        logger.log(_LEVELS.get(type(event), logging.INFO), "%s", event)
+        level = _LEVELS.get(type(event), logging.INFO)
+        if logger.isEnabledFor(level):
+            told = {name: value for name, value in asdict(event).items() if name != "at"}
+            logger.log(level, "%s", event, extra={"event": type(event).__name__, **told})
         for callback in list(self._callbacks):
             try:
                 callback(event)

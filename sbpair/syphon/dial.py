@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass, field
 
 from .connection import NamespaceConnection
 from .connection_string import Namespace
 from .errors import ConnectionLost, SyphonFaulted
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How namespaces are reached: whose certificates are trusted (PEM), and through what."""
-
-    ca_file: str | None = None
-    over_websocket: bool = False
-    http_proxy: str | None = field(default=None, repr=False)  # it may hold a password
+from .route import Route
 
 
 async def connect(

@@ -93,3 +93,27 @@ class DestinationResumed(SyphonEvent):
 @dataclass(frozen=True, slots=True)
 class BacklogsDrained(SyphonEvent):
     """Every backlog was found empty, with nothing of it in our hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogStranded(SyphonEvent):
+    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, and we do not (F-48)."""
+
+    backlog: str
+    holds_messages: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogOverdue(SyphonEvent):
+    """The oldest message of a backlog queue is ``age`` seconds old, more than ``threshold``; said once."""
+
+    backlog: str
+    age: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogCaughtUp(SyphonEvent):
+    """No message of a backlog queue that was overdue is older than the threshold any more."""
+
+    backlog: str

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from .route import Route
+
 
 @dataclass(frozen=True, slots=True)
 class SyphonOptions:
@@ -31,6 +33,8 @@ class SyphonOptions:
     """Tell a MessagesForwarded for what each destination accepted; a journal to be audited needs it."""
     connection_verify: str | None = None
     """A file of trusted certificates (PEM) instead of the system's."""
+    overdue_after: timedelta | None = None
+    """Tell when a parked message has waited longer than this, and when none does; 1 s to 7 d."""
     over_websocket: bool = False
     """Speak AMQP over WebSocket, at port 443, where a firewall lets only HTTPS out."""
     http_proxy: str | None = field(default=None, repr=False)
@@ -47,8 +51,15 @@ class SyphonOptions:
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
         _span("stop_timeout", self.stop_timeout, 0, 600)
+        if self.overdue_after is not None:
+            _span("overdue_after", self.overdue_after, 1, 604_800)
         if self.http_proxy is not None:
             _proxy(self.http_proxy, over_websocket=self.over_websocket)
+
+    @property
+    def route(self) -> Route:
+        """How both sides are reached."""
+        return Route(self.connection_verify, self.over_websocket, self.http_proxy)
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:

@@ -96,6 +96,13 @@ class Pump:
         """Deliveries that are not settled yet."""
         return len(self._parcels) + len(self._settling)
 
+    @property
+    def is_waiting(self) -> bool:
+        """A receive waits and nothing came: the backlog is empty. So is one that does not exist."""
+        receiver = self._receiver
+        has_credit = receiver is not None and receiver.is_open and receiver.credit > 0
+        return self.is_missing or (has_credit and not self.in_hands)
+
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Pump until the link goes; its last word. Raises TokenRefused, LinkRefused, ConnectionLost."""
         receiver = await connection.open_receiver(

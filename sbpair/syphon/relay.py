@@ -113,6 +113,20 @@ class Relay:
         )
 
     @property
+    def secondary(self) -> NamespaceConnection:
+        """The connection on which the backlogs are read."""
+        return self._secondary
+
+    @property
+    def is_whole(self) -> bool:
+        """Both sides are connected now."""
+        return self._primary.is_open and self._secondary.is_open
+
+    def busy_backlogs(self) -> tuple[str, ...]:
+        """Those that may hold messages: not those whose receive waits for the next one to come."""
+        return tuple(pump.backlog for pump in self._pumps if not pump.is_waiting)
+
+    @property
     def is_known(self) -> bool:
         """Both sides have judged our claim to the whole namespace; a key for single entities has none."""
         return self._claiming.done()

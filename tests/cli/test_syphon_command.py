@@ -178,3 +178,41 @@ def test_a_ca_file_that_is_not_there_is_a_configuration_error(sbpair, pair_envir
 
     assert done.returncode == 3
     assert "missing.pem" in done.stderr
+
+
+@pytest.mark.spec("F-48", "F-49")
+def test_a_drain_that_leaves_messages_beyond_its_count_says_so_and_ends_with_1(sbpair, broker, keys):
+    park(broker, 3)  # on one of two
+    flags = ("--backlogs", "1", "--primary-namespace-name", "contoso")
+    left = broker.namespace("contoso-dr").counts("contoso/x-servicebus-transfer/1").active
+
+    done = sbpair("syphon", "--drain", *flags, **keys)
+
+    assert "contoso/x-servicebus-transfer/1" in done.stderr
+    assert "--backlogs" in done.stderr
+    assert done.returncode == (1 if left else 0), done.stderr
+    assert ("messages are left in" in done.stderr) is bool(left)
+    assert broker.namespace("contoso-dr").counts("contoso/x-servicebus-transfer/1").active == left
+
+
+def test_with_json_log_every_line_of_stderr_is_json_with_the_fields_of_its_event(sbpair, broker, keys):
+    park(broker, 2)
+
+    done = sbpair("syphon", "--drain", "--json-log", *FLAGS, **keys)
+
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"at", "level", "logger", "message"} <= lines[0].keys()
+    assert [line["event"] for line in lines if "event" in line][-1] == "BacklogsDrained"
+    assert any("connected; 2 backlog queues" in line["message"] for line in lines)
+    for connection_string in keys.values():
+        assert connection_string.split("SharedAccessKey=")[1].split(";")[0] not in done.stderr
+
+
+def test_over_websocket_everything_comes_home_too(sbpair, broker, keys):
+    park(broker, 5)
+
+    done = sbpair("syphon", "--drain", "--websocket", *FLAGS, **keys)
+
+    assert done.returncode == 0, done.stderr
+    assert broker.namespace("contoso").counts("orders").active == 5

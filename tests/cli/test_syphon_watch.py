@@ -155,6 +155,26 @@ def test_a_dead_lettered_message_is_told_with_a_signature_that_fits(sbpair, brok
     assert signature == expected
 
 
+def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, broker, keys, hook, settled):
+    url, got = hook
+    park(broker, 2)
+    broker.namespace("contoso").take_down("refuse")
+    flags = ("--overdue-after", "1s", "--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
+    running = start("syphon", *flags, *FLAGS, HOOK=url, HOOK_SECRET=SECRET, **keys)
+
+    settled(lambda: len(got) == 1)
+    broker.namespace("contoso").bring_up()
+    settled(lambda: len(got) == 2)
+    exit_code, errors = running.stop()
+
+    assert exit_code == 0, errors
+    begun, over = (json.loads(body) for _, body in got)
+    assert (begun["kind"], begun["event"], begun["threshold"]) == ("backlog-age", "backlog_overdue", 1.0)
+    assert (over["kind"], over["event"]) == ("backlog-age", "backlog_caught_up")
+    assert begun["backlog"] == over["backlog"]
+    assert "has waited" in errors
+
+
 def test_a_port_that_is_taken_is_a_configuration_error(sbpair, pair_environment):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -12,7 +12,8 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
 from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import Route, connect
+from sbpair.syphon.dial import connect
+from sbpair.syphon.route import Route
 from sbpair.syphon.websocket import environment_proxy, url_of
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
 
