@@ -393,6 +393,18 @@ class TestEntities:
 
         assert detached.condition.symbol == expected
 
+    @pytest.mark.spec("Q-13", "F-54")
+    def test_one_that_breaks_the_rule_of_keys_is_told_and_nothing_of_it_is_sent(self, lab, client, apart):
+        parted = lab.queue("parted", enable_partitioning=True)
+        link, txn_id = client.sender("parted"), apart.declare()
+        keyed = {Symbol("x-opt-partition-key"): "a"}
+        with_key = Message(message_annotations=keyed, body=DataBody((b"x",))).encode()
+        assert apart.send(link, txn_id, payload=with_key) == TransactionalState(txn_id, ACCEPTED)
+
+        assert symbol(apart.send(link, txn_id)) == "amqp:not-allowed"
+        assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert parted.counts(lab.moment.entity).active == 0
+
     def test_links_in_the_controllers_session_go_via_the_first(self, lab, orders, client, controller):
         bills = lab.queue("bills")
         _, (delivery,) = received(client)
