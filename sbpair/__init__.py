@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         PairingError,
         ParkedMessageTooLargeError,
         ParkedScheduleError,
+        PartlyParkedError,
         ReservedPropertyError,
         SpoolError,
         SpoolFullError,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from .pairing.health import EntityState
     from .pairing.observation import ObservationOptions
     from .pairing.options import PairedNamespaceOptions
-    from .pairing.receipt import Rest, SendReceipt
+    from .pairing.receipt import Place, Rest, SendReceipt
     from .pairing.sender import PairedServiceBusSender
 
 _HOME = {
@@ -87,8 +88,10 @@ _HOME = {
     "PairingEvent": "events",
     "ParkedMessageTooLargeError": "errors",
     "ParkedScheduleError": "errors",
+    "PartlyParkedError": "errors",
     "PingFailed": "events",
     "PingSent": "events",
+    "Place": "receipt",
     "ReservedPropertyError": "errors",
     "Rest": "receipt",
     "SendReceipt": "receipt",
@@ -126,8 +129,10 @@ __all__ = [
     "PairingEvent",
     "ParkedMessageTooLargeError",
     "ParkedScheduleError",
+    "PartlyParkedError",
     "PingFailed",
     "PingSent",
+    "Place",
     "ReservedPropertyError",
     "Rest",
     "SendRaised",

@@ -33,6 +33,7 @@ from .core import (
     LONGEST_PING,
     Core,
     backlogs_event,
+    counted,
     logger,
     role_of,
     time_left,
@@ -261,9 +262,10 @@ class AsyncRuntime(Core):
     async def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
         match step:
             case Attempt():
+                before = cargo.parked
                 result = await self._attempt(step, path, cargo)
                 self._hear(step.backlog, result)
-                return result
+                return counted(result, cargo.parked - before)
             case Pause(until):
                 await self._pause(until)
                 return Result(time.monotonic())
@@ -444,5 +446,5 @@ async def _send(lane: AsyncLane, step: Attempt, cargo: Cargo) -> None:
         cargo.answer = await answer
         return
     sample = await lane.sender.create_message_batch()
-    for piece in cargo.chunks(_Batches(type(sample), sample.max_size_in_bytes)):
+    for piece in cargo.chunks(_Batches(type(sample), sample.max_size_in_bytes), step.backlog):
         await lane.sender.send_messages(piece, timeout=time_left(step.until))

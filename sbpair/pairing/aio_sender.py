@@ -102,7 +102,7 @@ class PairedServiceBusSender(SenderSurface):
         landing = await self._runtime.drive(self.entity_name, cargo, self._choice, budget)
         if not isinstance(landing, Rested):
             self._runtime.warm_backlog(self.entity_name, self._choice)
-        return self._rested(landing)
+        return self._rested(landing, cargo)
 
     async def _batch_limit(self) -> int:
         runtime = self._runtime

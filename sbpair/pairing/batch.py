@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from . import envelope, sdk
 from .envelope import Message
+from .receipt import Place, Rest
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):
@@ -72,7 +73,7 @@ class Cargo:
     ``outgoing`` is what goes to the primary: the message, a list of them, or the batch.
     """
 
-    __slots__ = ("_parked", "answer", "deadlines", "messages", "outgoing", "rewritten")
+    __slots__ = ("_parked", "_rests", "answer", "deadlines", "messages", "outgoing", "rewritten")
 
     is_for_primary_only = False
 
@@ -85,6 +86,7 @@ class Cargo:
         self.deadlines: Sequence[int | None] | None = None
         self.answer: object = None  # what the primary said to it
         self._parked = 0
+        self._rests: list[tuple[int, int]] = []  # backlog, and up to which message
 
     def hand_over(self, sender: PrimarySender, timeout: float) -> object:
         """Let an SDK sender send this to the primary; its answer, or an awaitable of it."""
@@ -118,7 +120,17 @@ class Cargo:
                 envelope.park(message, path, deadline) for message, deadline in self.unparked_until()
             ]
 
-    def chunks(self, maker: BatchMaker) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
+    def places(self) -> tuple[Place, ...]:
+        """Which messages backlog queues have accepted so far, in order."""
+        ids, start, found = self.message_ids(), 0, []
+        for backlog, end in self._rests:
+            found.append(Place(Rest.BACKLOG, backlog, ids[start:end]))
+            start = end
+        return tuple(found)
+
+    def chunks(
+        self, maker: BatchMaker, backlog: int
+    ) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
         """What is still to be parked, in order, in pieces that fit one link (P-22).
 
         Taking the next piece says that the one before was accepted.
@@ -134,7 +146,13 @@ class Cargo:
                 batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
                 size = _fill(batch, rest)
                 yield batch if size else rest[0]  # too large for a batch: alone it may still do
-            self._parked += max(size, 1)
+            self._accepted(backlog, max(size, 1))
+
+    def _accepted(self, backlog: int, count: int) -> None:
+        self._parked += count
+        if self._rests and self._rests[-1][0] == backlog:
+            self._rests.pop()
+        self._rests.append((backlog, self._parked))
 
 
 def freeze(given: object) -> Cargo:

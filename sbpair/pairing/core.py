@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -367,6 +368,11 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
         cause = f"{type(created).__name__}: {judge(created, Phase.OPENING).why}"
         return BacklogsNotCreated(now, "", cause)
     return BacklogsCreated(now, "", created)
+
+
+def counted(result: Result, accepted: int) -> Result:
+    """The result, with how many messages a backlog queue accepted on the way to it."""
+    return replace(result, accepted=accepted) if accepted else result
 
 
 def wall_clock(instant: float) -> int:

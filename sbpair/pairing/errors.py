@@ -5,6 +5,7 @@
         ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
         ├── ReservedPropertyError       the message uses a name that parking needs
         ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
+        ├── PartlyParkedError          some messages of one call are parked, the others rest nowhere
         ├── ParkedScheduleError         a scheduled message that is parked cannot be cancelled
         ├── PairFaultedError            one side of the pair ended and its partner did not (P-50)
         └── SpoolError                  the spool cannot be used
@@ -15,7 +16,12 @@ Whoever catches ServiceBusError today still catches everything.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from azure.servicebus.exceptions import ServiceBusError
+
+if TYPE_CHECKING:
+    from .receipt import Place
 
 
 class PairingError(ServiceBusError):
@@ -54,6 +60,26 @@ class ParkedMessageTooLargeError(PairingError):
             f"(up to about 600 bytes more): {cause}"
         )
         self.path = path
+
+
+class PartlyParkedError(PairingError):
+    """Of the messages of one call some are parked, and the others rest nowhere; send those again.
+
+    ``places`` says which rest where, ``unaccepted`` holds the ids of the others, in order; what stopped them
+    is the ``__cause__``. The first of them may have been stored all the same where that is a lost connection.
+    """
+
+    def __init__(
+        self, path: str, places: tuple[Place, ...], unaccepted: tuple[str, ...], cause: Exception
+    ) -> None:
+        parked = "; ".join(f"{len(place.message_ids)} in backlog {place.backlog}" for place in places)
+        super().__init__(
+            f"Of the messages for {path!r} only some are parked ({parked}); {len(unaccepted)} rest nowhere, "
+            f"beginning with the id {unaccepted[0]!r}: {cause}"
+        )
+        self.path = path
+        self.places = places
+        self.unaccepted = unaccepted
 
 
 class ParkedScheduleError(PairingError):

@@ -96,12 +96,17 @@ class SpoolUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a step. ``was_reused``: the attempt went over a connection that had been idle."""
+    """What came of a step.
+
+    ``was_reused``: the attempt went over a connection that had been idle. ``accepted``: so many messages
+    were accepted in it, also if it failed then; 0 for all or none.
+    """
 
     now: float
     error: Exception | None = None
     judgement: Judgement | None = None
     was_reused: bool = False
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +154,13 @@ class _Send:
     now: float
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
+    told: int = 0  # of how many messages an event has said where they rest
 
-    def told(self) -> tuple[int, tuple[str, ...], bool]:
-        """What events say of its messages."""
-        return self.count, self.message_ids(), self.is_ambiguous
+    def resting(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
+        """What an event says of the next messages that rest somewhere: so many, 0 for all that are left."""
+        ids, start = self.message_ids(), self.told
+        self.told = start + accepted if accepted else self.count
+        return self.told - start, ids[start : self.told], self.is_ambiguous
 
     def failed(self, result: Result, judgement: Judgement) -> None:
         self.now = result.now
@@ -285,7 +293,7 @@ class Pair:
         landing = yield from self._way(send, now, first, spool)
         if not isinstance(landing, Rested):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
-            self._events.append(SendRaised(send.now, path, why, message_ids(), send.is_ambiguous))
+            self._events.append(SendRaised(send.now, path, why, *send.resting()[1:]))
         return landing
 
     def _way(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
@@ -314,9 +322,7 @@ class Pair:
     def _spooled(self, send: _Send, result: Result) -> Rested | Stranded:
         if result.error is not None:
             return Stranded(tuple(send.causes), result.error)
-        self._events.append(
-            MessageSpooled(result.now, send.path, send.count, send.message_ids(), send.is_ambiguous)
-        )
+        self._events.append(MessageSpooled(result.now, send.path, *send.resting()))
         return Rested(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
@@ -400,11 +406,10 @@ class Pair:
             if judgement is None:
                 if self.rotation.succeeded(backlog):
                     self._events.append(BacklogReturned(now, send.path, backlog))
-                told = MessageParked(
-                    now, send.path, backlog, send.count, send.message_ids(), send.is_ambiguous
-                )
-                self._events.append(told)
+                self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
                 return Rested(backlog, send.is_ambiguous)
+            if result.accepted:  # of a batch that is split; the rest goes on
+                self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
             if _may_be_stale(result, judgement, send, now) and not is_fresh:
                 send.is_ambiguous = send.is_ambiguous or judgement.is_ambiguous
                 is_fresh = True

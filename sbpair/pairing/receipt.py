@@ -14,16 +14,26 @@ class Rest(Enum):
     SPOOL = "spool"
 
 
+class Place(NamedTuple):
+    """Some messages of one call, and the one place that accepted them."""
+
+    rests: Rest
+    backlog: int | None
+    message_ids: tuple[str, ...]
+
+
 class SendReceipt(NamedTuple):
     """What ``send_messages`` returns once every message of the call was accepted by a broker,
     or is on the disk of the spool.
 
     ``backlog`` is the number of the backlog queue (the last one, if several were needed).
     ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the
-    same message id can exist (duplicate detection on the entity removes it).
+    same message id can exist (duplicate detection on the entity removes it). ``places`` says, in order,
+    which messages rest where when a call had to be split over several places; else it is empty.
     """
 
     rests: Rest
     backlog: int | None
     message_ids: tuple[str, ...]
     ambiguous: bool = False
+    places: tuple[Place, ...] = ()

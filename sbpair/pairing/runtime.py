@@ -27,6 +27,7 @@ from .core import (
     LONGEST_PING,
     Core,
     backlogs_event,
+    counted,
     logger,
     role_of,
     time_left,
@@ -270,9 +271,10 @@ class Runtime(Core):
     def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
         match step:
             case Attempt():
+                before = cargo.parked
                 result = self._attempt(step, path, cargo)
                 self._hear(step.backlog, result)
-                return result
+                return counted(result, cargo.parked - before)
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
                     raise self.closed_error()
@@ -419,5 +421,5 @@ def _send(lane: Lane, step: Attempt, cargo: Cargo) -> None:
     if step.backlog is None:
         cargo.answer = cargo.hand_over(lane.sender, time_left(step.until))
         return
-    for piece in cargo.chunks(lane.sender):
+    for piece in cargo.chunks(lane.sender, step.backlog):
         lane.sender.send_messages(piece, timeout=time_left(step.until))

@@ -134,7 +134,7 @@ class PairedServiceBusSender(SenderSurface):
         landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
         if not isinstance(landing, Rested):
             self._runtime.warm_backlog(self.entity_name, self._choice)
-        return self._rested(landing)
+        return self._rested(landing, cargo)
 
     def _straight_seconds(self, timeout: float | None) -> float:
         if timeout is None:

@@ -15,9 +15,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from .batch import Cargo, PairedMessageBatch
 from .core import Core
-from .errors import BacklogUnavailableError, ParkedMessageTooLargeError
+from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from .pair import Landing, Refused, Rested, Stranded
-from .receipt import Rest, SendReceipt
+from .receipt import Place, Rest, SendReceipt
 from .rotation import Choice
 
 STANDARD_BATCH = 256 * 1024
@@ -57,13 +57,18 @@ class SenderSurface:
             self._core.on_receipt(self.entity_name, receipt)
         return receipt
 
-    def _rested(self, landing: Landing) -> Rested:
-        """Raises the caller's error if the messages rest nowhere."""
+    def _rested(self, landing: Landing, cargo: Cargo) -> Rested:
+        """Raises the caller's error if not all of the messages rest somewhere."""
         if isinstance(landing, Rested):
             return landing
         error = _error(self.entity_name, landing)
         if self._core.bond.fault is not None:  # whatever ended the call, the fault did
-            raise self._core.closed_error() from error
+            wrapped = self._core.closed_error()
+            wrapped.__cause__ = error
+            error = wrapped
+        if cargo.parked:
+            unaccepted = cargo.message_ids()[cargo.parked :]
+            raise PartlyParkedError(self.entity_name, cargo.places(), unaccepted, error) from error
         raise error
 
 
@@ -72,7 +77,10 @@ def receipt(landing: Rested, cargo: Cargo) -> SendReceipt:
     rests = Rest.PRIMARY if landing.backlog is None else Rest.BACKLOG
     if landing.is_spooled:
         rests = Rest.SPOOL
-    return SendReceipt(rests, landing.backlog, cargo.message_ids(), landing.is_ambiguous)
+    ids, places = cargo.message_ids(), cargo.places()
+    if landing.is_spooled and places:
+        places += (Place(Rest.SPOOL, None, ids[cargo.parked :]),)
+    return SendReceipt(rests, landing.backlog, ids, landing.is_ambiguous, places if len(places) > 1 else ())
 
 
 def empty_batch(max_size_in_bytes: int | None, limit: int) -> PairedMessageBatch:

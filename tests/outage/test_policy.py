@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusServerBusyError
 
 from sbpair import (
+    BacklogUnavailableError,
     ClassifierFailed,
     EntityFailedOver,
     EntityRecovered,
     EntityState,
     Failure,
     LinkProbed,
+    MessageParked,
+    PartlyParkedError,
     PingSent,
     Rest,
 )
 from sbpair.broker.faults import RejectWith
+from sbpair.pairing.batch import Cargo
 
 
 @pytest.mark.spec("F-40", "P-3")
@@ -102,3 +109,70 @@ async def test_what_the_application_was_handling_says_nothing_of_the_send_in_eit
         except KeyError:
             receipt = await either.send(sender, ServiceBusMessage("from a handler"))
     assert receipt.rests is Rest.BACKLOG
+
+
+def many(count: int, size: int = 40_000) -> list[ServiceBusMessage]:
+    """Messages of which no more than six fit one batch."""
+    return [ServiceBusMessage("x" * size, message_id=str(number)) for number in range(count)]
+
+
+@contextmanager
+def failing_after_the_first_piece(either, backlog: int) -> Iterator[None]:
+    """That backlog queue refuses all but the first piece of a batch that is split."""
+    path, real = f"contoso/x-servicebus-transfer/{backlog}", Cargo.chunks
+
+    with ExitStack() as fault:
+
+        def chunks(self: Cargo, maker: object, number: int) -> Iterator[object]:
+            for count, piece in enumerate(real(self, maker, number)):  # type: ignore[arg-type]
+                if count == 1 and number == backlog:
+                    fault.enter_context(either.secondary.fault(path, RejectWith("amqp:internal-error")))
+                yield piece
+
+        with patch.object(Cargo, "chunks", chunks):
+            yield
+
+
+@pytest.mark.spec("F-80", "P-22", "P-5")
+async def test_a_list_that_is_split_over_two_backlogs_keeps_its_order_and_the_receipt_says_where(
+    either,
+) -> None:
+    client = either.client(interval=0, ping=60)
+    client.hold("orders")
+    sender = client.get_queue_sender("orders")
+    own = (await either.send(sender, ServiceBusMessage("first"))).backlog  # which picks the backlog
+    with failing_after_the_first_piece(either, own):
+        receipt = await either.send(sender, many(9))
+    assert receipt.rests is Rest.BACKLOG
+    assert [place.backlog for place in receipt.places] == [own, 1 - own]
+    assert [number for place in receipt.places for number in place.message_ids] == list(receipt.message_ids)
+    told = [event for event in either.told if isinstance(event, MessageParked)][1:]
+    assert [(event.backlog, event.count) for event in told] == [
+        (place.backlog, len(place.message_ids)) for place in receipt.places
+    ]
+    assert sum(either.parked()) == 10
+
+
+@pytest.mark.spec("F-80", "P-22")
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_rest_where(
+    either, is_batch: bool
+) -> None:
+    client = either.client(interval=0, ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    batch = await either.done(sender.create_message_batch())
+    client.hold("orders")
+    messages = many(6, 43_600) if is_batch else many(9)
+    for message in messages if is_batch else ():
+        batch.add_message(message)
+    assert (await either.send(sender, ServiceBusMessage("first"))).backlog == 0
+    with (
+        failing_after_the_first_piece(either, 0),
+        pytest.raises(PartlyParkedError, match="rest nowhere") as caught,
+    ):
+        await either.send(sender, batch if is_batch else messages)
+    (place,) = caught.value.places
+    assert place.backlog == 0
+    assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(len(messages))]
+    assert isinstance(caught.value.__cause__, BacklogUnavailableError)
+    assert either.parked(1) == [1 + len(place.message_ids)]

@@ -287,15 +287,15 @@ def ids_of(piece: AmqpAnnotatedMessage | ServiceBusMessageBatch) -> list[str]:
 def test_what_no_longer_fits_one_batch_is_split_in_order_and_continues_after_a_failure() -> None:
     cargo = freeze([ServiceBusMessage("x" * 200, message_id=str(number)) for number in range(9)])
     cargo.rewrite("orders")
-    pieces = cargo.chunks(SmallBatches())
+    pieces = cargo.chunks(SmallBatches(), 0)
     first = next(pieces)
     failed = next(pieces)  # asks for more: the first was accepted
     pieces.close()  # the second was not
-    rest = list(cargo.chunks(SmallBatches()))
+    rest = list(cargo.chunks(SmallBatches(), 0))
     assert ids_of(failed) == ids_of(rest[0])
     assert [one for piece in (first, *rest) for one in ids_of(piece)] == [str(number) for number in range(9)]
     assert len(rest) >= 2
-    assert list(cargo.chunks(SmallBatches())) == []
+    assert list(cargo.chunks(SmallBatches(), 0)) == []
 
 
 @pytest.mark.spec("P-22")
@@ -304,7 +304,7 @@ def test_a_message_too_large_for_any_batch_is_sent_alone() -> None:
         [ServiceBusMessage("x" * 2000, message_id="large"), ServiceBusMessage("x", message_id="small")]
     )
     cargo.rewrite("orders")
-    assert [ids_of(piece) for piece in cargo.chunks(SmallBatches())] == [["large"], ["small"]]
+    assert [ids_of(piece) for piece in cargo.chunks(SmallBatches(), 0)] == [["large"], ["small"]]
 
 
 NOW = 1_800_000_000_000

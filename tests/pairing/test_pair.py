@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -523,3 +524,26 @@ def test_a_link_that_is_opened_in_place_of_a_ping_is_told_and_not_counted(driver
     driver.pair.ping_left("orders", 1.0, is_billed=False)
     assert driver.pair.pings_sent == 0
     assert driver.pair.events() == [LinkProbed(1.0, "orders")]
+
+
+@pytest.mark.spec("F-80")
+def test_what_is_parked_in_part_is_told_where_it_rests_and_the_rest_goes_on(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(backlogs=2)
+    driver.fail_over()
+    driver.pair.events()
+    ids = ("a", "b", "c", "d", "e")
+    flow = driver.pair.send_flow("orders", 5, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ids)
+    first = next(flow)
+    second = flow.send(replace(driver.fail(), accepted=3))
+    with pytest.raises(StopIteration) as landed:
+        flow.send(Result(0.0, accepted=2))
+    assert isinstance(first, Attempt)
+    assert isinstance(second, Attempt)
+    assert landed.value.value == Rested(second.backlog, is_ambiguous=False)
+    parked = [event for event in driver.pair.events() if isinstance(event, MessageParked)]
+    assert [(event.backlog, event.count, event.message_ids) for event in parked] == [
+        (first.backlog, 3, ("a", "b", "c")),
+        (second.backlog, 2, ("d", "e")),
+    ]

@@ -149,7 +149,7 @@ class Maker:
 def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
     cargo = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
     cargo.rewrite("orders")
-    pieces = cargo.chunks(Maker(ENVELOPE_ROOM + 7000))
+    pieces = cargo.chunks(Maker(ENVELOPE_ROOM + 7000), 0)
     next(pieces)
     assert (cargo.parked, len(cargo.unparked_until())) == (0, 6)  # sent, not accepted yet
     next(pieces)  # accepted; the second was sent, and fails
