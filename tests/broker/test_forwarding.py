@@ -8,7 +8,13 @@ import pytest
 
 from sbpair.amqp.events import LinkDetached, MessageReceived
 from sbpair.amqp.message import DataBody, Message
-from sbpair.broker.entities import QueueDescription, SubscriptionDescription, TopicDescription
+from sbpair.broker.entities import (
+    Namespace,
+    QueueDescription,
+    StoredMessage,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from sbpair.broker.entities.message_store import DESCRIPTION, REASON
 from sbpair.broker.errors import EntityNotFound, ForwardsOn, InvalidDescription
 
@@ -338,6 +344,39 @@ class TestFailures:
 
         change(orders, status="Active")
         assert waiting(orders, archive) == [0, 1]
+
+
+class TestAsTheOldDocumentationHasIt:
+    """``legacy_forward_tdlq``: until 2021 failures went to the transfer dead-letter queue."""
+
+    @pytest.fixture
+    def old(self):
+        namespace = Namespace("contoso", legacy_forward_tdlq=True)
+        for number in range(6):
+            target = f"q{number - 1}" if number else None
+            namespace.create_queue(f"q{number}", QueueDescription(forward_to=target), NOON)
+        return namespace
+
+    def test_what_cannot_go_on_is_in_the_transfer_dead_letter_queue(self, old):
+        disabled = replace(old.queue("q0").description, status="Disabled")
+        old.update_queue("q0", disabled, NOON)
+        source = old.queue("q1")
+        source.enqueue(StoredMessage(b"x"), NOON)
+        old.forward(NOON)
+
+        counts = source.counts(NOON)
+        assert (counts.active, counts.dead_letter, counts.transfer_dead_letter) == (0, 0, 1)
+        dead = old.queue("q1/$Transfer/$DeadLetterQueue").receive(NOON)
+        assert reason_of(dead)[0] == "MessagingEntityDisabledException"
+        assert dead.dead_letter_source == "q1"
+
+    def test_so_is_one_that_went_too_far(self, old):
+        old.queue("q5").enqueue(StoredMessage(b"x"), NOON)
+        old.forward(NOON)
+
+        dead = old.queue("q1/$Transfer/$DeadLetterQueue").receive(NOON)
+        assert reason_of(dead)[0] == "MaxTransferHopCountExceeded"
+        assert old.queue("q1").counts(NOON).dead_letter == 0
 
 
 class TestDeadLetters:

@@ -7,10 +7,11 @@ second more or less does not count.
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
@@ -18,10 +19,25 @@ from azure.servicebus.amqp import AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker, ShiftedClock
+
 HOUR = timedelta(hours=1)
 IN_MS = 3_600_000
 EXPIRED = "TTLExpiredException"
 DEAD = ServiceBusSubQueue.DEAD_LETTER
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """A broker of this file's own: what it sets ahead is days."""
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def contoso(broker):
+    return broker.namespace("contoso")
 
 
 @pytest.fixture
@@ -245,7 +261,7 @@ class TestIdleDeletion:
 
     @pytest.mark.spec("T-20")
     def test_less_than_five_minutes_is_refused_by_name(self, administration):
-        with pytest.raises(Exception, match=r"auto_delete_on_idle .* at least 5 minutes"):
+        with pytest.raises(HttpResponseError, match=r"auto_delete_on_idle .* at least 5 minutes"):
             administration.create_queue("too-short", auto_delete_on_idle=timedelta(minutes=4, seconds=59))
 
     @pytest.mark.spec("T-20", "T-21")
@@ -288,3 +304,43 @@ class TestIdleDeletion:
             broker.advance(HOUR)
             assert [each.name async for each in administration.list_subscriptions(topic)] == []
             assert (await administration.get_topic(topic)).name == topic
+
+
+@pytest.mark.client("sbpair")
+@pytest.mark.spec("T-20", "P-11")
+def test_a_backlog_queue_that_a_pairing_made_is_never_deleted_for_being_idle(broker, contoso):
+    secondary = broker.namespace("contoso-dr")
+    secondary.create_queue("witness", auto_delete_on_idle=IN_MS)
+    options = PairedNamespaceOptions(primary_namespace_name="contoso", backlog_queue_count=2)
+    with PairedServiceBusClient.from_connection_strings(
+        contoso.connection_string,
+        secondary.connection_string,
+        options=options,
+        connection_verify=str(broker.ca_file),
+    ):
+        until = time.monotonic() + 20
+        while len(secondary.queue_names()) < 3:
+            assert time.monotonic() < until, "the backlog queues were not made"
+            time.sleep(0.01)
+    broker.advance(timedelta(days=36_500))
+
+    assert secondary.queue_names() == [f"contoso/x-servicebus-transfer/{number}" for number in range(2)]
+
+
+@pytest.mark.spec("T-8")
+def test_on_the_basic_tier_fourteen_days_are_the_default_and_the_most():
+    with (
+        Broker({"contoso": 0}, tier="Basic") as basic,
+        ServiceBusAdministrationClient.from_connection_string(
+            basic.namespace("contoso").connection_string, connection_verify=str(basic.ca_file), retry_total=0
+        ) as administration,
+    ):
+        assert administration.get_namespace_properties().messaging_sku == "Basic"
+        made = administration.create_queue("orders")
+        assert made.default_message_time_to_live == timedelta(days=14)
+        made.max_delivery_count = 3
+        administration.update_queue(made)
+        with pytest.raises(HttpResponseError, match="at most 14 days"):
+            administration.create_queue("longer", default_message_time_to_live=timedelta(days=15))
+        with pytest.raises(HttpResponseError, match="Topics are not allowed"):
+            administration.create_topic("news")

@@ -289,7 +289,7 @@ class TestTime:
             receiver.complete_message(got)
 
     def test_a_scheduled_message_reaches_a_waiting_receiver_at_its_time(self, client, broker, queue):
-        when = datetime.now(UTC) + timedelta(hours=30)
+        when = datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=30)
         send(client, queue, ServiceBusMessage("later", scheduled_enqueue_time_utc=when))
         assert receive_all(client, queue) == []
 

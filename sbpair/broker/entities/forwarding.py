@@ -61,10 +61,11 @@ def reason_of(error: BrokerError) -> tuple[str, str]:
 class Forwarding:
     """What goes on from ``queue``, which may be a dead-letter queue; nothing while it names no target."""
 
-    __slots__ = ("_queue", "_set_aside")
+    __slots__ = ("_queue", "_set_aside", "_to_transfer_dlq")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, *, to_transfer_dlq: bool) -> None:
         self._queue = queue
+        self._to_transfer_dlq = to_transfer_dlq
         self._set_aside: list[StoredMessage] = []
 
     @property
@@ -120,8 +121,11 @@ class Forwarding:
         destination.enqueue_all((copy,), now)
 
     def _fail(self, message: StoredMessage, error: BrokerError, now: Instant) -> None:
-        reason, text = reason_of(error)
-        if not self._queue.could_not_go_on(message, reason, text, now):
+        queue = self._queue
+        if self._to_transfer_dlq and queue.transfer_dead_letter_queue is not None:
+            queue.went_on(message)
+            queue.keep_untransferred(message.copy(), error, now)
+        elif not queue.could_not_go_on(message, *reason_of(error), now):
             self._set_aside.append(message)
 
     def changed(self, now: Instant) -> None:

@@ -35,6 +35,7 @@ from .paths import path_of
 from .queue import Queue
 from .stored_message import Instant, LockToken, StoredMessage
 from .surroundings import Surroundings
+from .tier import Tier
 from .topic import Topic
 from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
 
@@ -50,7 +51,11 @@ def random_token() -> LockToken:
 
 
 class Namespace:
-    """The entities of one namespace, in memory."""
+    """The entities of one namespace, in memory.
+
+    ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
+    the documentation had it until 2021, and not to the dead-letter queue.
+    """
 
     def __init__(
         self,
@@ -59,13 +64,16 @@ class Namespace:
         created_at: Instant = 0,
         new_token: Callable[[], LockToken] = random_token,
         layout: Layout | None = None,
+        tier: Tier = Tier.STANDARD,
+        legacy_forward_tdlq: bool = False,
     ) -> None:
         self.name = name
         self.created_at = created_at
         self.layout = layout or Layout()
+        self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self._queues: dict[str, Entity] = {}
         self._limits = Limits(self.layout)
-        self._surroundings = Surroundings(new_token)
+        self._surroundings = Surroundings(new_token, legacy_forward_tdlq=legacy_forward_tdlq)
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
@@ -102,7 +110,7 @@ class Namespace:
         """
         queue = self._plain_queue(path)
         description.check_successor_of(queue.description)
-        settled = self.layout.settled(description).validated()
+        settled = self._settled(description)
         self._check_targets(queue.path, settled, queue.description)
         queue.check_manageable()
         queue.redescribe(settled, now)
@@ -153,7 +161,7 @@ class Namespace:
         """Give a topic another description. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
         description.as_queue().check_successor_of(topic.description)
-        settled = self.layout.settled(description).validated()
+        settled = self._settled(description)
         topic.check_manageable()
         topic.change(settled, now)
         self._watch(topic)
@@ -366,10 +374,13 @@ class Namespace:
         else:
             self._idle.set(key, queue.updated_at + span)
 
+    def _settled(self, asked: Asked) -> Asked:
+        return self.layout.settled(self.tier.settled(asked)).validated()
+
     def _layout_of(self, path: str, asked: Asked) -> Asked:
         """What is to be made at a free path."""
         validated_path(path)
-        settled = self.layout.settled(asked).validated()
+        settled = self._settled(asked)
         self._check_free(path)
         self._limits.check(settled.enable_partitioning)
         if settled.enable_partitioning:

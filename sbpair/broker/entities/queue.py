@@ -74,7 +74,7 @@ class Queue(MessageStore):
         self._ready = surroundings.ready
         self._stirred = surroundings.stirred
         self._forwards = surroundings.forwards
-        self.forwarding = Forwarding(self)
+        self.forwarding = Forwarding(self, to_transfer_dlq=surroundings.legacy_forward_tdlq)
         self._locks = Locks(surroundings.new_token)
         self._schedule = Deadlines[int]()
         self._duplicates: Duplicates | None = None

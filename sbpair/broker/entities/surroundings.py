@@ -23,7 +23,7 @@ class Surroundings:
     ``ready``: entities, and held sessions, with something to deliver or to tell. ``stirred``: queues whose
     next timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they
     came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
-    ``front_ends_cache``: see ``front_end``.
+    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``.
     """
 
     new_token: Callable[[], LockToken]
@@ -33,6 +33,7 @@ class Surroundings:
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False
+    legacy_forward_tdlq: bool = False
 
     def of(self, partition: Partition) -> Surroundings:
         """The same for one partition, whose lock tokens begin with its index."""

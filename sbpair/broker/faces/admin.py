@@ -236,7 +236,7 @@ class _Call:
         created = atom.instant(self.namespace.created_at)
         texts = {
             "CreatedTime": created,
-            "MessagingSKU": "Standard",
+            "MessagingSKU": self.namespace.tier.value,
             "ModifiedTime": created,
             "Name": self.namespace.name,
             "NamespaceType": "Messaging",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..auth import EMULATOR_POLICY, OpenAccess, SharedAccess, SharedAccessPolicy, Verifier
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
 from ..entities.namespace import Namespace
+from ..entities.tier import Tier
 from ..errors import BrokerError
 from .control import NamespaceControl
 from .station import Station
@@ -38,7 +39,8 @@ class Broker:
     ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
     time. ``open_access``: take any token, and the emulator's well-known key; else each namespace has a root
     policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
-    as long as the broker.
+    as long as the broker. ``tier``: of every namespace, Basic or Standard (T-8). ``legacy_forward_tdlq``:
+    what cannot be forwarded goes to the transfer dead-letter queue, as it was documented until 2021 (3.7).
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class Broker:
         clock: Clock | None = None,
         open_access: bool = False,
         tls_directory: Path | None = None,
+        tier: str = "Standard",
+        legacy_forward_tdlq: bool = False,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -64,15 +68,20 @@ class Broker:
         self._stations: list[Station] = []
         self._controls: dict[str, NamespaceControl] = {}
         for name, port in namespaces.items():
-            self._add(name, port, open_access)
+            namespace = Namespace(
+                name,
+                created_at=self._clock.now(),
+                tier=_tier_of(tier),
+                legacy_forward_tdlq=legacy_forward_tdlq,
+            )
+            self._add(namespace, port, open_access)
 
-    def _add(self, name: str, port: int, open_access: bool) -> None:
+    def _add(self, namespace: Namespace, port: int, open_access: bool) -> None:
         policy = EMULATOR_POLICY if open_access else SharedAccessPolicy.generate()
         verifier: Verifier = OpenAccess() if open_access else SharedAccess((policy,))
-        namespace = Namespace(name, created_at=self._clock.now())
         station = Station(namespace, verifier, self._clock, self._host, port, self._tls_context)
         self._stations.append(station)
-        self._controls[name] = NamespaceControl(station, policy, self._clock, self._in_loop)
+        self._controls[namespace.name] = NamespaceControl(station, policy, self._clock, self._in_loop)
 
     # -- life
 
@@ -228,3 +237,10 @@ class Broker:
             if self._context is None:
                 self._context = certificates.ssl_context()
             return self._context
+
+
+def _tier_of(name: str) -> Tier:
+    names = {tier.value: tier for tier in (Tier.BASIC, Tier.STANDARD)}
+    if name not in names:
+        raise BrokerError(f"The tier is {name!r}: one of {', '.join(names)}.")
+    return names[name]
