@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import PairedServiceBusClient, PairedServiceBusSender, SendReceipt
 from sbpair.cli.demo_plan import Act, Parcel, Plan
 from sbpair.cli.demo_score import PRIMARY, Score, Scoreboard
-from sbpair.observation import messages_received, send_accepted
+from sbpair.observation import EntityEmptied, messages_received, send_accepted
 from sbpair.testing import Ledger
 
 QUEUE = "orders"
@@ -75,6 +75,10 @@ class Application:
                     receiver.complete_message(message)
                     self._ledger.received(str(message.message_id))
                     self._board.update(_received)
+
+    def found_empty(self) -> None:
+        """Somebody looked: nothing is left in the queue."""
+        self._tell_received(EntityEmptied(QUEUE))
 
     def _send_parcel(self, sender: PairedServiceBusSender, parcel: Parcel) -> None:
         messages = [ServiceBusMessage(f"the order {key}", message_id=key) for key in parcel.message_ids]

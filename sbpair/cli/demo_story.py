@@ -111,9 +111,9 @@ class Story:
             application.begin(Act.AFTER)
             self._await(stage, "the entity to come home", lambda s: s.state == EntityState.HEALTHY.name)
             with stage.threads("receiver", RECEIVERS, lambda: application.receive(client), application.stop):
-                self._homecoming(stage)
+                self._homecoming(stage, application)
 
-    def _homecoming(self, stage: Stage) -> None:
+    def _homecoming(self, stage: Stage, application: Application) -> None:
         everything = self._plan.messages
         self._look(stage, "the backlogs to drain", lambda: not any(stage.depths().values()))
         self._mark("drained", "the syphon has brought the parked messages home")
@@ -125,6 +125,7 @@ class Story:
         self._await(stage, "every message to arrive", lambda _: not self._ledger.outstanding)
         # A second copy would come after the others: the queue must be empty, not just everybody there.
         self._look(stage, f"{QUEUE} to be empty", lambda: not stage.primary.counts(QUEUE).total)
+        application.found_empty()
         self._mark("received", "every message has arrived")
 
     # Waiting.

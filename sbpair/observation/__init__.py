@@ -15,7 +15,7 @@ from .logs import JsonFormatter, use_json_logs
 from .metrics import Metrics
 from .notice import WebhookKind
 from .post import Patience
-from .receives import MessagesReceived, messages_received
+from .receives import EntityEmptied, MessagesReceived, messages_received
 from .record import PairLabels, Role
 from .sends import SendAccepted, send_accepted
 from .signature import SignatureRefused, verify
@@ -25,6 +25,7 @@ from .webhook import Webhook
 __all__ = [
     "BacklogAged",
     "BacklogAges",
+    "EntityEmptied",
     "EntityStates",
     "Fsync",
     "Journal",

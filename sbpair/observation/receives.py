@@ -33,6 +33,13 @@ class MessagesReceived:
     sequence_numbers: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class EntityEmptied:
+    """Nothing waited in the entity or its dead-letter queue, or was locked; all its receivers keep journals."""
+
+    path: str
+
+
 def messages_received(path: str, messages: Iterable[Received]) -> MessagesReceived:
     """The event for messages received from the entity ``path`` (G-2)."""
     every = list(messages)

@@ -1,0 +1,19 @@
+"""`sbpair spark`: what needs Spark, on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from sbpair.cli.spark.audit import audit
+
+
+@click.group("spark")
+def command() -> None:
+    """Audit journals, with Spark on this machine.
+
+    Needs the extra sbpair[spark], and Java 17 or later or the extra sbpair[jdk].
+    """
+
+
+for each in (audit,):
+    command.add_command(each)

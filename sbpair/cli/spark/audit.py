@@ -1,0 +1,64 @@
+"""`sbpair spark audit`: is every message accounted for?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from sbpair.cli.errors import ConfigurationError, one_line
+from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.option_flags import Span
+
+JOURNAL = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command("audit")
+@click.option("--journal", type=JOURNAL, required=True, metavar="DIR", help="Where the journals are.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Where the report and the tables go; what an earlier audit wrote there is replaced.",
+)
+@click.option(
+    "--skew",
+    type=Span(),
+    default="1s",
+    show_default=True,
+    help="How far the clocks of two machines may differ.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
+    """Prove from journals that every message is accounted for.
+
+    Reads the journals of senders, syphons and receivers (--journal of the demo and the
+    syphon), and writes report.html, summary.json and Parquet tables. Exit code 1 when a
+    message is lost, unexpected or unproven, or has a copy that nothing explains.
+
+      sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
+    """
+    if not any(journal.glob("*.jsonl")):
+        raise ConfigurationError(f"{journal} has no journals in it: no file ends in .jsonl")
+    try:
+        from sbpair.spark import build_session
+        from sbpair.spark.audit import job, report
+
+        session = build_session("sbpair audit")
+    except ImportError as error:
+        raise ConfigurationError(one_line(error)) from error
+    try:
+        summary = job.run(session, journal, out, skew=skew.total_seconds())
+    finally:
+        session.stop()
+    if as_json:
+        click.echo(job.as_json(summary))
+    else:
+        click.echo(report.headline(summary))
+        for verdict, count in summary.verdicts.items():
+            if count:
+                click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
+        click.echo(f"report: {out / job.REPORT}")
+    return ExitCode.OK if summary.is_conserved else ExitCode.FAILED

@@ -1,0 +1,106 @@
+"""The pictures of a report, as SVG text: what happened when, and how long messages waited."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from .summary import Flow, Wait
+from .timeline import Episode
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DIRECT, PARKED, FORWARDED = "#4c78a8", "#e0a030", "#54a24b"
+SUSPECT, FAILED_OVER = "#f2cf5b", "#d1495b"
+WIDTH = 9.5  # inches
+MOST_LANES = 20
+
+
+def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
+    """Messages a second by way, above the failovers of each entity, on one time axis; "" for no messages."""
+    if not flow:
+        return ""
+    lanes = sorted({episode.path for episode in timeline})[:MOST_LANES]
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 3.2 + 0.35 * len(lanes)), layout="constrained")
+    if lanes:
+        above, below = figure.subplots(
+            2, 1, sharex=True, gridspec_kw={"height_ratios": [3.0, 0.4 + 0.35 * len(lanes)]}
+        )
+        _lanes(below, timeline, lanes, flow)
+    else:
+        above = figure.subplots()
+    _flow(above, flow, step)
+    return _svg(figure)
+
+
+def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
+    from matplotlib.dates import date2num
+
+    times = [date2num(each.at) for each in flow]
+    width = step / 86400
+    direct = [each.direct / step for each in flow]
+    parked = [each.parked / step for each in flow]
+    axes.bar(times, direct, width, color=DIRECT, label="straight to the primary")
+    axes.bar(times, parked, width, bottom=direct, color=PARKED, label="parked on a backlog")
+    axes.step(times, [each.forwarded / step for each in flow], where="mid", color=FORWARDED, label="brought home")
+    axes.set_ylabel("messages a second")
+    axes.legend(loc="upper right", frameon=False, fontsize=8)
+    axes.xaxis_date()
+    _plain(axes)
+
+
+def _lanes(axes: Axes, timeline: list[Episode], lanes: list[str], flow: list[Flow]) -> None:
+    from matplotlib.dates import date2num
+
+    end = date2num(flow[-1].at)
+    for episode in timeline:
+        if episode.path not in lanes:
+            continue
+        y = lanes.index(episode.path)
+        marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
+        suspected, failed, home = (None if mark is None else date2num(mark) for mark in marks)
+        until = end if home is None else home
+        if suspected is not None:
+            axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
+        if failed is not None:
+            axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER)
+    axes.set_yticks(range(len(lanes)), lanes, fontsize=8)
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
+    axes.xaxis_date()
+    _plain(axes)
+
+
+def waits_figure(waits: list[Wait]) -> str:
+    """How long messages waited in each backlog; "" when none did."""
+    if not waits:
+        return ""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(waits))
+    for name, colour in (("longest", "#dddddd"), ("p99", "#f5d08a"), ("p95", PARKED), ("p50", "#a86a00")):
+        axes.bar(places, [getattr(wait, name) for wait in waits], 0.7, color=colour, label=name)
+    axes.set_xticks(places, [f"backlog {wait.backlog}\n{wait.messages}" for wait in waits], fontsize=8)
+    axes.set_ylabel("seconds waited")
+    axes.legend(loc="upper right", frameon=False, fontsize=8, ncols=4)
+    _plain(axes)
+    return _svg(figure)
+
+
+def _plain(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    _, _, drawing = text.getvalue().partition("<svg")  # without the prolog: it stands inside a page
+    return f"<svg{drawing}"

@@ -1,0 +1,171 @@
+"""One page that says whether everything is accounted for. It needs nothing beside itself: no network, no files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+
+from .bill import Meter
+from .figures import flow_figure, waits_figure
+from .summary import Summary
+from .timeline import Episode
+from .verdict import SOUND, Verdict
+
+STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
+h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #ddd}
+.verdict{padding:.7em 1em;border-radius:6px;font-weight:600}.ok{background:#e3f3e1}.bad{background:#fbe3e4}
+table{border-collapse:collapse;margin:.6em 0}td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
+th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
+"""
+MEANING = {
+    Verdict.DELIVERED: "a receiver's journal has it",
+    Verdict.RECOVERED: "its send was raised, and it arrived all the same",
+    Verdict.DEAD_LETTERED: "set aside by the syphon, with a reason",
+    Verdict.EXPIRED: "its deadline passed while it was parked",
+    Verdict.ACCEPTED: "the primary accepted it; no receiver's journal says more",
+    Verdict.WAITING: "in a backlog or in a spool",
+    Verdict.LOST: "it was accepted, and is nowhere",
+    Verdict.NOT_ACCEPTED: "its send was raised, and it is nowhere",
+    Verdict.UNEXPECTED: "it arrived, and no sender's journal has it",
+    Verdict.UNPROVEN: "a journal that could tell is not whole, or is not here",
+}
+Row = tuple[Sequence[object], bool]  # its cells, and whether it is a bad one
+
+
+def page(summary: Summary) -> str:
+    """The report as HTML."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>sbpair audit</title>",
+        f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
+        _headline(summary),
+        "<h2>Messages</h2>",
+        _verdicts(summary),
+        _section("What happened when", flow_figure(summary.flow, summary.step, summary.timeline)),
+        _section("Failovers", _timeline(summary.timeline)),
+        _section("How long messages waited", waits_figure(summary.waits)),
+        _section("Not accounted for", _troubles(summary)),
+        _section("Duplicates", _duplicates(summary)),
+        _section("Order", _order(summary)),
+        _section("Journals", _writers(summary)),
+        _section("Operations", _bill(summary)),
+        "</html>",
+    ]
+    return "".join(parts)
+
+
+def headline(summary: Summary) -> str:
+    """The whole audit in one line."""
+    counts = summary.verdicts
+    bad = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict] and verdict not in SOUND]
+    if summary.unexplained:
+        bad.append(f"{summary.unexplained} with more copies than can be explained")
+    if bad:
+        return f"{summary.messages} messages, of these " + ", ".join(bad)
+    if not summary.messages:
+        return "no messages in these journals"
+    return f"{summary.messages} messages, every one accounted for"
+
+
+def _headline(summary: Summary) -> str:
+    kind = "ok" if summary.is_conserved else "bad"
+    return f"<p class='verdict {kind}'>{escape(headline(summary))}</p>"
+
+
+def _section(title: str, content: str) -> str:
+    return f"<h2>{escape(title)}</h2>{content}" if content else ""
+
+
+def _verdicts(summary: Summary) -> str:
+    rows: list[Row] = [
+        ((verdict.value, count, MEANING[verdict]), verdict not in SOUND)
+        for verdict, count in summary.verdicts.items()
+        if count
+    ]
+    return _table(("verdict", "messages", "what it says"), rows)
+
+
+def _timeline(episodes: Sequence[Episode]) -> str:
+    rows: list[Row] = [
+        (
+            (
+                episode.path,
+                _moment(episode.suspected_at),
+                _moment(episode.failed_over_at),
+                _moment(episode.recovered_at),
+                _span(episode.failed_over_at, episode.recovered_at),
+                episode.cause,
+            ),
+            False,
+        )
+        for episode in episodes
+    ]
+    return _table(("entity", "suspect", "failed over", "home again", "away, s", "cause"), rows) if rows else ""
+
+
+def _troubles(summary: Summary) -> str:
+    rows: list[Row] = [((each.verdict, each.path, each.message_id), True) for each in summary.troubles]
+    return _table(("verdict", "entity", "message id"), rows) if rows else ""
+
+
+def _duplicates(summary: Summary) -> str:
+    if not summary.duplicated:
+        return "<p>No message arrived more than once, as far as receivers' journals say.</p>"
+    rows: list[Row] = [
+        ((each.path, each.message_id, each.copies, each.explained), each.copies - 1 > each.explained)
+        for each in summary.duplicates
+    ]
+    said = f"<p>{summary.duplicated} messages arrived more than once. Each copy but the first needs an ambiguity."
+    return said + _table(("entity", "message id", "copies", "explained"), rows)
+
+
+def _order(summary: Summary) -> str:
+    if not summary.sessions:
+        return ""
+    kept = summary.sessions - summary.sessions_out_of_order
+    return f"<p>{kept} of {summary.sessions} sessions kept their sender's order at the primary.</p>"
+
+
+def _writers(summary: Summary) -> str:
+    rows: list[Row] = [
+        (
+            (each.role, each.writer, each.records, _moment(each.first_at), _moment(each.last_at),
+             each.reason or "whole"),
+            each.reason is not None,
+        )
+        for each in summary.writers
+    ]  # fmt: skip
+    return _table(("role", "writer", "records", "from", "to", "is it whole?"), rows)
+
+
+def _bill(summary: Summary) -> str:
+    kinds = list(dict.fromkeys(charge.kind for charge in summary.bill))
+    of = {(charge.meter, charge.kind): charge.operations for charge in summary.bill}
+    rows: list[Row] = [((kind, *(of.get((meter, kind), "") for meter in Meter)), False) for kind in kinds]
+    sums = (sum(charge.operations for charge in summary.bill if charge.meter is meter) for meter in Meter)
+    rows.append((("all", *sums), False))
+    return _table(("operations", *(meter.value for meter in Meter)), rows)
+
+
+def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(
+        f"<tr{' class=bad' if is_bad else ''}>{''.join(_cell(value) for value in cells)}</tr>"
+        for cells, is_bad in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: object) -> str:
+    is_number = isinstance(value, int | float)
+    return f"<td{' class=n' if is_number else ''}>{escape(str(value))}</td>"
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat(sep=" ", timespec="milliseconds")
+
+
+def _span(start: datetime | None, end: datetime | None) -> str:
+    return "" if start is None or end is None else f"{(end - start).total_seconds():.1f}"

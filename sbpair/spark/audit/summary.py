@@ -1,0 +1,168 @@
+"""The audit in numbers that fit a page: what the report shows and the command prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from .audit import Audit, is_conserved
+from .bill import Charge
+from .timeline import Episode
+from .verdict import SOUND, Verdict
+
+MOST_BUCKETS = 120  # steps of the flow's time axis
+MOST_ROWS = 50  # of a table in the report; the Parquet files have all
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One journal; ``reason`` says why it is not whole, None when it is."""
+
+    writer: str
+    role: str
+    records: int
+    first_at: datetime | None
+    last_at: datetime | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Seconds that messages waited in one backlog queue."""
+
+    backlog: int
+    messages: int
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages in one step of time: accepted by the primary at once, parked, brought home."""
+
+    at: datetime
+    direct: int
+    parked: int
+    forwarded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A message that is not accounted for."""
+
+    path: str
+    message_id: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A message that arrived more than once; ``explained`` copies at most are accounted for (G-4)."""
+
+    path: str
+    message_id: str
+    copies: int
+    explained: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an audit found."""
+
+    verdicts: dict[Verdict, int]
+    writers: list[Writer]
+    troubles: list[Trouble]
+    duplicated: int
+    unexplained: int
+    duplicates: list[Duplicate]
+    sessions: int
+    sessions_out_of_order: int
+    waits: list[Wait]
+    timeline: list[Episode]
+    bill: list[Charge]
+    flow: list[Flow]
+    step: float  # seconds of one step of the flow
+
+    @property
+    def is_conserved(self) -> bool:
+        """Whether every message is accounted for, and every copy explained (G-2, G-4)."""
+        return is_conserved(self.verdicts) and not self.unexplained
+
+    @property
+    def messages(self) -> int:
+        return sum(self.verdicts.values())
+
+
+def summarise(found: Audit, events: DataFrame) -> Summary:
+    """Compute the numbers; reads ``found.messages`` several times, so persist them before."""
+    counts = found.duplicates.agg(
+        F.count("*").alias("all"), F.count(F.when(~F.col("is_explained"), True)).alias("unexplained")
+    ).collect()[0]
+    sessions = found.order.agg(
+        F.count("*").alias("all"), F.count(F.when(~F.col("is_kept"), True)).alias("broken")
+    ).collect()[0]
+    flow, step = _flow(events)
+    return Summary(
+        verdicts=found.verdicts(),
+        writers=_writers(found.writers),
+        troubles=_troubles(found.messages),
+        duplicated=counts["all"],
+        unexplained=counts["unexplained"],
+        duplicates=_duplicates(found.duplicates),
+        sessions=sessions["all"],
+        sessions_out_of_order=sessions["broken"],
+        waits=_waits(found.waits),
+        timeline=found.timeline,
+        bill=found.bill,
+        flow=flow,
+        step=step,
+    )
+
+
+def _writers(table: DataFrame) -> list[Writer]:
+    rows = table.orderBy(F.col("is_whole"), "role", "first_at").collect()
+    return [
+        Writer(row.writer or "?", row.role or "?", row.records, row.first_at, row.last_at, row.reason)
+        for row in rows
+    ]
+
+
+def _troubles(messages: DataFrame) -> list[Trouble]:
+    bad = ~F.col("verdict").isin(*(verdict.value for verdict in SOUND))
+    rows = messages.where(bad).orderBy("verdict", "path", "message_id").limit(MOST_ROWS).collect()
+    return [Trouble(row.path, row.message_id, row.verdict) for row in rows]
+
+
+def _duplicates(table: DataFrame) -> list[Duplicate]:
+    rows = table.orderBy("is_explained", F.desc("copies"), "path", "message_id").limit(MOST_ROWS).collect()
+    return [Duplicate(row.path, row.message_id, row.copies, row.explained) for row in rows]
+
+
+def _waits(table: DataFrame) -> list[Wait]:
+    rows = table.where("backlog IS NOT NULL").orderBy("backlog").collect()
+    return [Wait(row.backlog, row.messages, row.p50, row.p95, row.p99, row.longest) for row in rows]
+
+
+def _flow(events: DataFrame) -> tuple[list[Flow], float]:
+    moved = events.select(
+        "at",
+        F.expr("CASE WHEN event = 'send_accepted' AND rests = 'primary' THEN size(message_ids) ELSE 0 END")
+        .alias("direct"),
+        F.expr("CASE WHEN event = 'message_parked' THEN `count` ELSE 0 END").alias("parked"),
+        F.expr("CASE WHEN event = 'messages_forwarded' THEN size(message_ids) ELSE 0 END")
+        .alias("forwarded"),
+    ).where("direct + parked + forwarded > 0")  # fmt: skip
+    ends = moved.agg(F.min("at").alias("first"), F.max("at").alias("last")).collect()[0]
+    if ends["first"] is None:
+        return [], 1.0
+    span = (ends["last"] - ends["first"]).total_seconds()
+    step = max(0.1, round(span / MOST_BUCKETS, 1))
+    bucket = F.floor(F.unix_micros("at") / (step * 1e6)).alias("bucket")
+    sums = [F.sum(name).alias(name) for name in ("direct", "parked", "forwarded")]
+    rows = moved.groupBy(bucket).agg(*sums, F.min("at").alias("first_at")).orderBy("bucket").collect()
+    return [Flow(row.first_at, row.direct, row.parked, row.forwarded) for row in rows], step

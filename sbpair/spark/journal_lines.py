@@ -1,0 +1,81 @@
+"""How do the bytes of a journal become columns?
+
+Arrow reads the lines, with the types it is told. A piece with a line that is no record is read line by line
+instead: the good ones come, and each bad one is a row that says only where it stands, so that an audit can
+call its writer unproven instead of stopping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from .journal_files import FileRange
+from .schema import PLACE, UNREADABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BLOCK = 4 * 1024 * 1024  # bytes that become one batch: bounds memory, and a record is far shorter
+
+
+def batches(piece: FileRange, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece. Raises FileNotFoundError when the file is gone."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    whole = to_arrow_schema(schema, timezone="UTC")
+    with piece.open() as file:
+        file.seek(piece.start)
+        at = piece.start
+        while at < piece.end:
+            block = file.read(min(BLOCK, piece.end - at))
+            if at + len(block) < piece.end:
+                block += file.readline()
+            if not block:
+                return
+            yield from _rows(block, piece.name, at, whole)
+            at += len(block)
+
+
+def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
+    own = pa.schema([field for field in whole if field.name not in dict(PLACE)])
+    offsets = pa.array(_line_starts(block, at), pa.int64())
+    try:
+        table = _parsed(block, own)
+    except pa.ArrowInvalid:
+        table = None
+    if table is None or table.num_rows != len(offsets):
+        table = _one_by_one(block, own)
+    names = pa.array([name] * table.num_rows, pa.string())
+    table = table.append_column("journal_file", names).append_column("journal_offset", offsets)
+    yield from table.select(whole.names).cast(whole).combine_chunks().to_batches()
+
+
+def _parsed(block: bytes, own: pa.Schema) -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=own, unexpected_field_behavior="ignore")
+    read = pj.ReadOptions(use_threads=False, block_size=max(len(block), 1))
+    return pj.read_json(pa.BufferReader(block), read_options=read, parse_options=options)
+
+
+def _line_starts(block: bytes, at: int) -> list[int]:
+    starts, here = [], 0
+    while here < len(block):
+        starts.append(at + here)
+        here = block.index(b"\n", here) + 1
+    return starts
+
+
+def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
+    bad = json.dumps({"event": UNREADABLE}).encode()
+    good: list[bytes] = []
+    for line in block.splitlines():
+        try:
+            is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
+        except (pa.ArrowInvalid, ValueError):
+            is_record = False
+        good.append(line if is_record else bad)
+    return _parsed(b"\n".join(good) + b"\n", own)

@@ -1,0 +1,164 @@
+"""``format("sbpair-journal")``: the journals of senders, syphons and receivers as rows.
+
+    spark.read.format("sbpair-journal").load(DIR)                    what is there now
+    spark.readStream.format("sbpair-journal").load(DIR)              and what is appended
+
+Spark's own file source takes a file for finished when it has seen it, and lines appended later are lost
+to it. This one remembers byte offsets. Lines become Arrow batches without passing through Python objects.
+
+Options: ``path`` (the directory), ``partitionBytes`` (about how much one task reads; 32 MiB),
+``maxBytesPerTrigger`` (of a stream; none).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from .journal_files import FileRange, admit, cut, whole_lines
+from .schema import JOURNAL_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION_BYTES = 32 * 1024 * 1024
+LEAST_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """What was given with the format."""
+
+    directory: str
+    partition_bytes: int
+    max_bytes_per_trigger: int | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> JournalOptions:
+        """Raises ValueError, which names the option, for what cannot be used."""
+        directory = options.get("path", "")
+        if not directory:
+            raise ValueError('sbpair-journal: the directory is missing: .load("DIR")')
+        directory = directory.removeprefix("file://")
+        if not os.path.isdir(directory):
+            raise ValueError(f"sbpair-journal: {directory} is not a directory")
+        known = {"path", "partitionbytes", "maxbytespertrigger"}
+        if unknown := sorted(set(map(str.lower, options)) - known):
+            raise ValueError(
+                f"sbpair-journal: unknown option {unknown[0]!r}; there are partitionBytes, maxBytesPerTrigger"
+            )
+        return cls(
+            directory,
+            _bytes(options, "partitionBytes") or PARTITION_BYTES,
+            _bytes(options, "maxBytesPerTrigger"),
+        )
+
+
+def _bytes(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name, options.get(name.lower()))
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < LEAST_BYTES:
+        raise ValueError(f"sbpair-journal: {name} must be a number of bytes from {LEAST_BYTES}, not {text!r}")
+    return int(text)
+
+
+class JournalDataSource(DataSource):
+    """Registered by :func:`sbpair.spark.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sbpair-journal"
+
+    def schema(self) -> str:
+        return JOURNAL_COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return JournalReader(JournalOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return JournalStreamReader(JournalOptions.of(self.options), schema)
+
+
+@dataclass
+class JournalPartition(InputPartition):
+    """One task's piece."""
+
+    piece: FileRange
+
+
+class _Pieces:
+    def __init__(self, options: JournalOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def _cut(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
+        directory, most = self._options.directory, self._options.partition_bytes
+        return [
+            JournalPartition(piece)
+            for name, stop in sorted(end.items())
+            for piece in cut(directory, name, start.get(name, 0), stop, most)
+        ]
+
+    def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        from .journal_lines import batches  # late: on the executors only
+
+        piece = getattr(partition, "piece", None)
+        if isinstance(piece, FileRange):  # Spark makes one partition without a value of an empty list
+            yield from batches(piece, self._schema)
+
+
+class JournalReader(_Pieces, DataSourceReader):
+    """All that is there when the partitions are planned."""
+
+    def partitions(self) -> list[InputPartition]:
+        return self._cut({}, whole_lines(self._options.directory))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows(partition)
+
+
+class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What comes; an offset is ``{file name: byte}``, and everything below it has been read."""
+
+    _target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = whole_lines(self._options.directory)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        there = whole_lines(self._options.directory) if self._target is None else self._target
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return admit(self._options.directory, start, there, most)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return self._cut(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: a journal is not consumed."""

@@ -1,0 +1,66 @@
+"""The columns of a journal in Spark: the fields of all its events, side by side.
+
+A row has the columns of its own event set, the others null. ``file`` and ``offset`` say where it stands.
+"""
+
+from __future__ import annotations
+
+# Field and Spark type; what the journal calls list[str] is array<string> and so on.
+HEADER: tuple[tuple[str, str], ...] = (
+    ("v", "int"),
+    ("writer", "string"),
+    ("role", "string"),
+    ("ordinal", "bigint"),
+    ("at", "timestamp"),
+    ("mono", "double"),
+    ("pair", "struct<primary: string, secondary: string>"),
+    ("event", "string"),
+    ("path", "string"),
+)
+OF_EVENTS: tuple[tuple[str, str], ...] = (
+    ("age", "double"),
+    ("ambiguous", "boolean"),
+    ("backlog", "bigint"),
+    ("backlog_queue", "string"),
+    ("cause", "string"),
+    ("completed", "bigint"),
+    ("count", "bigint"),
+    ("created", "array<string>"),
+    ("dead_lettered", "bigint"),
+    ("description", "string"),
+    ("file", "bigint"),
+    ("forwarded", "bigint"),
+    ("is_last", "boolean"),
+    ("left", "bigint"),
+    ("lock_lost", "bigint"),
+    ("lost", "bigint"),
+    ("message_id", "string"),
+    ("message_ids", "array<string>"),
+    ("number", "bigint"),
+    ("pending", "bigint"),
+    ("reason", "string"),
+    ("received", "bigint"),
+    ("receives", "bigint"),
+    ("records", "bigint"),
+    ("released", "bigint"),
+    ("rests", "string"),
+    ("retry_in", "double"),
+    ("sequence_numbers", "array<bigint>"),
+    ("session_ids", "array<string>"),
+    ("threshold", "double"),
+    ("until", "double"),
+)
+PLACE: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
+UNREADABLE = "unreadable_line"
+"""The event of a row for a line that is no record; only its place is known."""
+
+JOURNAL_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in (*HEADER, *OF_EVENTS, *PLACE))
+SPARK_TYPES = {
+    "int": "bigint",
+    "float": "double",
+    "str": "string",
+    "bool": "boolean",
+    "list[str]": "array<string>",
+    "list[int]": "array<bigint>",
+}
+"""How the journal's own names of types are called in Spark."""

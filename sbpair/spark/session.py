@@ -1,0 +1,52 @@
+"""A Spark on this machine, for the commands; and what makes ours known to anybody's Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from .java import use_java
+from .journal_source import JournalDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+SOURCES = (JournalDataSource,)
+
+
+def build_session(
+    name: str, *, master: str = "local[*,2]", settings: dict[str, str] | None = None
+) -> SparkSession:
+    """A session on this machine with our sources known to it; ``settings`` go over ours.
+
+    Raises SparkMissing when there is no Java. On a cluster make the session there, and call
+    :func:`register`.
+    """
+    use_java()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    scratch = tempfile.gettempdir()
+    ours = QUIET | {"spark.local.dir": scratch, "spark.sql.warehouse.dir": os.path.join(scratch, "sbpair")}
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (ours | (settings or {})).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def register(spark: SparkSession) -> None:
+    """Let ``spark`` know the formats of this package; with Spark Connect too."""
+    for source in SOURCES:
+        spark.dataSource.register(source)
