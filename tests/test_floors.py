@@ -41,8 +41,9 @@ FLOORS: dict[str, set[str]] = {
     "syphon": {"amqp", "pairing"},
     "observation": set(),  # it takes events as dataclasses, whatever room they are of
     "hosting": {"amqp", "observation", "pairing", "syphon"},
+    "spark": {"observation", "pairing", "syphon"},
     "testing": {"amqp", "broker", "pairing", "syphon"},
-    "cli": {"amqp", "broker", "observation", "pairing", "syphon", "testing"},
+    "cli": {"amqp", "broker", "observation", "pairing", "spark", "syphon", "testing"},
 }
 
 

@@ -133,6 +133,11 @@ class Journal:
         return self._origin.writer
 
     @property
+    def role(self) -> Role:
+        """Who writes it."""
+        return self._role
+
+    @property
     def written(self) -> int:
         """How many records were written, those about the journal itself included."""
         return self._ordinal

@@ -35,7 +35,7 @@ class MessagesReceived:
 
 @dataclass(frozen=True, slots=True)
 class EntityEmptied:
-    """Nothing waited in the entity or its dead-letter queue, or was locked; all its receivers keep journals."""
+    """Nothing waited in the entity or its dead-letter queue, or was locked; all receivers keep journals."""
 
     path: str
 

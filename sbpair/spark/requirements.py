@@ -13,8 +13,8 @@ class SparkMissing(ImportError):
 
 
 def require() -> None:
-    """Raises SparkMissing unless pyspark 4.2 or later, below 5, is installed with pandas and pyarrow."""
-    for package in ("pyspark", "pandas", "pyarrow"):
+    """Raises SparkMissing unless pyspark 4.2 to 4.x is installed, and what the extra brings with it."""
+    for package in ("pyspark", "pandas", "pyarrow", "matplotlib"):
         try:
             version = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -47,6 +47,7 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("retry_in", "double"),
     ("sequence_numbers", "array<bigint>"),
     ("session_ids", "array<string>"),
+    ("side", "string"),
     ("threshold", "double"),
     ("until", "double"),
 )

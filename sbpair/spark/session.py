@@ -19,6 +19,7 @@ QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
 SOURCES = (JournalDataSource,)

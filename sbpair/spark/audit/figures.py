@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from .summary import Flow, Wait
@@ -16,6 +17,7 @@ DIRECT, PARKED, FORWARDED = "#4c78a8", "#e0a030", "#54a24b"
 SUSPECT, FAILED_OVER = "#f2cf5b", "#d1495b"
 WIDTH = 9.5  # inches
 MOST_LANES = 20
+SECONDS_OF_A_DAY = 86_400
 
 
 def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
@@ -38,31 +40,29 @@ def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
 
 
 def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
-    from matplotlib.dates import date2num
-
-    times = [date2num(each.at) for each in flow]
-    width = step / 86400
+    times = [_day(each.at) for each in flow]
+    width = step / SECONDS_OF_A_DAY
     direct = [each.direct / step for each in flow]
     parked = [each.parked / step for each in flow]
     axes.bar(times, direct, width, color=DIRECT, label="straight to the primary")
     axes.bar(times, parked, width, bottom=direct, color=PARKED, label="parked on a backlog")
-    axes.step(times, [each.forwarded / step for each in flow], where="mid", color=FORWARDED, label="brought home")
+    axes.step(
+        times, [each.forwarded / step for each in flow], where="mid", color=FORWARDED, label="brought home"
+    )
     axes.set_ylabel("messages a second")
-    axes.legend(loc="upper right", frameon=False, fontsize=8)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=3)
     axes.xaxis_date()
     _plain(axes)
 
 
 def _lanes(axes: Axes, timeline: list[Episode], lanes: list[str], flow: list[Flow]) -> None:
-    from matplotlib.dates import date2num
-
-    end = date2num(flow[-1].at)
+    end = _day(flow[-1].at)
     for episode in timeline:
         if episode.path not in lanes:
             continue
         y = lanes.index(episode.path)
         marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
-        suspected, failed, home = (None if mark is None else date2num(mark) for mark in marks)
+        suspected, failed, home = (None if mark is None else _day(mark) for mark in marks)
         until = end if home is None else home
         if suspected is not None:
             axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
@@ -88,9 +88,14 @@ def waits_figure(waits: list[Wait]) -> str:
         axes.bar(places, [getattr(wait, name) for wait in waits], 0.7, color=colour, label=name)
     axes.set_xticks(places, [f"backlog {wait.backlog}\n{wait.messages}" for wait in waits], fontsize=8)
     axes.set_ylabel("seconds waited")
-    axes.legend(loc="upper right", frameon=False, fontsize=8, ncols=4)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=4)
     _plain(axes)
     return _svg(figure)
+
+
+def _day(at: datetime) -> float:
+    """As the axes have it: days since 1970."""
+    return at.replace(tzinfo=UTC).timestamp() / SECONDS_OF_A_DAY
 
 
 def _plain(axes: Axes) -> None:
@@ -101,6 +106,6 @@ def _plain(axes: Axes) -> None:
 
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     _, _, drawing = text.getvalue().partition("<svg")  # without the prolog: it stands inside a page
     return f"<svg{drawing}"

@@ -1,7 +1,7 @@
 """Read the journals, audit them, write what was found: the only file of the audit that does I/O.
 
-    DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT/missing   (Parquet)
-                     OUT/report.html  OUT/summary.json
+DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT/missing   (Parquet)
+                 OUT/report.html  OUT/summary.json
 """
 
 from __future__ import annotations

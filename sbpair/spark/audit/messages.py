@@ -82,7 +82,7 @@ def _with_path(rows: DataFrame) -> DataFrame:
 
 
 def messages(events: DataFrame) -> DataFrame:
-    """One row a message: the counts above, the ``copies`` that arrived, first times, and its place in order."""
+    """One row a message: the counts above, the ``copies`` that arrived, its times, and its place in order."""
     is_sent = F.expr(SENT)
     is_home = f"({COUNTS['accepted_by_primary']}) OR event = 'messages_forwarded'"
     counted = (

@@ -1,4 +1,4 @@
-"""One page that says whether everything is accounted for. It needs nothing beside itself: no network, no files."""
+"""One page that says whether everything is accounted for. It needs nothing beside itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
 h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #ddd}
 .verdict{padding:.7em 1em;border-radius:6px;font-weight:600}.ok{background:#e3f3e1}.bad{background:#fbe3e4}
-table{border-collapse:collapse;margin:.6em 0}td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
+table{border-collapse:collapse;margin:.6em 0}
+td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
 th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
 """
@@ -59,7 +60,11 @@ def page(summary: Summary) -> str:
 def headline(summary: Summary) -> str:
     """The whole audit in one line."""
     counts = summary.verdicts
-    bad = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict] and verdict not in SOUND]
+    bad = [
+        f"{counts[verdict]} {verdict.value}"
+        for verdict in Verdict
+        if counts[verdict] and verdict not in SOUND
+    ]
     if summary.unexplained:
         bad.append(f"{summary.unexplained} with more copies than can be explained")
     if bad:
@@ -102,7 +107,9 @@ def _timeline(episodes: Sequence[Episode]) -> str:
         )
         for episode in episodes
     ]
-    return _table(("entity", "suspect", "failed over", "home again", "away, s", "cause"), rows) if rows else ""
+    return (
+        _table(("entity", "suspect", "failed over", "home again", "away, s", "cause"), rows) if rows else ""
+    )
 
 
 def _troubles(summary: Summary) -> str:
@@ -117,7 +124,9 @@ def _duplicates(summary: Summary) -> str:
         ((each.path, each.message_id, each.copies, each.explained), each.copies - 1 > each.explained)
         for each in summary.duplicates
     ]
-    said = f"<p>{summary.duplicated} messages arrived more than once. Each copy but the first needs an ambiguity."
+    said = (
+        f"<p>{summary.duplicated} messages arrived more than once; each but the first needs an ambiguity.</p>"
+    )
     return said + _table(("entity", "message id", "copies", "explained"), rows)
 
 

@@ -45,7 +45,7 @@ RULES: tuple[tuple[str, Verdict], ...] = (
     ("received > 0", Verdict.UNPROVEN),  # delivered, but by whom it was sent is not known
     ("expired > 0", Verdict.EXPIRED),
     ("set_aside > 0 OR refused_in_spool > 0", Verdict.DEAD_LETTERED),
-    ("is_home AND emptied_at > home_at AND receivers_whole", Verdict.LOST),
+    ("is_home AND is_sent AND emptied_at > home_at AND receivers_whole", Verdict.LOST),
     ("is_home AND is_sent", Verdict.ACCEPTED),
     ("is_home AND raised > 0", Verdict.ACCEPTED),
     ("is_home AND senders_whole", Verdict.UNEXPECTED),

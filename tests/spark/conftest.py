@@ -1,0 +1,33 @@
+"""One Spark for all tests of this folder, and journals written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+PATIENCE = 300  # seconds: a JVM that shares two cores with everybody else
+FAST = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # for a handful of rows, planning is what takes the time
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM takes seconds and half a gigabyte: one worker runs all of these."""
+    for item in items:
+        if "tests/spark" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    from sbpair.spark import build_session
+
+    session = build_session("tests", master="local[2,2]", settings=FAST)
+    yield session
+    session.stop()

@@ -1,0 +1,122 @@
+"""Journals as sender, syphon and receiver would have written them, told by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sbpair.observation import EntityEmptied, Journal, MessagesReceived, PairLabels, Role, SendAccepted
+from sbpair.observation.record import Instant
+from sbpair.pairing.events import (
+    MessageParked,
+    MessageSpooled,
+    SendRaised,
+    SpooledMessageRefused,
+    SpoolReplayed,
+)
+from sbpair.syphon.events import BacklogsDrained, MessageSetAside, MessagesForwarded
+
+NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
+EXPIRED = "TTLExpiredException"
+
+
+def backlog(number: int) -> str:
+    return f"contoso/x-servicebus-transfer/{number}"
+
+
+@dataclass
+class Story:
+    """Writers that share one clock, moved by hand: seconds since noon."""
+
+    directory: Path
+    primary: str = "contoso"
+    now: float = 0.0
+    _journals: list[Journal] = field(default_factory=list)
+
+    def journal(self, role: Role) -> Journal:
+        pair = PairLabels(self.primary, f"{self.primary}-dr")
+        journal = Journal(
+            self.directory, role=role, pair=pair, clock=lambda: Instant(NOON + self.now, 1000.0 + self.now)
+        )
+        self._journals.append(journal)
+        return journal
+
+    def sender(self) -> Sender:
+        return Sender(self, self.journal(Role.SENDER))
+
+    def syphon(self) -> Syphon:
+        return Syphon(self, self.journal(Role.SYPHON))
+
+    def receiver(self) -> Receiver:
+        return Receiver(self.journal(Role.RECEIVER))
+
+    def end(self) -> None:
+        for journal in self._journals:
+            journal.close()
+
+    def file_of(self, role: Role) -> Path:
+        """Of the one writer of this role, closed or open."""
+        (writer,) = [journal.writer for journal in self._journals if journal.role is role]
+        (file,) = self.directory.glob(f"*{writer}*")
+        return file
+
+
+@dataclass
+class Sender:
+    story: Story
+    journal: Journal
+
+    @property
+    def _at(self) -> float:
+        return 1000.0 + self.story.now
+
+    def sent(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
+        self.journal.write(SendAccepted(path, "primary", None, ids, ambiguous))
+
+    def parked(self, *ids: str, number: int = 0, path: str = "orders", ambiguous: bool = False) -> None:
+        self.journal.write(MessageParked(self._at, path, number, len(ids), ids, ambiguous))
+
+    def raised(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
+        self.journal.write(SendRaised(self._at, path, "OperationTimeoutError", ids, ambiguous))
+
+    def spooled(self, *ids: str, path: str = "orders") -> None:
+        self.journal.write(MessageSpooled(self._at, path, len(ids), ids))
+
+    def replayed(self, *ids: str, path: str = "orders") -> None:
+        self.journal.write(SpoolReplayed(self._at, path, None, len(ids), 0, ids))
+
+    def refused(self, message_id: str, path: str = "orders") -> None:
+        self.journal.write(SpooledMessageRefused(self._at, path, message_id, "MessageSizeExceededError"))
+
+
+@dataclass
+class Syphon:
+    story: Story
+    journal: Journal
+
+    @property
+    def _at(self) -> float:
+        return NOON + self.story.now
+
+    def forwarded(self, *ids: str, number: int = 0, path: str = "orders") -> None:
+        self.journal.write(MessagesForwarded(self._at, backlog(number), path, ids))
+
+    def set_aside(self, message_id: str, reason: str = "MissingPath", path: str | None = "orders") -> None:
+        self.journal.write(MessageSetAside(self._at, backlog(0), path, reason, "why", message_id))
+
+    def drained(self) -> None:
+        self.journal.write(BacklogsDrained(self._at))
+
+
+@dataclass
+class Receiver:
+    journal: Journal
+
+    def received(
+        self, *ids: str, numbers: tuple[int, ...] = (), session: str = "", path: str = "orders"
+    ) -> None:
+        given = numbers or tuple(0 for _ in ids)
+        self.journal.write(MessagesReceived(path, ids, tuple(session for _ in ids), given))
+
+    def emptied(self, path: str = "orders") -> None:
+        self.journal.write(EntityEmptied(path))

@@ -1,0 +1,341 @@
+"""Does the audit say of each message what its journals prove? One story, audited once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sbpair.observation import Role
+from sbpair.spark.audit import Audit, Verdict, audit, job
+from sbpair.spark.audit.bill import Meter
+from tests.spark.story import EXPIRED, Sender, Story, Syphon
+from tests.spark.story import Receiver as Reader
+
+
+@dataclass
+class Cast:
+    """The sender, syphon and receiver of one pair; each story has a primary of its own."""
+
+    story: Story
+    sender: Sender
+    syphon: Syphon
+    receiver: Reader
+
+    @classmethod
+    def of(cls, directory: Path, primary: str = "contoso") -> Cast:
+        story = Story(directory, primary)
+        return cls(story, story.sender(), story.syphon(), story.receiver())
+
+
+def audited(spark, directory: Path, **settings: float) -> Audit:
+    return audit(spark.read.format("sbpair-journal").load(str(directory)).persist(), **settings)
+
+
+# Each: what happened to the message of this name, before the backlogs and the queue were found empty.
+CASES: dict[str, tuple[Verdict, Callable[[Cast, str], object]]] = {
+    "direct": (Verdict.DELIVERED, lambda c, m: (c.sender.sent(m), c.receiver.received(m))),
+    "detour": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.parked(m), c.syphon.forwarded(m), c.receiver.received(m)),
+    ),
+    "raised-but-there": (
+        Verdict.RECOVERED,
+        lambda c, m: (c.sender.raised(m, ambiguous=True), c.receiver.received(m)),
+    ),
+    "repeated": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.raised(m), c.sender.sent(m), c.receiver.received(m)),
+    ),
+    "raised": (Verdict.NOT_ACCEPTED, lambda c, m: c.sender.raised(m)),
+    "nobody's": (Verdict.UNEXPECTED, lambda c, m: c.receiver.received(m)),
+    "nobody's-detour": (Verdict.UNEXPECTED, lambda c, m: c.syphon.forwarded(m)),
+    "poison": (Verdict.DEAD_LETTERED, lambda c, m: (c.sender.parked(m), c.syphon.set_aside(m))),
+    "poison-pathless": (
+        Verdict.DEAD_LETTERED,
+        lambda c, m: (c.sender.parked(m), c.syphon.set_aside(m, path=None)),
+    ),
+    "late": (Verdict.EXPIRED, lambda c, m: (c.sender.parked(m), c.syphon.set_aside(m, EXPIRED))),
+    "gone-from-backlog": (Verdict.LOST, lambda c, m: c.sender.parked(m)),
+    "gone-from-primary": (Verdict.LOST, lambda c, m: c.sender.sent(m)),
+    "gone-on-the-way": (Verdict.LOST, lambda c, m: (c.sender.parked(m), c.syphon.forwarded(m))),
+    "elsewhere": (Verdict.ACCEPTED, lambda c, m: c.sender.sent(m, path="invoices")),
+    "spooled": (Verdict.WAITING, lambda c, m: c.sender.spooled(m)),
+    "spooled-home": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.spooled(m), c.sender.replayed(m), c.receiver.received(m)),
+    ),
+    "spooled-refused": (Verdict.DEAD_LETTERED, lambda c, m: (c.sender.spooled(m), c.sender.refused(m))),
+    "MiXeD": (Verdict.DELIVERED, lambda c, m: (c.sender.sent(m, path="Orders"), c.receiver.received(m))),
+}
+
+
+def every_case(directory: Path) -> None:
+    cast = Cast.of(directory, "every-case")
+    for name, (_, happens) in CASES.items():
+        happens(cast, name)
+    cast.story.now = 60.0
+    cast.syphon.drained()
+    cast.receiver.emptied()
+    cast.story.now = 120.0
+    cast.sender.parked("after-the-drain")
+    cast.story.end()
+
+
+def without_an_end(role: Role) -> Callable[[Path], None]:
+    """Its journal ends as a kill -9 leaves it."""
+
+    def happens(directory: Path) -> None:
+        cast = Cast.of(directory, f"{role.value}-killed")
+        cast.sender.sent("sent")
+        cast.sender.parked("parked")
+        cast.story.now = 60.0
+        cast.syphon.drained()
+        cast.receiver.emptied()
+        torn = cast.story.file_of(role)
+        kept = torn.read_bytes()
+        cast.story.end()
+        cast.story.file_of(role).unlink()
+        torn.write_bytes(kept + b'{"v":1,"writer":"half a li')
+
+    return happens
+
+
+# How a journal is damaged, and what is said of it.
+DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
+    "unreadable": (lambda lines: [*lines[:3], b"rubbish\n", *lines[4:]], "lines that cannot be read"),
+    "gap": (lambda lines: [*lines[:3], *lines[4:]], "records are missing"),
+    "headless": (lambda lines: lines[1:], "its beginning is missing"),
+}
+
+
+def damaged(damage: str) -> Callable[[Path], None]:
+    def happens(directory: Path) -> None:
+        cast = Cast.of(directory, damage)
+        cast.sender.sent("delivered")
+        cast.sender.parked("waiting")
+        for number in range(5):
+            cast.syphon.forwarded(f"other-{number}")
+        cast.receiver.received("delivered")
+        cast.story.end()
+        file = cast.story.file_of(Role.SYPHON)
+        file.write_bytes(b"".join(DAMAGE[damage][0](file.read_bytes().splitlines(keepends=True))))
+
+    return happens
+
+
+def copies(directory: Path) -> None:
+    cast = Cast.of(directory, "copies")
+    cast.sender.raised("ambiguous", ambiguous=True)
+    cast.sender.sent("ambiguous")
+    cast.receiver.received("ambiguous", "ambiguous", numbers=(1, 2))
+    cast.sender.parked("lock-lost")
+    cast.syphon.forwarded("lock-lost", "lock-lost")
+    cast.receiver.received("lock-lost", "lock-lost", numbers=(3, 4))
+    cast.sender.sent("unexplained")
+    cast.receiver.received("unexplained", "unexplained", numbers=(5, 6))
+    cast.sender.sent("given-twice")  # abandoned and received again: one message, one number
+    cast.receiver.received("given-twice", "given-twice", numbers=(7, 7))
+    cast.story.end()
+
+
+def sessions(directory: Path) -> None:
+    cast = Cast.of(directory, "sessions")
+    cast.sender.sent("a1", "a2", "a3", "b1", "b2")
+    cast.receiver.received("a1", "a2", "a3", numbers=(10, 12, 11), session="a")
+    cast.receiver.received("b2", "b1", numbers=(21, 20), session="b")  # received late, numbered in order
+    cast.story.end()
+
+
+def waiting(directory: Path) -> None:
+    cast = Cast.of(directory, "waiting")
+    for number in range(100):
+        cast.sender.parked(f"m{number}", number=number % 2)
+    for number in range(100):
+        cast.story.now = float(number)
+        cast.syphon.forwarded(f"m{number}", number=number % 2)
+    cast.story.end()
+
+
+def same_ids(directory: Path) -> None:
+    cast = Cast.of(directory, "same-ids")
+    cast.sender.sent("1", path="orders")
+    cast.sender.sent("1", path="invoices")
+    cast.receiver.received("1", path="orders")
+    cast.story.end()
+
+
+STORIES = (
+    every_case,
+    without_an_end(Role.SYPHON),
+    without_an_end(Role.RECEIVER),
+    *map(damaged, DAMAGE),
+    copies,
+    sessions,
+    waiting,
+    same_ids,
+)
+
+
+@dataclass
+class Found:
+    """The tables of the one audit, as rows."""
+
+    messages: list
+    writers: list
+    duplicates: list
+    order: list
+    waits: list
+    missing: list
+
+    def verdicts(self, primary: str) -> dict[str, str]:
+        return {row.message_id: row.verdict for row in self.messages if row.primary == primary}
+
+
+@pytest.fixture(scope="module")
+def found(spark, tmp_path_factory) -> Found:
+    """All stories in one directory, audited once: each has a primary of its own."""
+    directory = tmp_path_factory.mktemp("journals")
+    for story in STORIES:
+        story(directory)
+    result = audited(spark, directory)
+    result.messages.persist()
+    tables = (
+        result.messages,
+        result.writers,
+        result.duplicates,
+        result.order,
+        result.waits,
+        result.missing(),
+    )
+    return Found(*(table.collect() for table in tables))
+
+
+@pytest.mark.spec("G-1", "G-2", "G-3")
+@pytest.mark.parametrize("name", CASES)
+def test_each_message_gets_the_verdict_its_journals_prove(found: Found, name: str) -> None:
+    assert found.verdicts("every-case")[name] == CASES[name][0].value
+
+
+def test_what_was_parked_after_the_drain_waits(found: Found) -> None:
+    assert found.verdicts("every-case")["after-the-drain"] == Verdict.WAITING.value
+
+
+def test_the_messages_to_send_again_are_the_lost_ones(found: Found) -> None:
+    lost = {name for name, (verdict, _) in CASES.items() if verdict is Verdict.LOST}
+    assert {row.message_id for row in found.missing if row.primary == "every-case"} == lost
+
+
+KILLED = {
+    Role.SYPHON: {"sent": Verdict.LOST, "parked": Verdict.UNPROVEN},
+    Role.RECEIVER: {"sent": Verdict.ACCEPTED, "parked": Verdict.LOST},
+}
+
+
+@pytest.mark.parametrize("role", KILLED)
+def test_a_journal_without_its_end_proves_nothing_by_its_silence(found: Found, role: Role) -> None:
+    expected = {name: verdict.value for name, verdict in KILLED[role].items()}
+
+    assert found.verdicts(f"{role.value}-killed") == expected
+
+
+@pytest.mark.spec("F-90")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_makes_its_silence_worthless(found: Found, damage: str) -> None:
+    said = found.verdicts(damage)
+
+    assert (said["delivered"], said["waiting"]) == (Verdict.DELIVERED.value, Verdict.UNPROVEN.value)
+
+
+@pytest.mark.spec("F-90")
+def test_each_journal_that_is_not_whole_is_named_with_its_reason(found: Found) -> None:
+    no_end = "it has no closing record: killed, or still writing"
+    reasons = sorted((row.role, row.reason) for row in found.writers if not row.is_whole)
+
+    expected = [("receiver", no_end), ("syphon", no_end), *(("syphon", why) for _, why in DAMAGE.values())]
+    assert reasons == sorted(expected)
+
+
+@pytest.mark.spec("G-4")
+def test_copies_are_held_against_the_ambiguities_that_explain_them(found: Found) -> None:
+    assert {(row.message_id, row.copies, row.is_explained) for row in found.duplicates} == {
+        ("ambiguous", 2, True),
+        ("lock-lost", 2, True),
+        ("unexplained", 2, False),
+    }
+
+
+@pytest.mark.spec("G-8")
+def test_order_within_a_session_is_judged_by_the_brokers_numbers(found: Found) -> None:
+    rows = {row.session_id: (row.messages, row.inversions, row.is_kept) for row in found.order}
+
+    assert rows == {"a": (3, 1, False), "b": (2, 0, True)}
+
+
+def test_how_long_messages_waited_is_told_by_backlog(found: Found) -> None:
+    rows = {row.backlog: row for row in found.waits if row.primary == "waiting"}
+
+    assert (rows[0].messages, rows[0].p50, rows[0].longest) == (50, 48.0, 98.0)
+    assert (rows[1].messages, rows[1].p99, rows[1].longest) == (50, 99.0, 99.0)
+
+
+def test_the_same_id_at_two_entities_is_two_messages(found: Found) -> None:
+    rows = {(row.path, row.verdict) for row in found.messages if row.primary == "same-ids"}
+
+    assert rows == {("orders", "delivered"), ("invoices", "accepted")}
+
+
+def test_the_clocks_of_two_machines_may_differ_by_the_skew(spark, tmp_path: Path) -> None:
+    cast = Cast.of(tmp_path)
+    cast.sender.parked("m")
+    cast.story.now = 3.0
+    cast.syphon.drained()
+    cast.story.end()
+
+    counts = audited(spark, tmp_path, skew=5.0).verdicts()
+
+    assert (counts[Verdict.WAITING], counts[Verdict.LOST]) == (1, 0)
+
+
+def test_a_negative_skew_is_refused(spark) -> None:
+    with pytest.raises(ValueError, match="skew must be 0 or more seconds, not -1"):
+        audit(spark.createDataFrame([], "event string"), skew=-1)
+
+
+def test_no_events_at_all_are_no_messages(spark, tmp_path: Path) -> None:
+    (tmp_path / "sender-a-000001.jsonl").write_bytes(b"")
+
+    result = audited(spark, tmp_path)
+
+    assert not any(result.verdicts().values())
+    assert result.timeline == []
+    assert not any(charge.operations for charge in result.bill)
+
+
+@pytest.mark.spec("P-43")
+def test_the_report_and_the_tables_are_written_and_name_what_is_lost(spark, tmp_path: Path) -> None:
+    journals, out = tmp_path / "journals", tmp_path / "out"
+    cast = Cast.of(journals)
+    cast.sender.sent("a", "b")
+    cast.sender.parked("<b>lost</b>", "d", "e")
+    cast.syphon.forwarded("d", "e")
+    cast.story.now = 60.0
+    cast.syphon.drained()
+    cast.story.end()
+
+    summary = job.run(spark, journals, out)
+
+    assert not summary.is_conserved
+    # Two direct messages at two operations, two whole detours at four, and one that got no further.
+    operations = sum(c.operations for c in summary.bill if c.meter is Meter.PAIRED_NAMESPACES)
+    assert operations == 2 * 2 + 2 * 4 + 1
+    page = (out / "report.html").read_text("utf-8")
+    assert "5 messages, of these 1 lost" in page
+    assert "&lt;b&gt;lost&lt;/b&gt;" in page
+    assert "<b>lost" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")  # nothing is fetched
+    assert json.loads((out / "summary.json").read_text("utf-8"))["verdicts"]["lost"] == 1
+    assert spark.read.parquet(str(out / "missing")).collect()[0].message_id == "<b>lost</b>"
