@@ -19,6 +19,10 @@ from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.redaction import redact
 
 LONGEST = 400
+NAME_OPTION, NAME_FLAG = (
+    "set primary_namespace_name in the options, here",
+    "say --primary-namespace-name, here",
+)
 TRACEBACK = "SBPAIR_TRACEBACK"  # set to 1 to see where a defect sits; still without keys
 
 
@@ -75,7 +79,7 @@ def configuration() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ConfigurationError(one_line(error)) from error
+        raise ConfigurationError(one_line(error).replace(NAME_OPTION, NAME_FLAG)) from error
 
 
 def one_line(error: BaseException) -> str:

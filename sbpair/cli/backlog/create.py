@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from sbpair.cli.backlog.reach import administering
-from sbpair.cli.backlog.target import MOST, Target, with_target
+from sbpair.cli.backlog.target import Target, with_target
+from sbpair.cli.pair_flags import MOST
 
 
 @click.command("create")

@@ -11,6 +11,7 @@ import click
 
 from sbpair.cli.errors import ConfigurationError, configuration
 from sbpair.cli.namespaces import namespace_option
+from sbpair.cli.pair_flags import backlogs_option, ca_file_option, name_option
 from sbpair.cli.source import Source
 from sbpair.pairing.names import backlog_queue_name, namespace_label
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from sbpair.syphon.connection_string import Namespace
 
-MOST = 10_000  # backlog queues, as for the syphon
 Result = TypeVar("Result")
 
 
@@ -85,18 +85,9 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
 _OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] = (
     namespace_option("secondary", required=False),
     namespace_option("primary", required=False),
-    click.option(
-        "--primary-namespace-name",
-        help="The prefix of the backlog queues, where the primary's host does not give it.",
-    ),
-    click.option(
-        "--backlogs",
-        type=click.IntRange(1, MOST),
-        default=10,
-        show_default=True,
-        help="How many backlog queues there are, as the senders were told.",
-    ),
-    click.option("--ca-file", help="A file of trusted certificates (PEM) instead of the system's."),
+    name_option,
+    backlogs_option,
+    ca_file_option,
 )
 
 index_option = click.option(
@@ -108,10 +99,6 @@ index_option = click.option(
 
 def _label(primary: Source | None, name: str | None) -> str:
     if name is not None:
-        if not name.strip() or "/" in name:
-            raise click.UsageError(
-                "--primary-namespace-name must be a plain name without slashes", click.get_current_context()
-            )
         return name
     if primary is None:
         raise click.UsageError(

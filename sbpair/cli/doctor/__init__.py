@@ -14,6 +14,7 @@ from sbpair.cli.errors import configuration
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span
+from sbpair.cli.pair_flags import EntityPath, backlogs_option, ca_file_option, name_option
 from sbpair.cli.quantities import Rate, Size
 from sbpair.cli.source import Source
 
@@ -25,18 +26,9 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
 
 @click.command("doctor")
 @pair_options
-@click.option(
-    "--primary-namespace-name",
-    help="The prefix of the backlog queues, where the primary's host does not give it.",
-)
-@click.option(
-    "--backlogs",
-    type=click.IntRange(1, 10_000),
-    default=10,
-    show_default=True,
-    help="How many backlog queues there are, as the senders were told.",
-)
-@click.option("--ca-file", help="A file of trusted certificates (PEM) instead of the system's.")
+@name_option
+@backlogs_option
+@ca_file_option
 @click.option(
     "--role",
     type=click.Choice(list(RIGHTS)),
@@ -47,6 +39,7 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
 @click.option(
     "--queue",
     "queues",
+    type=EntityPath(),
     multiple=True,
     help="A queue of the primary to look at; repeat for more. Those of parked messages are anyway.",
 )

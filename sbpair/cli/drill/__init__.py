@@ -13,6 +13,7 @@ from sbpair.cli.errors import configuration
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span
+from sbpair.cli.pair_flags import EntityPath, backlogs_option, ca_file_option, name_option
 from sbpair.cli.source import Source
 
 from .canary import Proof
@@ -27,7 +28,9 @@ MOST = 1000
 
 @click.command("drill")
 @pair_options
-@click.option("--entity", required=True, help="The queue or topic of the primary to fail over.")
+@click.option(
+    "--entity", type=EntityPath(), required=True, help="The queue or topic of the primary to fail over."
+)
 @click.option("--subscription", help="The entity is a topic: look for the canaries in this subscription.")
 @click.option(
     "--canaries",
@@ -55,18 +58,9 @@ MOST = 1000
     show_default=True,
     help="How long the canaries may take to come home.",
 )
-@click.option(
-    "--primary-namespace-name",
-    help="The prefix of the backlog queues, where the primary's host does not give it.",
-)
-@click.option(
-    "--backlogs",
-    type=click.IntRange(1, 10_000),
-    default=10,
-    show_default=True,
-    help="How many backlog queues there are, as the senders were told.",
-)
-@click.option("--ca-file", help="A file of trusted certificates (PEM) instead of the system's.")
+@name_option
+@backlogs_option
+@ca_file_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; open nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(
