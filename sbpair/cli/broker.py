@@ -105,6 +105,11 @@ def command(
 
     Prints the connection strings once it answers. Their keys are made at start
     and open nothing but this broker. SIGTERM or Ctrl-C stops it.
+
+    \b
+    Examples:
+      sbpair broker --queue contoso/orders
+      sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
     """
     _check(namespaces, queues, topics)
     if open_access and host not in LOOPBACK:

@@ -63,6 +63,11 @@ def command(
 
     Pure arithmetic, nothing is asked. A message is one operation, and so is a receive that
     waited 15 minutes for nothing. Pings that nobody answers may not be billed at all.
+
+    \b
+    Examples:
+      sbpair cost
+      sbpair cost --syphons 2 --outages 1 --parked 100000 --processes 64 --price-per-million 0.05
     """
     try:
         usage = Usage(failed_over=failed_over, ping_interval=ping_interval, **numbers)

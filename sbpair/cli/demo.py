@@ -43,6 +43,11 @@ def command(messages: int, outage: float, seed: int | None, journal: Path | None
 
     Two namespaces, an application that sends, a syphon and a receiver run on
     this machine. Exit code 1 if a message that was accepted is missing.
+
+    \b
+    Examples:
+      sbpair demo
+      sbpair demo --messages 500 --outage 10 --seed 7 --json
     """
     plan = make_plan(messages, outage, random.randrange(2**32) if seed is None else seed)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, certificates removed

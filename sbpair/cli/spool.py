@@ -30,7 +30,12 @@ def command() -> None:
 @PATH
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each destination.")
 def list_(path: Path, as_json: bool) -> None:
-    """Count the messages by destination, and say how old the oldest is."""
+    """Count the messages by destination, and say how old the oldest is.
+
+    \b
+    Example:
+      sbpair spool list /var/lib/orders/spool
+    """
     with closing(_opened(path)) as spool:
         counts, refusals = spool.counts(), spool.refusals()
     now = time.time_ns() // 1_000_000
@@ -50,7 +55,13 @@ def list_(path: Path, as_json: bool) -> None:
 @click.option("--refused", "refused_only", is_flag=True, help="Only messages that no broker will accept.")
 @click.option("--yes", is_flag=True, help="Do it: without this flag it only says what would be deleted.")
 def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) -> int:
-    """Delete messages from the spool. They are lost then."""
+    """Delete messages from the spool. They are lost then.
+
+    \b
+    Examples:
+      sbpair spool purge /var/lib/orders/spool         # says how many it would delete
+      sbpair spool purge /var/lib/orders/spool --refused --yes
+    """
     with closing(_opened(path)) as spool:
         if yes:
             click.echo(f"deleted {spool.purge(destination, refused_only=refused_only)}")

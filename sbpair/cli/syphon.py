@@ -55,6 +55,12 @@ def command(
 
     SIGTERM or Ctrl-C lets what is in flight finish, gives back the rest and
     ends with exit code 0; a second one leaves at once.
+
+    \b
+    Examples:
+      SBPAIR_PRIMARY=file:primary.key SBPAIR_SECONDARY=file:secondary.key sbpair syphon
+      sbpair syphon --config sbpair.toml --status-port 8080
+      sbpair syphon --drain --patience 5m --json
     """
     given = options_from(SyphonOptions, names=NAMES)
     options = replace(given, tell_forwards=journal is not None)

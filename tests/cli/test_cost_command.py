@@ -19,6 +19,14 @@ def test_the_figures_of_the_articles(sbpair):
     assert found["price"] is None
 
 
+@pytest.mark.spec("P-41")
+@pytest.mark.parametrize(("days", "receives"), [(1, 960), (30, 28_800)])
+def test_ten_idle_backlogs_are_forty_receives_an_hour(sbpair, days, receives):
+    done = sbpair("cost", "--outages", "0", "--days", str(days), "--json")
+
+    assert json.loads(done.stdout)["total"] == receives
+
+
 def test_people_read_a_table_with_a_price(sbpair):
     done = sbpair("cost", "--outages", "0", "--price-per-million", "10")
 

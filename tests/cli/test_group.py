@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -10,8 +11,11 @@ import pytest
 
 import sbpair as package
 from sbpair.cli.group import COMMANDS, LazyGroup, cli
+from tests.generate_docs import subcommands
 
 HEAVY = ("azure", "rich", "aiohttp", "cryptography", "asyncio", "sbpair.broker", "sbpair.syphon")
+
+LEAVES = [[name, *inner] for name in COMMANDS for inner in ([[each] for each in subcommands(name)] or [[]])]
 
 
 def test_help_names_every_command_and_the_exit_codes(sbpair):
@@ -105,3 +109,25 @@ def test_streams_that_are_closed_do_not_keep_it_from_working():
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", LEAVES, ids=" ".join)
+def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
+    """Examples are parsed by the command itself; nothing is run."""
+    command, context = cli, cli.make_context("sbpair", [*arguments], resilient_parsing=True)
+    for name in arguments:
+        command = command.get_command(context, name)
+    examples = [
+        line.strip() for line in (command.help or "").splitlines() if f"sbpair {arguments[0]}" in line
+    ]
+
+    assert examples
+    for line in examples:
+        words = [word for word in shlex.split(line, comments=True) if word not in (">", "backlogs.bicep")]
+        given = words[words.index("sbpair") + 1 + len(arguments) :]
+        environment = {"SBPAIR_PRIMARY": "contoso", "SBPAIR_SECONDARY": "contoso-dr"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            given = [word for word in given if word not in ("--config", "sbpair.toml")]
+            command.make_context(arguments[-1], given)

@@ -21,6 +21,11 @@ def create(target: Target, count: int | None, form: str | None) -> None:
     Needs the Manage right on the secondary. Where senders must not have it, create the
     queues once with this command, or with the template that --print bicep prints, and set
     assume_backlogs_exist.
+
+    \b
+    Examples:
+      sbpair backlog create --count 10
+      sbpair backlog create --primary contoso --print bicep > backlogs.bicep
     """
     wanted = count or target.count
     if form is not None:

@@ -53,6 +53,11 @@ def list_(target: Target, as_json: bool) -> None:
 
     Needs the Manage right on the secondary, to list and to describe queues. A queue beyond
     --backlogs is reported: nobody sends to it, and no syphon of this count drains it.
+
+    \b
+    Examples:
+      sbpair backlog list
+      sbpair backlog list --backlogs 16 --json
     """
     listing = asyncio.run(_listing(target))
     if as_json:

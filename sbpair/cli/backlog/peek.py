@@ -36,6 +36,11 @@ def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_js
 
     Shows where each is going and what it will be given back. Bodies are never shown. Needs
     the Listen right on the secondary.
+
+    \b
+    Examples:
+      sbpair backlog peek --count 3
+      sbpair backlog peek --dead-letter --index 4 --json
     """
     found = asyncio.run(_found(target, target.names(index), dead_letter, count, skips_missing=index is None))
     if as_json:

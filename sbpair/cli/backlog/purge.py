@@ -22,6 +22,11 @@ def purge(target: Target, index: int | None, dead_letter: bool, yes: bool) -> in
 
     What waits in a backlog queue is not for deleting: the syphon brings it home. Needs the
     Listen right on the secondary.
+
+    \b
+    Examples:
+      sbpair backlog purge --dead-letter            # says how many it would delete
+      sbpair backlog purge --dead-letter --index 3 --yes
     """
     if not dead_letter:
         text = "only dead letters are purged: say so with --dead-letter; what waits, the syphon brings home"

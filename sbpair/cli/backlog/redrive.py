@@ -45,6 +45,11 @@ def redrive(target: Target, index: int | None, reason: str | None, as_json: bool
     Do it when the cause is cured: the syphon takes them again as if they had just been
     parked. Each is sent before it is removed, so nothing is lost when this is interrupted.
     Needs the Send and Listen rights on the secondary.
+
+    \b
+    Examples:
+      sbpair backlog redrive --reason DestinationNotFound
+      sbpair backlog redrive --index 3 --json
     """
     from sbpair.syphon.redrive import RedriveCounts
 
