@@ -12,6 +12,7 @@ import pytest
 from sbpair.observation import Role
 from sbpair.spark.audit import Audit, Verdict, audit, job
 from sbpair.spark.audit.bill import Meter
+from sbpair.spark.audit.instants import moment
 from tests.spark.story import EXPIRED, Sender, Story, Syphon
 from tests.spark.story import Receiver as Reader
 
@@ -332,6 +333,7 @@ def test_the_report_and_the_tables_are_written_and_name_what_is_lost(spark, tmp_
     # Two direct messages at two operations, two whole detours at four, and one that got no further.
     operations = sum(c.operations for c in summary.bill if c.meter is Meter.PAIRED_NAMESPACES)
     assert operations == 2 * 2 + 2 * 4 + 1
+    assert [writer.first_at for writer in summary.writers] == [moment(1_795_262_400_000_000)] * 3  # noon, UTC
     page = (out / "report.html").read_text("utf-8")
     assert "5 messages, of these 1 lost" in page
     assert "&lt;b&gt;lost&lt;/b&gt;" in page

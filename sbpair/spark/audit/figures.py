@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from .summary import Flow, Wait
@@ -95,7 +95,7 @@ def waits_figure(waits: list[Wait]) -> str:
 
 def _day(at: datetime) -> float:
     """As the axes have it: days since 1970."""
-    return at.replace(tzinfo=UTC).timestamp() / SECONDS_OF_A_DAY
+    return at.timestamp() / SECONDS_OF_A_DAY
 
 
 def _plain(axes: Axes) -> None:

@@ -173,7 +173,7 @@ def _cell(value: object) -> str:
 
 
 def _moment(at: datetime | None) -> str:
-    return "" if at is None else at.isoformat(sep=" ", timespec="milliseconds")
+    return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _span(start: datetime | None, end: datetime | None) -> str:

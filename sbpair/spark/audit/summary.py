@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 
 from .audit import Audit, is_conserved
 from .bill import Charge
+from .instants import micros, moment
 from .timeline import Episode
 from .verdict import SOUND, Verdict
 
 MOST_BUCKETS = 120  # steps of the flow's time axis
+LEAST_STEP = 0.1  # seconds
 MOST_ROWS = 50  # of a table in the report; the Parquet files have all
 
 
@@ -125,11 +127,25 @@ def summarise(found: Audit, events: DataFrame) -> Summary:
 
 
 def _writers(table: DataFrame) -> list[Writer]:
-    rows = table.orderBy(F.col("is_whole"), "role", "first_at").collect()
+    ordered = table.orderBy(F.col("is_whole"), "role", "first_at")
+    rows = ordered.select(
+        "writer", "role", "records", micros("first_at"), micros("last_at"), "reason"
+    ).collect()
     return [
-        Writer(row.writer or "?", row.role or "?", row.records, row.first_at, row.last_at, row.reason)
+        Writer(
+            row.writer or "?",
+            row.role or "?",
+            row.records,
+            _moment(row.first_at),
+            _moment(row.last_at),
+            row.reason,
+        )
         for row in rows
     ]
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else moment(at)
 
 
 def _troubles(messages: DataFrame) -> list[Trouble]:
@@ -157,12 +173,12 @@ def _flow(events: DataFrame) -> tuple[list[Flow], float]:
         F.expr("CASE WHEN event = 'messages_forwarded' THEN size(message_ids) ELSE 0 END")
         .alias("forwarded"),
     ).where("direct + parked + forwarded > 0")  # fmt: skip
-    ends = moved.agg(F.min("at").alias("first"), F.max("at").alias("last")).collect()[0]
+    ends = moved.agg(F.min(micros("at")).alias("first"), F.max(micros("at")).alias("last")).collect()[0]
     if ends["first"] is None:
-        return [], 1.0
-    span = (ends["last"] - ends["first"]).total_seconds()
-    step = max(0.1, round(span / MOST_BUCKETS, 1))
-    bucket = F.floor(F.unix_micros("at") / (step * 1e6)).alias("bucket")
+        return [], LEAST_STEP
+    step = max(LEAST_STEP, round((ends["last"] - ends["first"]) / 1e6 / MOST_BUCKETS, 1))
+    width = round(step * 1e6)
+    bucket = F.floor(F.unix_micros("at") / width).alias("bucket")
     sums = [F.sum(name).alias(name) for name in ("direct", "parked", "forwarded")]
-    rows = moved.groupBy(bucket).agg(*sums, F.min("at").alias("first_at")).orderBy("bucket").collect()
-    return [Flow(row.first_at, row.direct, row.parked, row.forwarded) for row in rows], step
+    rows = moved.groupBy(bucket).agg(*sums).orderBy("bucket").collect()
+    return [Flow(moment(row.bucket * width), row.direct, row.parked, row.forwarded) for row in rows], step

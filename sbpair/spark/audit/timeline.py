@@ -12,6 +12,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from .instants import micros, moment
+
 STORY = ("entity_suspected", "entity_failed_over", "entity_recovered")
 LONGEST_CAUSE = 200  # characters
 
@@ -48,11 +50,21 @@ def told(events: DataFrame) -> list[Told]:
     """The events of the story, in the order of each writer."""
     rows = (
         events.where(F.col("event").isin(*STORY))
-        .select(F.col("pair.primary").alias("primary"), "path", "writer", "ordinal", "event", "at", "cause")
+        .select(
+            F.col("pair.primary").alias("primary"),
+            "path",
+            "writer",
+            "ordinal",
+            "event",
+            micros("at"),
+            "cause",
+        )
         .orderBy("writer", "ordinal")
         .collect()
     )
-    return [Told(row.primary, row.path, row.writer, row.event, row.at, row.cause or "") for row in rows]
+    return [
+        Told(row.primary, row.path, row.writer, row.event, moment(row.at), row.cause or "") for row in rows
+    ]
 
 
 def timeline(story: Iterable[Told]) -> list[Episode]:
