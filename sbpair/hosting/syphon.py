@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sbpair.syphon")
 
+MISSING = timedelta(seconds=3)  # between looks for a backlog queue: our own client may be creating it
 LAST_STEPS = 3.0  # seconds that closing the connections may take after the last message
 _left_to_the_parent: list[object] = []  # never collected in a child: their sockets and loops are not ours
 
@@ -215,5 +216,6 @@ def _options(core: Core, primary: Access, secondary: Access) -> SyphonOptions:
         http_proxy=None if settings.http_proxy is None else proxy_url(settings.http_proxy),
         primary_endpoint_address=primary.custom_endpoint_address,
         secondary_endpoint_address=secondary.custom_endpoint_address,
+        missing_backlog_interval=MISSING,
         stop_timeout=timedelta(seconds=CLOSING),
     )

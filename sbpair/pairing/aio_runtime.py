@@ -354,7 +354,9 @@ class AsyncRuntime(Core):
         looks = self._sides_tick(now)
         timers = [self._timer()]
         if self.bond.fault is not None:
-            self._tasks.start("sbpair-fault", self._fault())
+            if not self._is_faulting:
+                self._is_faulting = True
+                self._tasks.start("sbpair-fault", self._fault())
             return None
         if self.pair.has_news:
             self.publish()

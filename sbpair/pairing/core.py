@@ -98,6 +98,7 @@ class Core:
         self.hub = Hub()
         self.is_closed = False
         self.bond = Bond()
+        self._is_faulting = False  # the fault has been noticed: it is acted on once
         self.label, self.sides = label, (primary, secondary)
         self.on_receipt: Callable[[str, SendReceipt], None] | None = None
         self._primary, self._secondary = primary, secondary

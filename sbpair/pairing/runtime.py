@@ -342,7 +342,7 @@ class Runtime(Core):
             looks = self._sides_tick(now)
             timer = self._timer()
         if self.bond.fault is not None:
-            self._beside("sbpair-fault", self._fault)
+            self._is_faulting = self._is_faulting or self._beside("sbpair-fault", self._fault)
             return None
         if self.pair.has_news:
             self._beside("sbpair-events", self.publish)  # a callback may take its time
