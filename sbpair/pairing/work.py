@@ -89,8 +89,8 @@ class Workers:
         with self._lock:
             running = list(self._running)
         for job in running:
-            if job is not threading.current_thread():
-                job.join(max(until - time.monotonic(), 0.0))
+            if job is not threading.current_thread() and job.wait(until - time.monotonic()):
+                job.join(max(until - time.monotonic(), 0.0))  # it may be just being started: waited for first
 
     def _forget(self, job: Job) -> None:
         with self._lock:
