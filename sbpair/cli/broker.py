@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
+PARTITIONED = ",partitioned"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -39,37 +40,44 @@ class NamespaceAtPort(click.ParamType[tuple[str, int]]):
         return name, int(port)
 
 
-class QueueInNamespace(click.ParamType[tuple[str, str]]):
-    """`contoso/orders`."""
+class QueueInNamespace(click.ParamType[tuple[str, str, bool]]):
+    """`contoso/orders`, or `contoso/orders,partitioned`."""
 
-    name = "namespace/queue"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        namespace, _, queue = value.partition("/")
-        if not namespace or not queue:
-            self.fail(f"{value!r} is not NAMESPACE/QUEUE, e.g. contoso/orders", param, ctx)
-        return namespace, queue
-
-
-class TopicInNamespace(click.ParamType[tuple[str, str, str | None]]):
-    """`contoso/events`, or with a subscription `contoso/events/Subscriptions/billing`."""
-
-    name = "namespace/topic[/Subscriptions/name]"
+    name = "namespace/queue[,partitioned]"
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str, str | None]:
-        namespace, _, path = value.partition("/")
+    ) -> tuple[str, str, bool]:
+        path, is_partitioned = _without_partitioned(value)
+        namespace, _, queue = path.partition("/")
+        if not namespace or not queue or "," in queue:
+            self.fail(f"{value!r} is not NAMESPACE/QUEUE or NAMESPACE/QUEUE,partitioned", param, ctx)
+        return namespace, queue, is_partitioned
+
+
+class TopicInNamespace(click.ParamType[tuple[str, str, str | None, bool]]):
+    """`contoso/events`, or `contoso/events/Subscriptions/billing`; and `,partitioned` after either."""
+
+    name = "namespace/topic[/Subscriptions/name][,partitioned]"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str, str | None, bool]:
+        whole, is_partitioned = _without_partitioned(value)
+        namespace, _, path = whole.partition("/")
         topic, *subscription = SUBSCRIPTIONS.split(path, maxsplit=1)
-        if not namespace or not topic or subscription == [""]:
+        if not namespace or not topic or "," in path or subscription == [""]:
             self.fail(
                 f"{value!r} is not NAMESPACE/TOPIC or NAMESPACE/TOPIC/Subscriptions/NAME",
                 param,
                 ctx,
             )
-        return namespace, topic, subscription[0] if subscription else None
+        return namespace, topic, subscription[0] if subscription else None, is_partitioned
+
+
+def _without_partitioned(value: str) -> tuple[str, bool]:
+    path = value.removesuffix(PARTITIONED)
+    return path, path != value
 
 
 @click.command("broker")
@@ -95,8 +103,8 @@ class TopicInNamespace(click.ParamType[tuple[str, str, str | None]]):
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 def command(
     namespaces: tuple[tuple[str, int], ...],
-    queues: tuple[tuple[str, str], ...],
-    topics: tuple[tuple[str, str, str | None], ...],
+    queues: tuple[tuple[str, str, bool], ...],
+    topics: tuple[tuple[str, str, str | None, bool], ...],
     host: str,
     open_access: bool,
     as_json: bool,
@@ -121,28 +129,30 @@ def command(
     from sbpair.broker import Broker  # late: its certificates are not needed for --help
 
     with Broker(dict(namespaces), host=host, open_access=open_access) as broker:
-        for namespace, queue in queues:
-            broker.namespace(namespace).create_queue(queue)
-        for namespace, topic, subscription in topics:
-            _create_topic(broker, namespace, topic, subscription)
+        for namespace, queue, is_partitioned in queues:
+            broker.namespace(namespace).create_queue(queue, enable_partitioning=is_partitioned)
+        for namespace, topic, subscription, is_partitioned in topics:
+            _create_topic(broker, namespace, topic, subscription, is_partitioned)
         names = [name for name, _ in namespaces]
         click.echo(_as_json(broker, names) if as_json else _for_people(broker, names))
         stop.wait()
     return ExitCode.OK
 
 
-def _create_topic(broker: Broker, namespace: str, topic: str, subscription: str | None) -> None:
+def _create_topic(
+    broker: Broker, namespace: str, topic: str, subscription: str | None, is_partitioned: bool
+) -> None:
     control = broker.namespace(namespace)
     if topic.casefold() not in (name.casefold() for name in control.topic_names()):
-        control.create_topic(topic)
+        control.create_topic(topic, enable_partitioning=is_partitioned)
     if subscription is not None:
         control.create_subscription(topic, subscription)
 
 
 def _check(
     namespaces: tuple[tuple[str, int], ...],
-    queues: tuple[tuple[str, str], ...],
-    topics: tuple[tuple[str, str, str | None], ...],
+    queues: tuple[tuple[str, str, bool], ...],
+    topics: tuple[tuple[str, str, str | None, bool], ...],
 ) -> None:
     names = Counter(name.casefold() for name, _ in namespaces)
     ports = Counter(port for _, port in namespaces if port)
@@ -150,7 +160,7 @@ def _check(
         twice = [str(key) for key, times in counted.items() if times > 1]
         if twice:
             raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
-    asked = [("--queue", name) for name, _ in queues] + [("--topic", name) for name, _, _ in topics]
+    asked = [("--queue", name) for name, _, _ in queues] + [("--topic", name) for name, *_ in topics]
     for flag, name in asked:
         if name not in dict(namespaces):
             raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())

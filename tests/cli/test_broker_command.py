@@ -62,6 +62,21 @@ def test_topics_and_subscriptions_are_there_from_the_start(start):
     assert running.stop() == (0, "")
 
 
+@pytest.mark.spec("Q-2")
+def test_queues_and_topics_are_partitioned_where_the_command_says_so(start):
+    running, printed = ready(start, "--queue", "contoso/spread,partitioned", "--queue", "contoso/plain",
+                             "--topic", "contoso/events/Subscriptions/billing,partitioned")  # fmt: skip
+    first = printed["namespaces"][0]
+    assert (first["queues"], first["topics"]) == (["plain", "spread"], ["events"])
+    with ServiceBusAdministrationClient.from_connection_string(
+        first["connection_string"], connection_verify=printed["ca_file"]
+    ) as administration:
+        kinds = [administration.get_queue(name).enable_partitioning for name in ("plain", "spread")]
+        assert kinds == [False, True]
+        assert administration.get_topic("events").enable_partitioning is True
+    assert running.stop() == (0, "")
+
+
 def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
     running = start("broker", "--namespace", "contoso:0")
     lines = [running.line() for _ in range(4)]
@@ -106,6 +121,7 @@ def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
         (("--queue", "orders"), "NAMESPACE/QUEUE"),
         (("--namespace", "a:0", "--topic", "b/events"), "--topic names no --namespace: b"),
         (("--topic", "events"), "NAMESPACE/TOPIC"),
+        (("--queue", "contoso/orders,partition"), "NAMESPACE/QUEUE,partitioned"),
         (("--topic", "contoso/events/Subscriptions/"), "NAMESPACE/TOPIC"),
     ],
 )

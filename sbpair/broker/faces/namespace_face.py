@@ -165,14 +165,20 @@ class NamespaceFace:
         return looks
 
     def _serve(self, line: OrderedDict[QueueReceiver, None], moment: Moment) -> None:
-        while line:
+        unserved = 0  # in turn, that found nothing where the next may
+        while len(line) > unserved:
             receiver = next(iter(line))
             try:
                 if not receiver.is_hungry:
                     self.leave(receiver, moment)
                     continue
                 if not receiver.deliver(moment):
-                    return
+                    if not receiver.has_cache:
+                        return
+                    unserved += 1
+                    line.move_to_end(receiver)
+                    continue
+                unserved = 0
             except BrokerError as error:
                 self.leave(receiver, moment)
                 tracker = self.tracker(receiver.queue.path)

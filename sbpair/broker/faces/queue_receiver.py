@@ -78,6 +78,11 @@ class QueueReceiver(Node):
         return attach.source, None
 
     @property
+    def has_cache(self) -> bool:
+        """It may find a message where another receiver of the queue does not (Q-18)."""
+        return self._source is not self.queue
+
+    @property
     def is_hungry(self) -> bool:
         """Credit is left, and the connection takes more."""
         return self.link.credit > 0 and self.link.is_open and not self.connection.is_clogged

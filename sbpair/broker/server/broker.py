@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..auth import EMULATOR_POLICY, OpenAccess, SharedAccess, SharedAccessPolicy, Verifier
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
+from ..entities.layout import Layout
 from ..entities.namespace import Namespace
 from ..entities.tier import Tier
 from ..errors import BrokerError
@@ -41,6 +42,8 @@ class Broker:
     policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
     as long as the broker. ``tier``: of every namespace, Basic or Standard (T-8). ``legacy_forward_tdlq``:
     what cannot be forwarded goes to the transfer dead-letter queue, as it was documented until 2021 (3.7).
+    as long as the broker. ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
+    ``first_partition``: where each partitioned entity's messages without a key begin their round (Q-5).
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Broker:
         tls_directory: Path | None = None,
         tier: str = "Standard",
         legacy_forward_tdlq: bool = False,
+        partitions: Mapping[str, int] | None = None,
+        first_partition: int = 0,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -71,10 +76,13 @@ class Broker:
             namespace = Namespace(
                 name,
                 created_at=self._clock.now(),
+                layout=Layout((partitions or {}).get(name), first_partition),
                 tier=_tier_of(tier),
                 legacy_forward_tdlq=legacy_forward_tdlq,
             )
             self._add(namespace, port, open_access)
+        for name in partitions or {}:
+            self.namespace(name)
 
     def _add(self, namespace: Namespace, port: int, open_access: bool) -> None:
         policy = EMULATOR_POLICY if open_access else SharedAccessPolicy.generate()

@@ -14,6 +14,7 @@ from ..entities.queue import QueueCounts
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import InvalidDescription
 from ..faults import Fault, Outage
+from .partition_control import PartitionControl
 from .station import Station
 
 Result = TypeVar("Result")
@@ -250,6 +251,35 @@ class NamespaceControl:
             yield fault
         finally:
             self._in_loop(lambda: face.clear_fault(path, fault))
+
+    def partition(self, path: str, index: int) -> PartitionControl:
+        """One partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).
+
+        Using it raises EntityNotFound, and InvalidDescription where there is no such partition.
+        """
+        return PartitionControl(
+            lambda health, after: self._partition_fails(
+                lambda at: self._station.face.namespace.set_health(path, index, health, at), after
+            ),
+            f"{path!r}, {index}",
+        )
+
+    def store(self, index: int) -> PartitionControl:
+        """The store of one index, under every partitioned entity of the namespace (Q-17)."""
+        return PartitionControl(
+            lambda health, after: self._partition_fails(
+                lambda at: self._station.face.namespace.set_store_health(index, health, at), after
+            ),
+            f"store {index}",
+        )
+
+    def let_front_ends_cache(self, cache: bool = True) -> None:
+        """Let each connection's front end keep messages of partitioned entities (Q-18), for new links."""
+        namespace = self._station.face.namespace
+        self._in_loop(lambda: namespace.let_front_ends_cache(cache))
+
+    def _partition_fails(self, change: Callable[[int], None], known_after: int) -> None:
+        self._settled(lambda: change(self._clock.now() + known_after))
 
     def _settled(self, change: Callable[[], object]) -> None:
         def change_and_settle() -> None:
