@@ -461,6 +461,78 @@ class TestDeadLetters:
         assert failures.receive(NOON).session_id == "a"
 
 
+@pytest.mark.spec("Q-15")
+class TestPartitioned:
+    KEYS = tuple(f"key-{number}" for number in range(40))
+
+    def forwarded(self, make, send, source, target, **fields):
+        """What arrives of messages with each of the keys, by key."""
+        end = make("archive", enable_partitioning=target)
+        orders = make("orders", enable_partitioning=source, forward_to="archive")
+        for key in self.KEYS:
+            send(orders, bare=key.encode(), **dict.fromkeys(fields, key))
+        assert orders.counts(NOON).total == 0
+        return end
+
+    @pytest.mark.parametrize(("source", "target"), [(True, False), (False, True), (True, True)])
+    def test_messages_go_from_to_and_between_them(self, make, send, source, target):
+        end = self.forwarded(make, send, source, target, partition_key=True)
+        arrived = [end.receive(NOON) for _ in self.KEYS]
+
+        assert sorted(message.bare.decode() for message in arrived) == sorted(self.KEYS)
+        assert all(message.partition_key == message.bare.decode() for message in arrived)
+
+    @pytest.mark.parametrize("source", [True, False])
+    def test_the_key_is_the_key_at_the_target(self, make, send, source):
+        end = self.forwarded(make, send, source, True, partition_key=True)
+        for key in self.KEYS:
+            end.enqueue(StoredMessage(key.encode(), partition_key=key), NOON)
+        homes = {}
+        for _ in range(2 * len(self.KEYS)):
+            message = end.receive(NOON)
+            homes.setdefault(message.partition_key, set()).add(message.partition_id)
+
+        assert len(homes) == len(self.KEYS)
+        assert all(len(partitions) == 1 for partitions in homes.values())
+
+    def test_without_a_key_they_are_spread_anew(self, make, namespace):
+        end = make("archive", enable_partitioning=True)
+        orders = make("orders", forward_to="archive")
+        for _ in range(16):
+            orders.enqueue(StoredMessage(b"x"), NOON)
+        namespace.forward(NOON)
+
+        assert {end.receive(NOON).partition_id for _ in range(16)} == set(range(16))
+
+    def test_sessions_stay_together(self, make, send, namespace):
+        end = make("archive", enable_partitioning=True, requires_session=True)
+        orders = make("orders", enable_partitioning=True, forward_to="archive")
+        for number in range(6):
+            send(orders, session_id="ab"[number % 2], bare=str(number).encode())
+        lock = end.sessions.accept("a", NOON)
+
+        # the source keeps no order between its partitions, but a session lives in one of them
+        assert [end.receive(NOON, lock).bare for _ in range(3)] == [b"0", b"2", b"4"]
+
+    def test_what_cannot_go_on_is_a_dead_letter_of_the_source(self, make, send):
+        make("archive", requires_session=True)
+        orders = make("orders", enable_partitioning=True, forward_to="archive")
+        send(orders)
+
+        assert orders.counts(NOON).dead_letter == 1
+        assert reason_of(orders.dead_letter_queue.receive(NOON))[0] == "Session ID is null"
+
+    @pytest.mark.spec("T-22")
+    def test_a_partitioned_source_is_never_idle(self, make, namespace):
+        make("archive")
+        orders = make(
+            "orders", enable_partitioning=True, forward_to="archive", auto_delete_on_idle=5 * MINUTE
+        )
+        namespace.handle_timer(NOON + 600 * MINUTE)
+
+        assert namespace.holds(orders)
+
+
 class TestCreation:
     @pytest.mark.parametrize("field", ["forward_to", "forward_dead_lettered_messages_to"])
     def test_the_target_must_be_there(self, make, namespace, field):

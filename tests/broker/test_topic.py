@@ -26,6 +26,7 @@ from sbpair.broker.errors import (
     NotAllowed,
     NotSupported,
     QuotaExceeded,
+    TooManyEntities,
 )
 
 NOON = 1_800_000_000_000  # ms
@@ -231,6 +232,29 @@ def test_the_topics_quota_counts_every_copy(namespace: Namespace, topic: Topic, 
     second = namespace.subscription("news", "second")
     assert second.receive_and_delete(NOON) is not None
     topic.enqueue(message(), NOON)
+
+
+def test_the_topics_quota_is_asked_for_the_message_and_not_for_its_copies(
+    namespace: Namespace, topic: Topic, message: Make
+) -> None:
+    for number in range(3):
+        subscribe(namespace, str(number))
+    body = bytes(topic.description.quota_in_bytes // 2)
+    topic.enqueue(message(bare=body), NOON)  # fits once, and is kept three times
+    assert topic.size_in_bytes > topic.description.quota_in_bytes
+    with pytest.raises(QuotaExceeded, match="'news'"):
+        topic.enqueue(message(), NOON)
+
+
+def test_a_topic_has_two_thousand_subscriptions_at_most(namespace: Namespace, topic: Topic) -> None:
+    for number in range(2_000):
+        subscribe(namespace, str(number))
+    with pytest.raises(TooManyEntities, match="2000 subscriptions of 'news'"):
+        subscribe(namespace, "one-more")
+    namespace.delete_subscription("news", "7")
+    subscribe(namespace, "one-more")
+    namespace.create_topic("other", TopicDescription(), NOON)
+    namespace.create_subscription("other", "first", SubscriptionDescription(), NOON)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@
 Who forwards is a receiver that always listens (T-22): of an entity that forwards nobody else receives, and
 what expired in it goes the way of what expired. A message is gone from its source only when its destination
 has it. What cannot go on is dead-lettered with a reason; out of a dead-letter queue it can only stay there,
-set aside until the queue's description changes.
+set aside until the queue's description changes. The partitions of a partitioned source forward each for
+itself, and the message's key decides at the destination again (Q-15).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from .kinds import AnySubscription
 from .layout import Layout
 
 MOST_ENTITIES = 10_000  # queues and topics
+MOST_SUBSCRIPTIONS = 2_000  # of one topic (3.8)
 
 
 class Limits:
@@ -26,6 +27,11 @@ class Limits:
         most = self._most_partitioned
         if is_partitioned and most is not None and self._partitioned >= most:
             raise TooManyEntities("partitioned entities", most)
+
+    def check_subscriptions(self, path: str, held: int) -> None:
+        """Raises TooManyEntities when the topic at ``path`` has no room for one more."""
+        if held >= MOST_SUBSCRIPTIONS:
+            raise TooManyEntities(f"subscriptions of '{path}'", MOST_SUBSCRIPTIONS)
 
     def count(self, entity: Entity, change: int) -> None:
         """One came (1) or went (-1); a subscription belongs to its topic."""

@@ -189,12 +189,14 @@ class Namespace:
     ) -> AnySubscription:
         """Make a subscription, which gets what is published from now on.
 
-        Raises EntityNotFound without the topic, and as :meth:`create_queue`.
+        Raises EntityNotFound without the topic, and as :meth:`create_queue`; TooManyEntities counts those of
+        the topic.
         """
         topic = self.topic(topic_path)
         settled = description.validated()
         self._check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
         self._check_targets(f"{topic.path}/Subscriptions/{name}", settled, None)
+        self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
         topic.check_manageable()
         if isinstance(topic, Topic):
             made = topic.subscription(name, settled, now, self._surroundings)
