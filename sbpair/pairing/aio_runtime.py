@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from azure.core.credentials import TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from . import fork
+from . import fork, sdk
 from .address import Side
 from .aio_lanes import AsyncLane, AsyncLanes, Tasks
 from .aio_threads import LoopCredential, Threads, call_in_loop
@@ -288,6 +288,7 @@ class AsyncRuntime(Core):
             phase = Phase.OPENING
             lane = await lanes.take(step.until, is_fresh=step.is_fresh)
             phase = Phase.SENDING
+            self._check_room(step, path, cargo, sdk.message_limit(lane.sender))
             await lane.run(_send(lane, step, cargo), step.until)
         except Exception as error:
             if isinstance(error, OperationTimeoutError) and lane is not None:
@@ -299,6 +300,19 @@ class AsyncRuntime(Core):
             raise
         lanes.give(lane)
         return Result(time.monotonic())
+
+    def _learn_limit(self) -> None:
+        self._tasks.start("sbpair-limit", self._learn_from(self._backlog_lanes(0)))
+
+    async def _learn_from(self, lanes: AsyncLanes) -> None:
+        try:
+            lane = await lanes.take(time.monotonic() + LONGEST_PING)
+        except Exception as error:  # then it is asked again later
+            logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
+            return
+        if self.headroom is not None:
+            self.headroom.linked(sdk.message_limit(lane.sender), is_backlog=True)
+        lanes.give(lane)
 
     async def _pause(self, until: float) -> None:
         try:

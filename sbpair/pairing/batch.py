@@ -76,6 +76,8 @@ class Cargo:
     __slots__ = ("_parked", "_rests", "answer", "deadlines", "messages", "outgoing", "rewritten")
 
     is_for_primary_only = False
+    is_promised = False
+    """Whether it was acknowledged before: then nothing of ours refuses it any more."""
 
     def __init__(
         self, outgoing: Message | list[Message] | ServiceBusMessageBatch, messages: Sequence[Message]
@@ -153,6 +155,14 @@ class Cargo:
         if self._rests and self._rests[-1][0] == backlog:
             self._rests.pop()
         self._rests.append((backlog, self._parked))
+
+
+class SpooledCargo(Cargo):
+    """Messages from the spool."""
+
+    __slots__ = ()
+
+    is_promised = True
 
 
 def freeze(given: object) -> Cargo:

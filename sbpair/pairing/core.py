@@ -16,17 +16,23 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+)
 
+from . import envelope, sdk
 from .address import Side
 from .backlog import Backlogs
 from .batch import Cargo
 from .bond import Bond, Role, SideChange, SideState
-from .errors import PairFaultedError, SpoolError
+from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
     BacklogsCreated,
     BacklogsNotCreated,
     ClassifierFailed,
+    HeadroomShort,
     PairFaulted,
     PairingDisabled,
     PairingEvent,
@@ -35,6 +41,7 @@ from .events import (
     SideRecovered,
 )
 from .failure import Failure, Judgement
+from .headroom import Headroom
 from .health import EntityState
 from .hub import Hub
 from .options import PairedNamespaceOptions
@@ -105,6 +112,8 @@ class Core:
         self._side_news: list[PairingEvent] = []
         self.is_disabled = is_disabled(os.environ)
         self._is_announced = False
+        is_off = self.is_disabled or options.headroom == "off"
+        self.headroom = None if is_off else Headroom()
         self.options = options
         self._rng = rng or random.Random()
         self.pair = Pair(
@@ -188,6 +197,35 @@ class Core:
         except Exception as wrong:  # the application's code; its fault must not become the message's
             self.hub.tell([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
             return judgement
+
+    def _check_room(self, step: Attempt, path: str, cargo: Cargo, limit: int | None) -> None:
+        """Look whether what goes to the primary could be parked as well; ``limit`` is that of its link.
+
+        Raises ParkedMessageTooLargeError where the options refuse what could not (P-22).
+        """
+        headroom = self.headroom
+        if headroom is None:
+            return
+        headroom.linked(limit, is_backlog=step.backlog is not None)
+        if step.backlog is not None:
+            return
+        for message, deadline in cargo.unparked_until():
+            if sdk.is_smaller(envelope.raw(message), headroom.roomy):
+                continue
+            if headroom.must_learn(time.monotonic()):
+                self._learn_limit()
+            short = headroom.shortage(message, path, deadline, limit)
+            if short is None:
+                continue
+            if self.options.headroom == "refuse" and not cargo.is_promised:
+                text = f"{short.size} bytes, where the smaller limit of the pair is {short.limit}"
+                raise ParkedMessageTooLargeError(path, MessageSizeExceededError(message=text))
+            now = time.monotonic()
+            self.hub.tell([HeadroomShort(now, path, short.message_id, short.size, short.limit)])
+
+    def _learn_limit(self) -> None:
+        """Open a link to a backlog queue, beside the caller, to learn how large its messages may be."""
+        raise NotImplementedError
 
     def _failed(
         self,

@@ -120,6 +120,15 @@ class PingFailed(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class HeadroomShort(PairingEvent):
+    """A message goes to the primary that no backlog queue would take: rewritten, it is too large (P-22)."""
+
+    message_id: str
+    size: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class PairingDisabled(PairingEvent):
     """This client is switched off (`SBPAIR_DISABLE=1`): it sends to the primary as the SDK alone would."""
 

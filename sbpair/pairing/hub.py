@@ -28,6 +28,7 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.SideFaulted: logging.ERROR,
     events.SideRecovered: logging.WARNING,
     events.PairFaulted: logging.ERROR,
+    events.HeadroomShort: logging.WARNING,
     events.PairingDisabled: logging.WARNING,
     events.SpooledMessageRefused: logging.ERROR,
     events.MessageParked: logging.DEBUG,

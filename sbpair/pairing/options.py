@@ -44,6 +44,9 @@ class PairedNamespaceOptions:
     classifier: Callable[[Exception], Failure | None] | None = None
     """Called with every error of a send or ping: its kind, or None for the built-in table's judgement."""
 
+    headroom: Literal["warn", "refuse", "off"] = "warn"
+    """What becomes of a message that is too large to be parked: sent with an event, or refused (P-22)."""
+
     ttl_policy: Literal["restart", "deadline"] = "restart"
     """A parked message's time to live starts again on the primary, or runs from the first attempt (G-15)."""
 
@@ -82,6 +85,7 @@ class PairedNamespaceOptions:
     }
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
         "suspect_policy": ("raise", "redirect"),
+        "headroom": ("warn", "refuse", "off"),
         "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
     }

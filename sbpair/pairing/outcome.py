@@ -27,6 +27,7 @@ from azure.core.exceptions import (
 from azure.servicebus import exceptions as sdk_errors
 
 from . import sdk
+from .errors import ParkedMessageTooLargeError
 from .failure import Failure, Judgement
 
 _U, _B, _CONF, _FULL, _CALL = (
@@ -65,6 +66,7 @@ BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
     sdk_errors.SessionCannotBeLockedError: (_CALL, "the session is locked by another"),
     sdk_errors.AutoLockRenewFailed: (_CALL, "a lock could not be renewed"),
     sdk_errors.AutoLockRenewTimeout: (_CALL, "a lock was renewed for its whole time"),
+    ParkedMessageTooLargeError: (_CALL, "the message could not be parked"),
     # what else can come out of it
     ssl.SSLCertVerificationError: (_CONF, "the certificate was refused"),
     ClientAuthenticationError: (_CONF, "the credential was refused"),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from . import fork
+from . import fork, sdk
 from .address import Side
 from .batch import Cargo
 from .bond import Role, SideState
@@ -295,6 +295,7 @@ class Runtime(Core):
             phase = Phase.OPENING
             lane = lanes.take(step.until, is_fresh=step.is_fresh)
             phase = Phase.SENDING
+            self._check_room(step, path, cargo, sdk.message_limit(lane.sender))
             _send(lane, step, cargo)
         except Exception as error:
             return self._failed(lanes, lane, error, phase, handled)
@@ -304,6 +305,20 @@ class Runtime(Core):
             raise
         lanes.give(lane)
         return Result(time.monotonic())
+
+    def _learn_limit(self) -> None:
+        lanes = self._backlog_lanes(0)
+        self._beside("sbpair-limit", lambda: self._learn_from(lanes))
+
+    def _learn_from(self, lanes: Lanes) -> None:
+        try:
+            lane = lanes.take(time.monotonic() + LONGEST_PING)
+        except Exception as error:  # then it is asked again later
+            logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
+            return
+        if self.headroom is not None:
+            self.headroom.linked(sdk.message_limit(lane.sender), is_backlog=True)
+        lanes.give(lane)
 
     def _created(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)

@@ -12,12 +12,13 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
+    from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 _logger = logging.getLogger("sbpair")
 _missed: set[str] = set()
@@ -218,3 +219,32 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
     """The messages that were added to a batch of the SDK's own; None when it no longer keeps them."""
     kept = _read(batch, "_messages", "batches not made by a paired sender cannot be parked")
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
+
+
+def message_limit(sender: ServiceBusSender | AsyncServiceBusSender) -> int | None:
+    """How many bytes a message may have on this open link; None when the SDK no longer says."""
+    limit = _read(sender, "_max_message_size_on_link", "messages that could not be parked are not warned of")
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
+    """Whether body and text of the properties have surely fewer bytes than this.
+
+    Short on purpose: every send asks. False where it would take longer to find out.
+    """
+    try:
+        body: Any = message._data_body
+    except AttributeError:
+        _read(message, "_data_body", "the size of every message is computed, which costs time")
+        return False
+    if body is None:
+        return False
+    size = 0
+    for part in body:
+        size += len(part)
+    carried = message.application_properties
+    if carried:
+        for value in carried.values():
+            if value.__class__ is str:
+                size += 4 * len(value)  # the most that UTF-8 makes of it
+    return size < limit

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from .batch import Cargo, PairedMessageBatch, freeze
-from .envelope import message_id_of, prepare
+from .envelope import Message, message_id_of, prepare, raw
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
@@ -24,6 +24,7 @@ from .pair import Rested, Result
 from .receipt import Rest, SendReceipt
 from .runtime import ACCEPTED, Runtime
 from .schedule import cancellation, scheduled
+from .sdk import is_smaller
 from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
 
 
@@ -64,7 +65,8 @@ class PairedServiceBusSender(SenderSurface):
         is_straight = self._health.is_calm and not runtime.is_spooling(self.entity_name)
         if is_straight and isinstance(message, ServiceBusMessage):
             message = prepare(message)
-            first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
+            if self._is_roomy(message):
+                first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
                     return self._told(SendReceipt(Rest.PRIMARY, None, (message_id_of(message),)))
@@ -135,6 +137,11 @@ class PairedServiceBusSender(SenderSurface):
         if not isinstance(landing, Rested):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         return self._rested(landing, cargo)
+
+    def _is_roomy(self, message: Message) -> bool:
+        """Whether it could surely be parked; what might not takes the flow, which looks (P-22)."""
+        headroom = self._runtime.headroom
+        return headroom is None or is_smaller(raw(message), headroom.roomy)
 
     def _straight_seconds(self, timeout: float | None) -> float:
         if timeout is None:

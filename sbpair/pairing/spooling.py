@@ -25,7 +25,7 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from . import aliases, envelope
-from .batch import Cargo
+from .batch import Cargo, SpooledCargo
 from .events import (
     BacklogReturned,
     EntityRecovered,
@@ -192,7 +192,7 @@ class Spooling:
         if not messages:
             self._set_aside(path, stored[0], broken)
             return Progress.MOVED, most
-        cargo = Cargo(messages[0] if len(messages) == 1 else list(messages), messages)
+        cargo = SpooledCargo(messages[0] if len(messages) == 1 else list(messages), messages)
         cargo.deadlines = deadlines
         landing = self._send_again(path, cargo, self._choices.setdefault(path_key(path), Choice()))
         if isinstance(landing, Rested):

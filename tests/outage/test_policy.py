@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,14 +20,17 @@ from sbpair import (
     EntityRecovered,
     EntityState,
     Failure,
+    HeadroomShort,
     LinkProbed,
     MessageParked,
+    ParkedMessageTooLargeError,
     PartlyParkedError,
     PingSent,
     Rest,
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.batch import Cargo
+from sbpair.pairing.headroom import encoded_size
 
 
 @pytest.mark.spec("F-40", "P-3")
@@ -176,3 +180,61 @@ async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_re
     assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(len(messages))]
     assert isinstance(caught.value.__cause__, BacklogUnavailableError)
     assert either.parked(1) == [1 + len(place.message_ids)]
+
+
+def of_size(size: int) -> ServiceBusMessage:
+    """A message that takes exactly so many bytes on its way."""
+    rest = encoded_size(ServiceBusMessage("x" * 1000, message_id="m").raw_amqp_message) - 1000
+    return ServiceBusMessage("x" * (size - rest), message_id="m")
+
+
+LIMIT = 256 * 1024
+
+
+@pytest.mark.spec("P-22", "F-78")
+async def test_a_message_that_could_not_be_parked_is_sent_and_told(either) -> None:
+    client = either.client(interval=0, ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    for message in (of_size(LIMIT - 1000), of_size(LIMIT)):
+        assert (await either.send(sender, message)).rests is Rest.PRIMARY
+    (short,) = [event for event in either.told if isinstance(event, HeadroomShort)]
+    assert (short.path, short.message_id, short.limit) == ("orders", "m", LIMIT)
+    assert short.size > LIMIT
+    client.hold("orders")
+    await either.send(sender, of_size(LIMIT - 1000))
+    with pytest.raises(ParkedMessageTooLargeError):  # what was told is true
+        await either.send(sender, of_size(LIMIT))
+
+
+@pytest.mark.spec("P-22", "F-78")
+async def test_a_message_that_could_not_be_parked_is_refused_where_the_options_say_so(either) -> None:
+    client = either.client(interval=0, ping=60, backlogs=1, headroom="refuse")
+    sender = client.get_queue_sender("orders")
+    assert (await either.send(sender, of_size(LIMIT - 1000))).rests is Rest.PRIMARY
+    for refused in (of_size(LIMIT), [of_size(LIMIT)]):
+        with pytest.raises(ParkedMessageTooLargeError, match=f"smaller limit of the pair is {LIMIT}"):
+            await either.send(sender, refused)
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert len(await either.bodies()) == 1
+
+
+@pytest.mark.spec("P-22")
+async def test_without_headroom_nothing_is_looked_at(either) -> None:
+    sender = either.client(interval=0, headroom="off").get_queue_sender("orders")
+    assert (await either.send(sender, of_size(LIMIT))).rests is Rest.PRIMARY
+    assert not [event for event in either.told if isinstance(event, HeadroomShort)]
+
+
+@pytest.mark.spec("P-22")
+async def test_a_smaller_limit_of_the_secondary_is_learned_from_the_first_large_message(either) -> None:
+    either.primary.create_queue("large", max_message_size_in_kilobytes=1024)
+    client = either.client(interval=0, ping=60, backlogs=1, headroom="refuse")
+    sender = client.get_queue_sender("large")
+
+    async def send_until_refused() -> None:
+        async with asyncio.timeout(20):
+            while (await either.send(sender, of_size(LIMIT + 1000))).rests is Rest.PRIMARY:
+                await asyncio.sleep(0.02)
+
+    with pytest.raises(ParkedMessageTooLargeError):
+        await send_until_refused()

@@ -1,0 +1,78 @@
+"""Could this message be parked, if it had to be?"""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from sbpair.pairing.envelope import park, raw
+from sbpair.pairing.headroom import SMALLEST_LIMIT, Headroom, encoded_size
+from sbpair.pairing.sdk import is_smaller
+
+
+def sent(message: AmqpAnnotatedMessage) -> int:
+    """What the SDK sends, in bytes."""
+    return len(encode_payload(bytearray(), PyamqpTransport.to_outgoing_amqp_message(message)))
+
+
+@pytest.mark.spec("P-22")
+@pytest.mark.parametrize("size", [0, 1, 100, 180, 200, 240, 255, 256, 300, 5000, 70_000])
+def test_the_size_is_that_of_what_the_sdk_sends(size: int) -> None:
+    message = raw(ServiceBusMessage("x" * size, message_id="m", application_properties={"a": "ü", "b": 2}))
+    assert encoded_size(message) == sent(message)
+
+
+@pytest.mark.spec("P-22", "F-78")
+def test_a_message_is_short_of_room_when_its_rewritten_copy_exceeds_the_smaller_limit() -> None:
+    headroom = Headroom()
+    message = ServiceBusMessage("x" * 1000, message_id="m", session_id="s" * 100)
+    rewritten = sent(park(message, "orders"))
+    assert headroom.shortage(message, "orders", None, None) is None  # no limit is known yet
+    headroom.linked(rewritten, is_backlog=True)
+    assert headroom.shortage(message, "orders", None, 2 * rewritten) is None
+    headroom.linked(rewritten - 1, is_backlog=True)
+    short = headroom.shortage(message, "orders", None, 2 * rewritten)
+    assert short is not None
+    assert (short.message_id, short.size, short.limit) == ("m", rewritten, rewritten - 1)
+    assert headroom.shortage(message, "orders", None, 10) is not None
+
+
+@pytest.mark.spec("P-22")
+def test_a_smaller_limit_lowers_what_passes_without_a_look() -> None:
+    headroom = Headroom()
+    before = headroom.roomy
+    headroom.linked(4 * SMALLEST_LIMIT, is_backlog=True)
+    headroom.linked(None, is_backlog=False)
+    assert headroom.roomy == before
+    headroom.linked(100_000, is_backlog=False)
+    assert headroom.roomy < before
+
+
+@pytest.mark.spec("P-22")
+def test_the_limit_of_the_backlogs_is_asked_for_once_a_minute_until_it_is_known() -> None:
+    headroom = Headroom()
+    assert [headroom.must_learn(now) for now in (1.0, 2.0, 60.9, 61.0)] == [True, False, False, True]
+    headroom.linked(SMALLEST_LIMIT, is_backlog=True)
+    assert not headroom.must_learn(1000.0)
+
+
+@pytest.mark.spec("P-22")
+def test_the_cheap_look_is_never_lower_than_the_body_and_the_text_of_the_properties() -> None:
+    small = raw(ServiceBusMessage("x" * 99))
+    assert is_smaller(small, 100)
+    assert not is_smaller(small, 99)
+    assert not is_smaller(raw(ServiceBusMessage("x", application_properties={"a": "\U0001f600" * 25})), 100)
+    assert not is_smaller(AmqpAnnotatedMessage(value_body="x"), 100)  # to be looked at
+    assert not is_smaller(AmqpAnnotatedMessage(sequence_body=[["x"]]), 100)
+
+
+@pytest.mark.spec("P-22")
+def test_where_the_sdk_hides_the_body_every_message_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    class Renamed:
+        application_properties = None
+
+    assert not is_smaller(Renamed(), 100)  # type: ignore[arg-type]
+    assert "_data_body" in caplog.text
