@@ -46,9 +46,9 @@ class SenderSurface:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
     def _check_open(self) -> None:
-        if self._core.bond.fault is not None:
-            raise self._core.closed_error()
         if self._is_closed or self._core.is_closed:
+            if self._core.bond.fault is not None:
+                raise self._core.closed_error()
             raise ValueError("the sender is closed; get another from an open paired client")
 
     def _told(self, receipt: SendReceipt) -> SendReceipt:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -19,10 +18,7 @@ from aiohttp.http import HttpProcessingError
 from ...amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
 from ..faces import admin
 from ..faces.moment import Moment
-from .wire import AmqpWire
-
-if TYPE_CHECKING:
-    from .station import Station
+from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
@@ -45,7 +41,7 @@ _LOGGER.addFilter(_BrokenRequests())
 class HttpServer:
     """HTTP for one namespace."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: WireHost) -> None:
         self._station = station
         self._server = web.Server(self._handle, access_log=None, logger=_LOGGER, lingering_time=LINGER)
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
@@ -127,7 +123,7 @@ def _plain(status: int, text: str) -> web.Response:
 class Sniffer(asyncio.Protocol):
     """Inside TLS: the first byte says whether AMQP or HTTP follows, and the connection is handed over."""
 
-    def __init__(self, station: Station, http: HttpServer) -> None:
+    def __init__(self, station: WireHost, http: HttpServer) -> None:
         self._station = station
         self._http = http
         self._transport: asyncio.Transport

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..faces.client_connection import ClientConnection
-
-if TYPE_CHECKING:
-    from .station import Station
+from ..faces.moment import Moment
+from ..faces.namespace_face import NamespaceFace
 
 CHUNK = 262_144
+
+
+class WireHost(Protocol):
+    """What a wire needs of the station it belongs to."""
+
+    face: NamespaceFace
+    wires: dict[ClientConnection, AmqpWire]
+
+    def moment(self) -> Moment: ...
+    def settle(self) -> None: ...
 
 
 class AmqpWire(asyncio.Protocol):
     """The protocol of a socket on which AMQP is spoken, inside TLS or not."""
 
-    def __init__(self, station: Station, sock: socket.socket | None = None) -> None:
+    def __init__(self, station: WireHost, sock: socket.socket | None = None) -> None:
         self._station = station
         self._sock = sock  # plain TCP only: see connection_lost
         self._timer: asyncio.TimerHandle | None = None
