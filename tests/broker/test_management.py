@@ -156,7 +156,9 @@ def test_a_deferred_message_is_received_by_its_number(lab):
 
     assert code == 200
     (entry,) = body["messages"]
-    assert Message.decode(entry["message"]).properties.message_id == "m0"
+    received = Message.decode(entry["message"])
+    assert received.properties.message_id == "m0"
+    assert received.delivery_annotations == {"x-opt-lock-token": entry["lock-token"]}  # where Go looks for it
     queue.complete(entry["lock-token"].bytes_le, NOON)
     code, condition, _ = manage(client, "receive-by-sequence-number", asked)
     assert (code, condition) == (404, "com.microsoft:message-not-found")

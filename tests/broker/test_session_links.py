@@ -74,6 +74,15 @@ def manage(client, operation, body, node="orders/$management", **extra):
     return told["statusCode"], told.get("errorCondition"), response.body.value
 
 
+@pytest.mark.parametrize("asked", ["a", None])
+def test_a_filter_that_is_described_is_answered_described(sessions, asked):
+    send(sessions, "a")
+    described = Described(Symbol("com.microsoft:session-filter"), asked)
+    link = accept(sessions.client(), described)
+
+    assert granted(link) == Described(Symbol("com.microsoft:session-filter"), "a")  # Go reads no other
+
+
 class TestAttaching:
     def test_the_answer_names_the_session_and_until_when_it_is_held(self, sessions):
         send(sessions, "a")
@@ -87,11 +96,6 @@ class TestAttaching:
         ticks = answer.properties["com.microsoft:locked-until-utc"]
         assert type(ticks) is int
         assert ticks == 621_355_968_000_000_000 + (NOON + MINUTE) * 10_000
-
-    def test_a_described_filter_is_read_as_well(self, sessions):
-        client = sessions.client()
-
-        assert granted(accept(client, Described(Symbol("com.microsoft:session-filter"), "a"))) == "a"
 
     def test_a_session_that_is_held_is_refused_in_the_services_words(self, sessions):
         first, second = sessions.client(), sessions.client()

@@ -39,6 +39,7 @@ PING = b"application/vnd.ms-servicebus-ping"  # P-30
 LONGEST_ID = 128
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
+LOCK_TOKEN = Symbol("x-opt-lock-token")
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
@@ -195,6 +196,17 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     span = message.time_to_live if expires_at is None else expires_at - message.enqueued_at
     return _encoded(message, span)
+
+
+def deferred(message: StoredMessage, queue: Entity) -> bytes:
+    """As :func:`delivered`, where no delivery tag tells the lock token: it is in the message (3.2.2)."""
+    encoded = delivered(message, queue)
+    if message.lock_token is None:
+        return encoded
+    header = split(encoded).header
+    token = encode(uuid.UUID(bytes_le=message.lock_token))
+    told = join_entries(Section.DELIVERY_ANNOTATIONS, [(LOCK_TOKEN, token)])
+    return header + told + encoded[len(header) :]
 
 
 def peeked(message: StoredMessage) -> bytes:

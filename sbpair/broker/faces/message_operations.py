@@ -11,7 +11,7 @@ from ..entities.settlement import Verb
 from ..entities.stored_message import StoredMessage
 from ..errors import InvalidArgument, MessageTooLarge
 from .management_call import Body, ManagementCall, nothing, ok
-from .message_form import delivered, peeked, stored_messages
+from .message_form import deferred, peeked, stored_messages
 from .request_node import Answer
 
 _LONG, _TIMESTAMP = 0x81, 0x83
@@ -65,7 +65,7 @@ def receive_by_sequence_number(call: ManagementCall) -> Answer:
 
 
 def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
-    entry: dict[object, object] = {"message": delivered(message, queue)}
+    entry: dict[object, object] = {"message": deferred(message, queue)}
     if message.lock_token is not None:
         entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
     return entry

@@ -81,7 +81,9 @@ class SessionReceiver(QueueReceiver):
         """Source and properties that tell the client which session it got, and until when."""
         source = attach.source
         assert isinstance(source, Source)  # noqa: S101 - it has a session filter
-        granted = {**(source.filter or {}), FILTER: self.lock.session_id}
+        asked, name = (source.filter or {}).get(FILTER), self.lock.session_id
+        said = Described(asked.descriptor, name) if isinstance(asked, Described) else name  # as it was asked
+        granted = {**(source.filter or {}), FILTER: said}
         ticks = _TICKS_AT_EPOCH + self.lock.locked_until * _TICKS_PER_MS
         return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
 
