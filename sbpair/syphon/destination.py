@@ -50,6 +50,8 @@ class Parcel:
     payload: bytes
     posted_at: float  # seconds, monotonic
     lock_ends: float  # seconds, monotonic
+    lock_span: float  # seconds
+    tag: bytes  # the lock's token
     is_held: bool = False
     is_taken_back: bool = False
 

@@ -13,6 +13,7 @@ makes room for the next: poison, and destinations out of reach, never block the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,13 +26,16 @@ from sbpair.amqp.types import Symbol
 from .connection import NamespaceConnection
 from .counters import SyphonCounters
 from .destination import Destination, Parcel
-from .errors import said
+from .errors import SyphonError, said
 from .forward import Poison, printable, restore
 from .link import SERIAL, Receiver
+from .locks import RENEWED_AT, renew_locks
 from .message_id import message_id_of
 from .ranges import runs
 from .verdict import FINAL
 from .window import Window
+
+logger = logging.getLogger("sbpair.syphon")
 
 HELD_FACTOR = 4  # as many windows may be held back for destinations out of reach
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0  # seconds a held message keeps its lock: half of what is left of it
@@ -77,7 +81,9 @@ class Pump:
         self._counters = settings.counters
         self._loop = asyncio.get_running_loop()
         self._window = Window(settings.window, settings.window * HELD_FACTOR)
+        self._connection: NamespaceConnection | None = None
         self._receiver: Receiver | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._parcels: dict[int, Parcel] = {}
         self._held: dict[Parcel, float] = {}  # until when it keeps its lock; monotonic
         self._to_complete: list[int] = []
@@ -108,7 +114,7 @@ class Pump:
         receiver = await connection.open_receiver(
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
-        self._receiver = receiver
+        self._connection, self._receiver = connection, receiver
         self._settings.reporter.backlog_attached(self.backlog)
         self.is_missing = False
         self._top_up()
@@ -161,7 +167,8 @@ class Pump:
             return
         locked_until = restored.locked_until
         lock_ends = wall + DEFAULT_LOCK if locked_until is None else locked_until / 1000
-        parcel = Parcel(self, delivery_id, restored.path, restored.payload, now, lock_ends - wall + now)
+        span = lock_ends - wall
+        parcel = Parcel(self, delivery_id, restored.path, restored.payload, now, now + span, span, event.tag)
         self._parcels[delivery_id] = parcel
         self._settings.destination_of(restored.path).post(parcel)
 
@@ -195,7 +202,7 @@ class Pump:
             self._counters.lock_lost += 1  # the link it came by is gone: it comes again, and it is ambiguous
             return
         del self._parcels[parcel.delivery_id]
-        self._window.forwarded(now - parcel.posted_at, parcel.lock_ends - parcel.posted_at)
+        self._window.forwarded(now - parcel.posted_at, parcel.lock_span)
         self._settling[parcel.delivery_id] = now
         self._to_complete.append(parcel.delivery_id)
         self._settle_soon()
@@ -333,11 +340,34 @@ class Pump:
         now = self._loop.time()
         self._give_back([parcel for parcel, until in self._held.items() if until <= now])
         self._look_for_overdue(now)
+        self._keep_locks(now)
         receiver = self._receiver
         if self._window.handle_timer(now) and receiver is not None and not self._is_draining:
             self._poll_is_ending = True
             receiver.flow(receiver.credit, drain=True)
         self._arm(now + TICK if self.in_hands else self._window.next_timer())
+
+    def _keep_locks(self, now: float) -> None:
+        """Renew what would end while the primary takes its time; what is held is given back before (F-62)."""
+        ending = [
+            parcel
+            for parcel in self._parcels.values()
+            if not parcel.is_held and 0 < parcel.lock_ends - now < parcel.lock_span * RENEWED_AT
+        ]
+        if ending and (self._renewing is None or self._renewing.done()):
+            self._renewing = asyncio.ensure_future(self._renew(ending))
+
+    async def _renew(self, parcels: list[Parcel]) -> None:
+        if self._connection is None:
+            return
+        try:
+            spans = await renew_locks(self._connection, self.backlog, [parcel.tag for parcel in parcels])
+        except SyphonError as error:  # one may have been settled meanwhile: the next look asks anew
+            logger.info("%s", error)
+            return
+        now = self._loop.time()
+        for parcel, span in zip(parcels, spans, strict=False):
+            parcel.lock_ends = now + span
 
     def _look_for_overdue(self, now: float) -> None:
         oldest = now - self._settings.answer_timeout
@@ -355,7 +385,9 @@ class Pump:
         self._held.clear()
         self._settling.clear()
         self._to_complete.clear()
-        self._receiver = None
+        self._connection = self._receiver = None
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._drain_is_out = self._poll_is_ending = False
         if self._timer is not None:
             self._timer.cancel()

@@ -1,0 +1,82 @@
+"""A message whose lock would end while it waits is renewed or given back; never settled late or set aside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from sbpair.broker import Broker
+from sbpair.broker.faults import RejectWith
+from sbpair.syphon.connection_string import parse
+from sbpair.syphon.dial import connect
+from sbpair.syphon.errors import LinkRefused
+from sbpair.syphon.locks import renew_locks
+from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, take, until
+
+LOCK = 5_000  # ms, the shortest there is: these tests wait for it, since the syphon goes by its own clock
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
+        for path in ("orders", "invoices"):
+            pair.primary.create_queue(path)
+        for index in range(BACKLOGS):
+            pair.secondary.create_queue(pair.backlog(index), max_delivery_count=2**31 - 1, lock_duration=LOCK)
+        yield pair
+
+
+async def stop(shutdown: asyncio.Event, running: asyncio.Task[None]) -> None:
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+
+@pytest.mark.spec("F-62")
+async def test_the_locks_are_renewed_while_a_primary_takes_longer_than_they_last(pair: Pair) -> None:
+    syphon = pair.syphon()
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await pair.park([parked(0)])
+    await until(lambda: syphon.counters.completed == 1)  # the link is open: what follows is in flight
+
+    pair.primary.take_down("silent")
+    await pair.park([parked(number) for number in range(1, 6)])
+    await until(lambda: syphon.counters.pending == 5)
+    await asyncio.sleep(1.5 * LOCK / 1000)
+    assert (syphon.counters.received, syphon.counters.lock_lost) == (6, 0)
+    pair.primary.bring_up()
+
+    await until(lambda: syphon.counters.completed == 6)
+    assert (pair.primary.counts("orders").active, syphon.counters.lock_lost, pair.set_aside()) == (6, 0, 0)
+    await stop(shutdown, running)
+
+
+@pytest.mark.spec("F-62", "F-44")
+async def test_what_is_held_for_a_busy_primary_is_given_back_before_its_lock_ends(pair: Pair) -> None:
+    syphon = pair.syphon()
+    shutdown = asyncio.Event()
+    with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy", "busy")):
+        await pair.park([parked(number) for number in range(5)])
+        running = asyncio.create_task(syphon.run(shutdown))
+        await until(lambda: syphon.counters.released >= 5)
+        assert (syphon.counters.completed, pair.waiting(), pair.set_aside()) == (0, 5, 0)
+
+    await until(lambda: syphon.counters.completed == 5)
+    found = sorted(map(message_id, await take(pair.primary, "orders", 5)))
+    assert found == [f"m{number}" for number in range(5)]
+    assert (syphon.counters.lock_lost, pair.set_aside()) == (0, 0)
+    await stop(shutdown, running)
+
+
+async def test_a_lock_that_is_lost_is_not_renewed_and_says_so(pair: Pair) -> None:
+    connection = await connect(parse(pair.secondary.connection_string))
+    try:
+        await connection.authorize(pair.backlog(0))
+        with pytest.raises(LinkRefused, match="not renewed"):
+            await renew_locks(connection, pair.backlog(0), [bytes(16)])
+    finally:
+        await connection.close()
