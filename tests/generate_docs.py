@@ -242,6 +242,13 @@ def exit_codes() -> str:
     return table(("exit code", "name", "meaning"), [(v, name, doc or name.lower()) for name, v, doc in rows])
 
 
+def cli_errors() -> str:
+    from sbpair.cli.errors import KNOWN
+
+    rows = [(f"`{name}`", str(int(row.code)), row.next_step or "as it says") for name, row in KNOWN.items()]
+    return table(("error", "exit code", "next step"), rows)
+
+
 def cli() -> str:
     from sbpair.cli.group import COMMANDS
 
@@ -413,6 +420,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "syphon-metrics": syphon_metrics,
     "webhook-kinds": webhook_kinds,
     "cli": cli,
+    "cli-errors": cli_errors,
     "proof-clients": proof_clients,
     "proofs": proofs,
 }

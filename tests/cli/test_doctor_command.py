@@ -85,6 +85,7 @@ def test_a_scratch_queue_is_created_for_the_ping_and_deleted(doctor, broker):
     assert sorted(broker.namespace("contoso").queue_names()) == ["orders", "scratch"]
 
 
+@pytest.mark.spec("F-49")
 @pytest.mark.usefixtures("backlogs")
 def test_a_syphon_of_another_count_is_found_by_its_status_page(doctor, status_page):
     code, findings = doctor("--backlogs", "3", "--syphon-status", status_page)
@@ -111,6 +112,22 @@ def test_how_long_the_backlogs_last_is_computed_from_their_sizes(doctor):
     assert room["severity"] == "warning"
 
 
+@pytest.mark.spec("F-60")
+def test_a_key_that_may_not_create_backlogs_is_told_what_is_enough(sbpair, broker, keys):
+    namespace = broker.namespace("contoso-dr")
+    policy = SharedAccessPolicy.generate("single", frozenset({Right.SEND}))
+    face = namespace._station.face
+    face.verifier = SharedAccess((*face.verifier.policies, policy))
+    sender = connection_string("localhost", namespace.port, policy)
+    arguments = ("backlog", "create", *FLAGS, "--ca-file", str(broker.ca_file))
+
+    done = sbpair(*arguments, **keys | {"SBPAIR_SECONDARY": sender})
+
+    assert done.returncode == 4
+    assert "creating queues needs the Manage right" in done.stderr
+    assert namespace.queue_names() == []
+
+
 @pytest.mark.parametrize(
     "flags", [("--rate", "0/s"), ("--rate", "fast"), ("--size", "1 parsec"), ("--size", "")]
 )
@@ -121,6 +138,7 @@ def test_what_is_no_rate_or_size_is_a_usage_error(sbpair, pair_environment, flag
     assert "such as" in done.stderr
 
 
+@pytest.mark.spec("F-60")
 @pytest.mark.usefixtures("backlogs")
 @pytest.mark.parametrize(
     ("side", "right", "role", "missing"),

@@ -68,10 +68,9 @@ def administering() -> Iterator[None]:
 
     try:
         yield
-    except ClientAuthenticationError as error:
-        raise _ended(error, NO_RIGHT if error.status_code else NO_IDENTITY) from error
     except HttpResponseError as error:
-        ending = BY_STATUS.get(error.status_code or 0, REFUSED)
+        unproved = NO_IDENTITY if isinstance(error, ClientAuthenticationError) else REFUSED
+        ending = BY_STATUS.get(error.status_code or 0, unproved)
         if ending is NO_RIGHT:
             ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
         raise _ended(error, ending) from error

@@ -85,4 +85,4 @@ def as_lines(course: Course, said: str) -> list[str]:
             f"{fates[Fate.TAKEN]} were taken before they could be seen: consumers must skip {CONTENT_TYPE}"
         )
     lines += [f"{fates[fate]} {fate.value}: {step}" for fate, step in NEXT_STEPS.items() if fates[fate]]
-    return [*lines, f"{course.pings} pings, {course.peeks} peeks beside what --dry-run counts"]
+    return [*lines, f"pings: {course.pings}, peeks: {course.peeks}; the other operations are in --dry-run"]
