@@ -21,6 +21,7 @@ NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 PARTITIONED = ",partitioned"
+TIERS = ("Basic", "Standard")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -99,6 +100,13 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     help="Create this topic, and the subscription if one is named, at start.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--tier",
+    type=click.Choice(TIERS),
+    default="Standard",
+    show_default=True,
+    help="The tier of every namespace: Basic has no topics, sessions or forwarding.",
+)
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 def command(
@@ -106,6 +114,7 @@ def command(
     queues: tuple[tuple[str, str, bool], ...],
     topics: tuple[tuple[str, str, str | None, bool], ...],
     host: str,
+    tier: str,
     open_access: bool,
     as_json: bool,
 ) -> int:
@@ -128,7 +137,7 @@ def command(
 
     from sbpair.broker import Broker  # late: its certificates are not needed for --help
 
-    with Broker(dict(namespaces), host=host, open_access=open_access) as broker:
+    with Broker(dict(namespaces), host=host, tier=tier, open_access=open_access) as broker:
         for namespace, queue, is_partitioned in queues:
             broker.namespace(namespace).create_queue(queue, enable_partitioning=is_partitioned)
         for namespace, topic, subscription, is_partitioned in topics:

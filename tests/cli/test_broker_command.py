@@ -146,3 +146,10 @@ def test_open_access_beyond_this_machine_earns_a_warning(start):
     code, errors = running.stop()
     assert code == 0
     assert "anybody who reaches 0.0.0.0 may send and receive" in errors
+
+
+@pytest.mark.spec("T-8")
+def test_the_basic_tier_has_no_topics(sbpair):
+    done = sbpair("broker", "--namespace", "contoso:0", "--tier", "Basic", "--topic", "contoso/news")
+    assert done.returncode == 3
+    assert "Topics are not allowed in a namespace of the Basic tier" in done.stderr

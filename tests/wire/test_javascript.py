@@ -1,4 +1,4 @@
-"""The unmodified JavaScript SDK schedules, defers, and works in sessions."""
+"""The unmodified JavaScript SDK schedules, defers, works in sessions, and sees messages expire."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from tests import peers
 
 pytestmark = pytest.mark.client("javascript")
 PROGRAM = Path(__file__).with_name("javascript_client.js")
+EXPIRY = Path(__file__).with_name("javascript_expiry.js")
+HOUR = 3_600_000  # milliseconds
+
+
+def run(program: Path, *arguments: str) -> object:
+    """What the program found, from its one line of JSON."""
+    environment = {**os.environ, "NODE_PATH": str(peers.service_bus_directory() / "node_modules")}
+    done = subprocess.run(
+        ["node", str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_javascript_sdk_schedules_defers_and_works_in_sessions(contoso, make_queue):
     plain, sessions = make_queue(), make_queue(requires_session=True)
-    environment = {**os.environ, "NODE_PATH": str(peers.service_bus_directory() / "node_modules")}
-    done = subprocess.run(
-        ["node", str(PROGRAM), contoso.connection_string, plain, sessions],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-
-    assert json.loads(done.stdout) == {
+    assert run(PROGRAM, contoso.connection_string, plain, sessions) == {
         "scheduled": [1, 2],
         "cancelledTwice": "MessageNotFound",
         "deferred": ["aside", "deferred"],
@@ -39,3 +41,18 @@ def test_the_javascript_sdk_schedules_defers_and_works_in_sessions(contoso, make
         "heldByAnother": "SessionCannotBeLocked",
     }
     assert (contoso.counts(plain).scheduled, contoso.counts(sessions).active) == (1, 3)
+
+
+@pytest.mark.spec("T-1", "T-2", "T-4", "T-6", "T-7", "T-10")
+def test_the_javascript_sdk_peeks_what_expired_and_never_receives_it(contoso, make_queue, broker):
+    queue = make_queue(dead_lettering_on_message_expiration=True, default_message_time_to_live=5 * HOUR)
+    run(EXPIRY, contoso.connection_string, queue, "send")
+    broker.advance(2 * HOUR)
+    assert contoso.counts(queue).active == 2
+
+    assert run(EXPIRY, contoso.connection_string, queue, "look") == {
+        "peeked": [["short", HOUR], ["without", None]],
+        "received": [["without", 5 * HOUR]],
+    }
+    dead = run(EXPIRY, contoso.connection_string, queue, "bury")
+    assert dead == ["short", "TTLExpiredException"]
