@@ -11,8 +11,8 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("sbpair")
 _missed: set[str] = set()
 _ABSENT = object()
+KeepAlive = TypeVar("KeepAlive")
 
 
 def _read(thing: object, name: str, loss: str) -> object:
@@ -36,19 +37,65 @@ def _read(thing: object, name: str, loss: str) -> object:
     return None
 
 
-class Wire:
-    """The socket under one SDK sender, so that a call can be ended from another thread."""
+class _Wire(Generic[KeepAlive]):
+    """What lies under one SDK sender, of either kind: its handlers, their transports and keep-alives."""
 
-    _LOSS = "a hanging call cannot be ended at its deadline"
+    _LOSS: ClassVar[str]
+    _OPEN: ClassVar[str]  # what opens a handler
+    _KEEP_ALIVE: ClassVar[type[Any]]
 
-    def __init__(self, sender: ServiceBusSender) -> None:
+    def __init__(self, sender: object) -> None:
         self._sender = sender
         self._handlers: list[object] = []
         self._transports: list[object] = []
-        self._keep_alive: list[threading.Thread] = []
+        self._keep_alive: list[KeepAlive] = []
         create = _read(sender, "_create_handler", self._LOSS)
         if callable(create):
-            sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
+            sender._create_handler = self._remembering(create)  # type: ignore[attr-defined]
+
+    def is_open(self) -> bool:
+        """Whether the SDK keeps the link for another send."""
+        return bool(_read(self._sender, "_running", "links are reopened after every error"))
+
+    def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
+        def create_and_remember(auth: object) -> None:
+            create(auth)
+            handler = _read(self._sender, "_handler", self._LOSS)
+            opening = getattr(handler, self._OPEN, None)
+            if handler is None or opening is None:
+                return
+            self._handlers.append(handler)
+            setattr(handler, self._OPEN, self._remembering_what_opens(handler, opening))
+
+        return create_and_remember
+
+    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _opened(self, handler: object) -> None:
+        # The SDK forgets a connection without closing its socket when opening or closing it fails, and it
+        # waits a second for its keep-alive, a thread or a task, which ends by itself.
+        delattr(handler, self._OPEN)  # each send calls it again
+        self._transports.append(_transport_of(handler, self._LOSS))
+        keep_alive = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
+        if isinstance(keep_alive, self._KEEP_ALIVE):
+            handler._keep_alive_thread = None  # type: ignore[attr-defined]
+            self._keep_alive.append(keep_alive)
+
+    def _all_transports(self) -> list[object]:
+        return [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
+
+    def _forget(self) -> None:
+        self._handlers.clear()
+        self._transports.clear()
+
+
+class Wire(_Wire[threading.Thread]):
+    """The socket under one SDK sender, so that a call can be ended from another thread."""
+
+    _LOSS = "a hanging call cannot be ended at its deadline"
+    _OPEN = "open"
+    _KEEP_ALIVE = threading.Thread
 
     def join(self, seconds: float) -> None:
         """Wait for the SDK's keep-alive threads of links that are closed, so long at most each."""
@@ -68,60 +115,28 @@ class Wire:
         """Close the descriptors, saying nothing to the peer: for what the SDK leaves open, and after fork."""
         for wire in self._sockets():
             wire.close()
-        self._handlers.clear()
-        self._transports.clear()
+        self._forget()
 
-    def is_open(self) -> bool:
-        """Whether the SDK keeps the link for another send."""
-        return bool(_read(self._sender, "_running", "links are reopened after every error"))
-
-    def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
-        def create_and_remember(auth: object) -> None:
-            create(auth)
-            handler = _read(self._sender, "_handler", self._LOSS)
-            opening = getattr(handler, "open", None)
-            if handler is None or opening is None:
-                return
-            self._handlers.append(handler)
-            handler.open = self._remembering_what_opens(handler, opening)  # type: ignore[attr-defined]
-
-        return create_and_remember
-
-    def _remembering_what_opens(self, handler: object, opening: Callable[..., object]) -> Callable[..., None]:
-        # The SDK forgets a connection without closing its socket when opening or closing it fails, and it
-        # waits a second for its keep-alive thread, which ends by itself.
+    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
         def open_and_remember(connection: object = None) -> None:
             try:
                 opening(connection=connection)
             finally:
-                del handler.open  # type: ignore[attr-defined]  # each send calls it again
-                self._transports.append(_transport_of(handler, self._LOSS))
-                thread = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
-                if isinstance(thread, threading.Thread):
-                    handler._keep_alive_thread = None  # type: ignore[attr-defined]
-                    self._keep_alive.append(thread)
+                self._opened(handler)
 
         return open_and_remember
 
     def _sockets(self) -> list[socket.socket]:
-        transports = [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
-        found = [_socket_of(transport, self._LOSS) for transport in transports]
+        found = [_socket_of(transport, self._LOSS) for transport in self._all_transports()]
         return [wire for wire in found if wire is not None]
 
 
-class AsyncWire:
+class AsyncWire(_Wire["asyncio.Future[object]"]):
     """The connections under one SDK sender of asyncio, so that they end when we say so."""
 
     _LOSS = "a connection may stay open for a while after its call was ended"
-
-    def __init__(self, sender: AsyncServiceBusSender) -> None:
-        self._sender = sender
-        self._handlers: list[object] = []
-        self._transports: list[object] = []
-        self._keep_alive: list[asyncio.Future[object]] = []
-        create = _read(sender, "_create_handler", self._LOSS)
-        if callable(create):
-            sender._create_handler = self._remembering(create)  # type: ignore[method-assign]
+    _OPEN = "open_async"
+    _KEEP_ALIVE = asyncio.Future
 
     def abort(self) -> None:
         """Drop the connections at once, saying nothing to the peer; the call that waits raises."""
@@ -141,44 +156,16 @@ class AsyncWire:
                 await session.close()
         await asyncio.gather(*self._keep_alive, return_exceptions=True)
         self._keep_alive.clear()
-        self._handlers.clear()
-        self._transports.clear()
+        self._forget()
 
-    def is_open(self) -> bool:
-        """Whether the SDK keeps the link for another send."""
-        return bool(_read(self._sender, "_running", "links are reopened after every error"))
-
-    def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
-        def create_and_remember(auth: object) -> None:
-            create(auth)
-            handler = _read(self._sender, "_handler", self._LOSS)
-            opening = getattr(handler, "open_async", None)
-            if handler is None or opening is None:
-                return
-            self._handlers.append(handler)
-            handler.open_async = self._remembering_what_opens(handler, opening)  # type: ignore[attr-defined]
-
-        return create_and_remember
-
-    def _remembering_what_opens(
-        self, handler: object, opening: Callable[..., Awaitable[object]]
-    ) -> Callable[..., Awaitable[None]]:
-        # As in Wire; the keep-alive is a task here, and waiting for it takes up to a second too.
+    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
         async def open_and_remember(connection: object = None) -> None:
             try:
                 await opening(connection=connection)
             finally:
-                del handler.open_async  # type: ignore[attr-defined]  # each send calls it again
-                self._transports.append(_transport_of(handler, self._LOSS))
-                task = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
-                if isinstance(task, asyncio.Future):
-                    handler._keep_alive_thread = None  # type: ignore[attr-defined]
-                    self._keep_alive.append(task)
+                self._opened(handler)
 
         return open_and_remember
-
-    def _all_transports(self) -> list[object]:
-        return [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
 
 
 def _transport_of(handler: object, loss: str) -> object:
