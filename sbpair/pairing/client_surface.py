@@ -15,7 +15,7 @@ from .address import AsyncCredential, Credential, SdkSettings, Side, check_pair
 from .bond import Role, SideState
 from .events import PairingEvent
 from .health import EntityState
-from .names import path_key
+from .names import LONGEST_PATH, path_key
 from .options import PairedNamespaceOptions
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ class ClientSurface(Generic[CredentialT, NamespaceT]):
             raise TypeError(f"{what} must be text, not {name!r}")
         if not name.strip("/ "):
             raise ValueError(f"{what} must not be empty")
+        if len(name) > LONGEST_PATH:
+            raise ValueError(f"{what} must have at most {LONGEST_PATH} characters, not {len(name)}")
         self._check_open()
         self._core.announce()
         with self._core.exclusive():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
+LONGEST_PATH = 260  # characters of an entity's path, the service's limit
 
 
 def namespace_label(endpoint: str) -> str:

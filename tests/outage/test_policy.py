@@ -11,7 +11,11 @@ from unittest.mock import patch
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    ServiceBusAuthenticationError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 
 from sbpair import (
     BacklogUnavailableError,
@@ -238,3 +242,24 @@ async def test_a_smaller_limit_of_the_secondary_is_learned_from_the_first_large_
 
     with pytest.raises(ParkedMessageTooLargeError):
         await send_until_refused()
+
+
+@pytest.mark.spec("F-88", "G-12")
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_wall_clock_that_jumps_neither_hurries_a_failover_nor_puts_it_off(either, hours: int) -> None:
+    client = either.client(interval=1.5, ping=60)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("straight"))
+    started, real, real_ns = time.monotonic(), time.time, time.time_ns
+    with either.primary.fault("orders", RejectWith("amqp:internal-error")):
+        with pytest.raises(ServiceBusError):
+            await either.send(sender, ServiceBusMessage("raised"))
+        with (
+            patch("time.time", lambda: real() + hours * 3600),
+            patch("time.time_ns", lambda: real_ns() + hours * 3600 * 10**9),
+        ):
+            assert client.state_of("orders") is EntityState.SUSPECT
+            await either.heard(EntityFailedOver)
+            assert 1.5 <= time.monotonic() - started < 20
+        # Back in time: tokens are dated by the wall clock, and must be.
+        assert (await either.send(sender, ServiceBusMessage("parked"))).rests is Rest.BACKLOG
