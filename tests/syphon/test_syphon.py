@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.syphon import SyphonState
 from sbpair.syphon.events import (
+    BacklogDetached,
     BacklogMissing,
     BacklogsDrained,
     DestinationHeld,
@@ -340,3 +342,42 @@ async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
 
     with pytest.raises(ValueError, match="the same namespace"):
         Syphon.from_connection_strings(pair.primary.connection_string, pair.primary.connection_string)
+
+
+@pytest.mark.spec("F-70")
+async def test_a_message_without_a_session_for_a_queue_of_sessions_is_set_aside_with_the_reason(
+    pair: Pair,
+) -> None:
+    pair.primary.create_queue("sessions", requires_session=True)
+    await pair.park([parked(1, "sessions"), parked(2, "sessions", x_ms_sessionid="s"), parked(3)])
+
+    async with asyncio.timeout(PATIENCE):
+        counters = await pair.syphon().drain()
+
+    assert (counters.completed, counters.dead_lettered) == (2, 1)
+    [event] = pair.said(MessageSetAside)
+    assert (event.path, event.reason) == ("sessions", "DestinationRefused")
+    assert "requires sessions" in event.description
+
+
+@pytest.mark.spec("F-43")
+async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not_spin(pair: Pair) -> None:
+    await pair.park([parked(1)], 0)
+    await pair.park([parked(2)], 1)
+    stalled = pair.secondary.description(pair.backlog(0))
+    pair.secondary.update_queue(pair.backlog(0), replace(stalled, status="ReceiveDisabled"))
+    syphon = pair.syphon()
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+
+    await until(lambda: syphon.counters.completed == 1 and len(pair.said(BacklogDetached)) >= 2)
+    assert pair.said(BacklogDetached)[0].backlog == pair.backlog(0)
+    assert "disabled" in pair.said(BacklogDetached)[0].reason
+    first, second = pair.said(BacklogDetached)[:2]
+    assert second.at - first.at >= 0.2  # half of the first pause at least
+
+    pair.secondary.update_queue(pair.backlog(0), stalled)
+    await until(lambda: syphon.counters.completed == 2)
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
