@@ -217,3 +217,17 @@ def test_open_access_asks_for_nothing(lab):
     lab.queue()
 
     assert lab.client().sender("orders").is_open
+
+
+def test_sending_via_an_entity_takes_a_claim_for_both(guarded):
+    guarded.queue()
+    guarded.queue("bills")
+    client = guarded.client()
+    put(client, token())
+    there = {"com.microsoft:transfer-destination-address": "bills"}
+    client.sender("orders", properties=there)
+    assert conditions(client) == ["amqp:unauthorized-access"]
+
+    bills = "sb://localhost:5671/bills"
+    put(client, token(audience=bills), audience=bills)
+    assert client.sender("orders", properties=there).is_open

@@ -20,6 +20,7 @@ from sbpair.amqp.performatives import (
     Discharge,
     Modified,
     Rejected,
+    Source,
     TransactionalState,
 )
 from sbpair.amqp.transactions import encode_request
@@ -305,6 +306,40 @@ class TestManagement:
         answer = ask_in(client, b"nobody's", update_disposition(b"\0" * 16))
 
         assert answer.application_properties["errorCondition"] == "amqp:transaction:unknown-id"
+
+
+class TestSessions:
+    """A session's lock covers what was received under it."""
+
+    @pytest.fixture
+    def held(self, lab):
+        """A client, a controller, a delivery of session `a`, and its receiver."""
+        lab.queue("sessions", requires_session=True)
+        client = lab.client()
+        message = Message(properties=Properties(message_id="m", group_id="a"), body=DataBody((b"x",)))
+        client.send(client.sender("sessions"), message.encode())
+        source = Source("sessions", filter={Symbol("com.microsoft:session-filter"): "a"})
+        link = client.receiver("sessions", source=source, credit=1)
+        (delivery,) = client.take(MessageReceived)
+        return client, Controller(client), delivery, link
+
+    def test_its_messages_are_settled_in_one(self, lab, held):
+        _, controller, delivery, _ = held
+        txn_id = controller.declare()
+        assert controller.settle(delivery, txn_id, ACCEPTED) == TransactionalState(txn_id, ACCEPTED)
+        assert controller.discharge(txn_id) == ACCEPTED
+
+        assert lab.namespace.queue("sessions").counts(lab.moment.entity).active == 0
+
+    def test_a_session_given_back_before_the_commit_undoes_it_all(self, lab, held):
+        _, controller, delivery, link = held
+        txn_id = controller.declare()
+        controller.settle(delivery, txn_id, ACCEPTED)
+        link.detach()
+        lab.run()
+
+        assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert lab.namespace.queue("sessions").counts(lab.moment.entity).active == 1
 
 
 class TestEnds:

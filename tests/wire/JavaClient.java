@@ -2,6 +2,7 @@
 // Arguments: connection string, host:port for TLS, the authority's certificate (PEM), a prefix for entities.
 
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.AmqpTransportType;
 import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.http.HttpPipelineCallContext;
 import com.azure.core.http.HttpPipelineNextPolicy;
@@ -90,6 +91,8 @@ public class JavaClient {
 
         String secure = plain.replace(";UseDevelopmentEmulator=true", "").replaceFirst("sb://[^;/]*", "sb://" + args[1]);
         check("over TLS", () -> send(builder(secure), prefix + "tls", "x"));
+        ServiceBusClientBuilder webSocket = builder(secure).transportType(AmqpTransportType.AMQP_WEB_SOCKETS);
+        check("over WebSocket", () -> send(webSocket, prefix + "tls", "x"));
         System.exit(0); // the SDK's threads need not be waited for
     }
 

@@ -48,6 +48,7 @@ MESSAGES = {
     "topic": "paid",
     "processor": "true",
     "over TLS": "sent 1",
+    "over WebSocket": "sent 1",
 }
 
 

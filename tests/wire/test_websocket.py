@@ -143,3 +143,20 @@ async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):
                     pass
         finally:
             contoso.bring_up()
+
+
+@pytest.mark.parametrize("target", ["https://localhost:{port}", "HTTP://contoso.servicebus.windows.net"])
+def test_a_target_with_scheme_and_host_is_understood(contoso, target):
+    """RFC 9112, 3.2.2: that is how the Java SDK asks for its upgrade."""
+    where = target.format(port=contoso.port) + "/$servicebus/websocket"
+    lines = (
+        f"GET {where} HTTP/1.1",
+        f"Host: localhost:{contoso.port}",
+        "Connection: Upgrade,Keep-Alive",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol: AMQPWSB10",
+    )
+
+    assert answer(contoso.port, "\r\n".join((*lines, "", ""))).startswith("HTTP/1.1 101 ")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -24,6 +25,8 @@ FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
 LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
 _OPENS_AMQP = ord("A")
+
+_ABSOLUTE = re.compile(r"^https?://[^/?]*", re.IGNORECASE)  # RFC 9112, 3.2.2: so the Java SDK asks
 
 
 class _BrokenRequests(logging.Filter):
@@ -69,7 +72,7 @@ class HttpServer:
         transport = request.transport
         if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
             timer.cancel()
-        raw_path, _, query = request.raw_path.partition("?")
+        raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
         if unquote(raw_path) == PATH:
             return await self._carry_amqp(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
