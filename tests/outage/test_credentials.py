@@ -1,0 +1,89 @@
+"""Each side with a credential of its own, of every kind: both skins, and the hosted syphon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import PairedServiceBusClient, Rest, aio
+from sbpair.broker import NamespaceControl
+from sbpair.broker.auth import make_token
+from tests.outage.conftest import AsyncPairing, Pairing, options_of
+from tests.outage.test_hosted_syphon import until
+
+
+def policy_of(namespace: NamespaceControl) -> tuple[str, str]:
+    fields = dict(part.split("=", 1) for part in namespace.connection_string.split(";") if part)
+    return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
+
+
+def named_key(namespace: NamespaceControl) -> AzureNamedKeyCredential:
+    return AzureNamedKeyCredential(*policy_of(namespace))
+
+
+def signature(namespace: NamespaceControl) -> AzureSasCredential:
+    audience = f"sb://localhost:{namespace.port}/"
+    return AzureSasCredential(make_token(audience, *policy_of(namespace), int(time.time()) + 600))
+
+
+KINDS = pytest.mark.parametrize("kind", [named_key, signature])
+Kind = Callable[[NamespaceControl], Any]
+
+
+def arguments(pairing: Pairing | AsyncPairing, kind: Kind) -> dict[str, Any]:
+    primary, secondary = f"localhost:{pairing.primary.port}", f"localhost:{pairing.secondary.port}"
+    return {
+        "primary_namespace": primary,
+        "secondary_namespace": secondary,
+        "credential": kind(pairing.primary),
+        "secondary_credential": kind(pairing.secondary),
+        "custom_endpoint_address": f"sb://{primary}",
+        "secondary_custom_endpoint_address": f"sb://{secondary}",
+        "connection_verify": str(pairing.broker.ca_file),
+        "options": options_of(ping=60, enable_syphon=True, assume_backlogs_exist=True),
+    }
+
+
+def make_backlogs(pairing: Pairing | AsyncPairing) -> None:
+    for index in range(2):
+        pairing.secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
+
+
+@KINDS
+@pytest.mark.spec("P-1", "P-40")
+def test_each_side_is_opened_with_its_own_credential(pairing: Pairing, kind: Kind) -> None:
+    make_backlogs(pairing)
+    client = pairing.watched(PairedServiceBusClient(**arguments(pairing, kind)))
+    with client.get_queue_sender("orders") as sender:
+        assert sender.send_messages(ServiceBusMessage("straight")).rests is Rest.PRIMARY
+        client.hold("orders")
+        assert sender.send_messages(ServiceBusMessage("parked")).rests is Rest.BACKLOG
+        until(lambda: pairing.primary.counts("orders").active == 2)
+
+
+@KINDS
+@pytest.mark.spec("P-1", "P-40")
+async def test_with_asyncio_each_side_is_opened_with_its_own_credential(
+    aio_pairing: AsyncPairing, kind: Kind
+) -> None:
+    make_backlogs(aio_pairing)
+    client = aio.PairedServiceBusClient(**arguments(aio_pairing, kind))
+    async with client, client.get_queue_sender("orders") as sender:
+        assert (await sender.send_messages(ServiceBusMessage("straight"))).rests is Rest.PRIMARY
+        client.hold("orders")
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+        await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 2)
+
+
+@pytest.mark.parametrize("kind", [PairedServiceBusClient, aio.PairedServiceBusClient])
+def test_a_misspelt_keyword_is_refused_by_its_name(kind: type) -> None:
+    with pytest.raises(TypeError, match="transport_typ'"):
+        kind("a.example", "b.example", AzureNamedKeyCredential("n", "k"), transport_typ=1)
+    with pytest.raises(TypeError, match="retry_total"):
+        kind.from_connection_strings("x", "y", retry_total=3)  # type: ignore[attr-defined]
