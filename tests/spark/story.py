@@ -33,10 +33,16 @@ class Story:
     now: float = 0.0
     _journals: list[Journal] = field(default_factory=list)
 
+    @property
+    def pair(self) -> PairLabels:
+        return PairLabels(self.primary, f"{self.primary}-dr")
+
     def journal(self, role: Role) -> Journal:
-        pair = PairLabels(self.primary, f"{self.primary}-dr")
         journal = Journal(
-            self.directory, role=role, pair=pair, clock=lambda: Instant(NOON + self.now, 1000.0 + self.now)
+            self.directory,
+            role=role,
+            pair=self.pair,
+            clock=lambda: Instant(NOON + self.now, 1000.0 + self.now),
         )
         self._journals.append(journal)
         return journal

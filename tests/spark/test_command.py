@@ -1,0 +1,69 @@
+"""From an outage to its audit: two commands, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.group import cli
+
+
+def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sbpair.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.spec("G-1", "G-2", "G-4")
+def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> None:
+    journals, out = str(tmp_path / "journals"), tmp_path / "audit"
+    demo = sbpair("demo", "--messages", "300", "--outage", "1", "--journal", journals, "--json")
+    ledger = json.loads(demo.stdout.splitlines()[-1])
+
+    done = sbpair("spark", "audit", "--journal", journals, "--out", str(out), "--json")
+
+    assert done.returncode == ExitCode.OK, done.stderr
+    said = json.loads(done.stdout)
+    verdicts = said["verdicts"]
+    assert verdicts["delivered"] == ledger["delivered"] == 300
+    assert verdicts["lost"] == ledger["lost"]
+    assert verdicts["unexpected"] == ledger["unexpected"]
+    assert said["duplicated"] == ledger["duplicated"]
+    assert len(said["timeline"]) == 1
+    billed = {
+        charge["kind"]: charge["operations"] for charge in said["bill"] if charge["meter"] == "operations"
+    }
+    assert billed["sends to a backlog"] == ledger["billed_operations"]["send_to_backlog"]
+    assert (out / "report.html").stat().st_size > 10_000
+
+
+def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
+    )
+
+    assert f"{tmp_path} has no journals in it" in str(result.exception)
+
+
+def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "sender-a-000001.jsonl").write_text("")
+    program = (
+        "import sys, importlib.metadata as m; real = m.version\n"
+        "def version(name):\n"
+        "    if name == 'pyspark': raise m.PackageNotFoundError(name)\n"
+        "    return real(name)\n"
+        "m.version = version\n"
+        "from sbpair.cli import main\n"
+        f"main(['spark', 'audit', '--journal', {str(tmp_path)!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert done.stderr.strip() == "sbpair: pyspark is not installed; pip install 'sbpair[spark]'"

@@ -1,0 +1,94 @@
+"""Would another engine, with other words, come to the same verdicts? DuckDB over the same files."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from sbpair.spark.audit import audit
+from tests.spark.story import Story
+
+MESSAGES = 2000
+# Written from docs/spark.md, not from the rules in verdict.py.
+ORACLE = """
+with records as (
+    select * from read_json(?, format = 'newline_delimited', union_by_name = true,
+        columns = {event: 'VARCHAR', path: 'VARCHAR', rests: 'VARCHAR', reason: 'VARCHAR', backlog: 'BIGINT',
+                   message_id: 'VARCHAR', message_ids: 'VARCHAR[]', "at": 'TIMESTAMP'})
+), told as (
+    select event, rests, reason, unnest(coalesce(message_ids, [message_id])) as id from records
+    where coalesce(message_ids, [message_id])[1] is not null
+), per as (
+    select id,
+        bool_or(event = 'messages_received') as arrived,
+        bool_or(event in ('send_accepted', 'message_parked')) as taken,
+        bool_or(event = 'send_raised') as raised,
+        bool_or(event = 'message_parked') as parked,
+        bool_or(event = 'messages_forwarded' or rests = 'primary') as home,
+        bool_or(event = 'message_set_aside' and reason = 'TTLExpiredException') as late,
+        bool_or(event = 'message_set_aside') as aside
+    from told group by id
+)
+select case
+    when arrived and taken then 'delivered'
+    when arrived and raised then 'recovered'
+    when arrived then 'unexpected'
+    when late then 'expired'
+    when aside then 'dead-lettered'
+    when home and taken then 'lost'
+    when parked then 'lost'
+    else 'not accepted' end as verdict, count(*) from per group by 1
+"""
+
+
+def write_at_random(directory: Path, seed: int) -> Counter[str]:
+    """Stories of many messages; what really happened to them, counted while it is told."""
+    rng, story, truth = random.Random(seed), Story(directory), Counter()
+    sender, syphon, receiver = story.sender(), story.syphon(), story.receiver()
+    for number in range(MESSAGES):
+        key, luck = f"m{number}", rng.random()
+        raised = rng.random() < 0.1
+        if raised:
+            sender.raised(key, ambiguous=rng.random() < 0.5)
+        if luck < 0.02:
+            sender.parked(key)
+            syphon.set_aside(key, rng.choice(["MissingPath", "TTLExpiredException"]))
+            continue
+        if luck < 0.05 and raised:
+            arrives = rng.random() < 0.5
+            truth["recovered" if arrives else "not accepted"] += 1
+        else:
+            arrives = rng.random() > 0.01
+            truth["delivered" if arrives else "lost"] += 1
+            if rng.random() < 0.6:
+                sender.sent(key)
+            else:
+                sender.parked(key, number=rng.randrange(4))
+                if arrives or rng.random() < 0.5:
+                    syphon.forwarded(key)
+        if arrives:
+            receiver.received(key, numbers=(number + 1,))
+    receiver.received("nobody's")
+    truth["unexpected"] += 1
+    story.now = 3600.0
+    syphon.drained()
+    receiver.emptied()
+    story.end()
+    return truth
+
+
+@pytest.mark.spec("G-1", "G-2")
+def test_two_engines_and_the_truth_agree_on_every_count(spark, tmp_path: Path) -> None:
+    truth = write_at_random(tmp_path, seed=20261121)
+
+    found = audit(spark.read.format("sbpair-journal").load(str(tmp_path)).persist()).verdicts()
+    ours = {verdict.value: count for verdict, count in found.items() if count}
+    theirs = dict(duckdb.sql(ORACLE, params=[str(tmp_path / "*.jsonl")]).fetchall())
+
+    assert ours == theirs
+    assert {name: ours[name] for name in truth} == dict(truth)
+    assert sum(ours.values()) == MESSAGES + 1
