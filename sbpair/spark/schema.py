@@ -30,8 +30,10 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("description", "string"),
     ("file", "bigint"),
     ("forwarded", "bigint"),
+    ("holds_messages", "boolean"),
     ("is_last", "boolean"),
     ("left", "bigint"),
+    ("limit", "bigint"),
     ("lock_lost", "bigint"),
     ("lost", "bigint"),
     ("message_id", "string"),
@@ -48,6 +50,7 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("sequence_numbers", "array<bigint>"),
     ("session_ids", "array<string>"),
     ("side", "string"),
+    ("size", "bigint"),
     ("threshold", "double"),
     ("until", "double"),
 )

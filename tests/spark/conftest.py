@@ -12,7 +12,6 @@ FAST = {
     "spark.sql.adaptive.enabled": "false",  # for a handful of rows, planning is what takes the time
     "spark.sql.codegen.wholeStage": "false",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -27,7 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     from sbpair.spark import build_session
+    from sbpair.spark.session import HASTY
 
-    session = build_session("tests", master="local[2,2]", settings=FAST)
+    session = build_session("tests", master="local[2,2]", settings=HASTY | FAST)
     yield session
     session.stop()

@@ -11,6 +11,7 @@ from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.option_flags import Span
 
+SMALL = 256 * 1024 * 1024  # bytes of journals that are a matter of seconds
 JOURNAL = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -40,15 +41,19 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
 
       sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
     """
-    if not any(journal.glob("*.jsonl")):
+    sizes = [file.stat().st_size for file in journal.glob("*.jsonl")]
+    if not sizes:
         raise ConfigurationError(f"{journal} has no journals in it: no file ends in .jsonl")
     try:
         from sbpair.spark import build_session
         from sbpair.spark.audit import job, report
+        from sbpair.spark.session import HASTY
 
-        session = build_session("sbpair audit")
+        click.echo(f"sbpair spark audit: starting Spark for {len(sizes)} files", err=True)
+        session = build_session("sbpair audit", settings=HASTY if sum(sizes) < SMALL else None)
     except ImportError as error:
         raise ConfigurationError(one_line(error)) from error
+    click.echo(f"sbpair spark audit: reading {sum(sizes) / 1e6:.1f} MB of journals", err=True)
     try:
         summary = job.run(session, journal, out, skew=skew.total_seconds())
     finally:
