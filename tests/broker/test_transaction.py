@@ -286,6 +286,16 @@ class TestVia:
 
         assert orders.transfer_dead_letter_queue.receive(NOON) is not None
 
+    def test_a_way_that_is_deleted_before_the_commit_undoes_it_all(
+        self, namespace, orders, bills, transaction
+    ):
+        transaction.send(bills, messages(), NOON, via=orders)
+        namespace.delete_queue("orders", NOON)
+        with pytest.raises(TransactionRolledBack, match="'orders' could not be found"):
+            transaction.commit(NOON)
+
+        assert counts(bills) == (0, 0, 0)
+
     def test_an_entity_that_takes_no_sends_is_no_way(self, namespace, orders, bills, transaction):
         namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
         with pytest.raises(EntityDisabled):
