@@ -11,6 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from sbpair.broker import Broker
+from sbpair.broker.faults import Withhold
 from sbpair.cli.drill.canary import CONTENT_TYPE, PROPERTY, Proof
 from sbpair.cli.drill.plan import Plan, operations, steps
 from tests.syphon.pair import parked, put
@@ -260,3 +261,17 @@ def test_every_plan_says_how_it_proves_and_what_stays(proof):
 
     assert len(steps(plan)) == 7
     assert sum(operations(plan).values()) == 3 + 4 * 3
+
+
+def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker):
+    with broker.namespace("contoso").fault("orders", Withhold()):  # the first message is never answered
+        options = ("--entity", "orders", "--canaries", "2", "--json")
+        running = start("drill", *flags, *options, **keys)
+        while broker.namespace("contoso").counts("orders").scheduled == 0:
+            threading.Event().wait(0.02)
+        code, errors = running.stop(signal.SIGINT)
+
+    report = json.loads(running.line())
+    assert (code, report["outcome"]) == (130, "interrupted"), errors
+    assert fates(report) == ["not sent"] * 2
+    assert nothing_is_left(broker)

@@ -30,6 +30,7 @@ class Proof(StrEnum):
 class Fate(StrEnum):
     """Where a canary is."""
 
+    UNSENT = "not sent"  # the drill was ended before
     REFUSED = "refused"  # no backlog queue took it
     PARKED = "parked"  # in its backlog queue
     HOME = "home"  # seen on the primary
@@ -47,7 +48,7 @@ class Canary:
 
     number: int
     message_id: str
-    fate: Fate = Fate.REFUSED
+    fate: Fate = Fate.UNSENT
     backlog: int | None = None
     parked_after: float | None = None
     home_after: float | None = None

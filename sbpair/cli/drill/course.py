@@ -46,7 +46,7 @@ class Course:
     has_recovered: bool = False
     """Whether a ping has brought the entity home."""
 
-    was_restored: bool = False
+    is_held: bool = False
     pings: int = 0
     peeks: int = 0
     _began: float = 0.0
@@ -67,7 +67,7 @@ class Course:
             await self._check(sight)
             await self._probe(client, sight)
             try:
-                self._began = time.monotonic()
+                self._began, self.is_held = time.monotonic(), True
                 client.hold(self.plan.entity)
                 await self._park(client)
                 client.release(self.plan.entity)
@@ -75,7 +75,7 @@ class Course:
                     await self._wait_recovered()
                     await self._come_home(client, sight)
             finally:
-                self.was_restored = True
+                self.is_held = False
                 client.mark_path_healthy(self.plan.entity)
                 await self._clean_up(client, sight)
                 self.pings, self.peeks = client.pings_sent, sight.peeks
@@ -150,7 +150,7 @@ class Course:
             async with client.get_queue_sender(self.plan.entity) as sender:
                 receipt = await sender.send_messages(message)
         except ServiceBusError as error:
-            canary.why = one_line(error)
+            canary.fate, canary.why = Fate.REFUSED, one_line(error)
             return
         if receipt.rests is not Rest.BACKLOG:
             raise AssertionError(f"a held entity let a canary through to {receipt.rests}")
@@ -158,7 +158,7 @@ class Course:
         canary.parked_after = time.monotonic() - self._began
 
     def _noted(self, event: PairingEvent) -> None:
-        if isinstance(event, EntityRecovered) and not self.was_restored:  # no other entity is used
+        if isinstance(event, EntityRecovered) and self.is_held:  # no other entity is used
             self.has_recovered = True
             self._recovered.set()
 

@@ -39,7 +39,7 @@ def as_json_line(course: Course, said: str) -> str:
         "outcome": said,
         "proof": course.plan.proof,
         "recovered_by_ping": course.has_recovered,
-        "restored": course.was_restored,
+        "restored": not course.is_held,
         "pings": course.pings,
         "peeks": course.peeks,
         "canaries": [asdict(each) for each in course.canaries],
