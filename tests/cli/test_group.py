@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+import click
 import pytest
 
 import sbpair as package
@@ -130,4 +131,7 @@ def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
             for name, value in environment.items():
                 patch.setenv(name, value)
             given = [word for word in given if word not in ("--config", "sbpair.toml")]
-            command.make_context(arguments[-1], given)
+            try:
+                command.make_context(arguments[-1], given)
+            except click.BadParameter as error:
+                assert "does not exist" in error.message  # noqa: PT017  a file of the reader's
