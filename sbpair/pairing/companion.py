@@ -53,7 +53,7 @@ def async_companions(core: Core) -> tuple[AsyncCompanion | None, AsyncCompanion 
 
 def _made(core: Core, kind: str) -> tuple[object, object]:
     syphon = watch = None
-    if core.options.enable_syphon:
+    if core.options.enable_syphon and not core.is_disabled:
         syphon = _factory(SYPHON, kind)(core)
     if core.options.observation is not None:
         watch = _factory(WATCH, kind)(core, syphon)

@@ -80,3 +80,10 @@ async def test_a_rejected_message_is_not_sent_again_by_us(disabled) -> None:
     ):
         await disabled.send(sender, ServiceBusMessage("refused"))
     assert fault.hits == 1
+
+
+@pytest.mark.spec("P-2")
+async def test_a_hosted_syphon_stays_away_too(disabled) -> None:
+    client = disabled.client(enable_syphon=True)
+    await disabled.send(client.get_queue_sender("orders"), ServiceBusMessage("one"))
+    assert disabled.secondary.connection_count == 0
