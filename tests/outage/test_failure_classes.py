@@ -1,0 +1,169 @@
+"""The table of failure classes, walked on a real broker through both skins: what fails over, what is raised?
+
+Each row is sent twice: with an interval of 0, where an outage parks the very message, and with an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair import EntityState, ReservedPropertyError, Rest
+from sbpair.broker import NamespaceControl
+from sbpair.broker.faults import RejectWith
+from tests.outage.conftest import Either
+
+BUDGET = 9.0  # seconds: less than a busy service asks us to wait
+HOUR = 3600.0
+
+
+def rejected(condition: str) -> Callable:
+    return lambda primary: primary.fault("orders", RejectWith(condition, "so the test wants it"))
+
+
+@contextmanager
+def down(primary: NamespaceControl, how: str) -> Iterator[None]:
+    primary.take_down(how)
+    try:
+        yield
+    finally:
+        primary.bring_up()
+
+
+@contextmanager
+def deleted(primary: NamespaceControl) -> Iterator[None]:
+    primary.delete_queue("orders")
+    yield
+    primary.create_queue("orders")
+
+
+@contextmanager
+def disabled(primary: NamespaceControl, status: str) -> Iterator[None]:
+    as_it_was = primary.description("orders")
+    primary.update_queue("orders", replace(as_it_was, status=status))
+    yield
+    primary.update_queue("orders", as_it_was)
+
+
+UNAVAILABLE = {
+    "refused": (lambda primary: down(primary, "refuse"), ServiceBusConnectionError),
+    "reset": (lambda primary: down(primary, "reset"), ServiceBusError),
+    "internal error": (rejected("amqp:internal-error"), ServiceBusError),
+    "link detached": (rejected("amqp:link:detach-forced"), ServiceBusError),
+    "connection closed": (rejected("amqp:connection:forced"), ServiceBusError),
+    "moving": (rejected("com.microsoft:container-close"), ServiceBusError),
+    "no partition": (rejected("com.microsoft:partition-not-available"), ServiceBusError),
+    "timed out": (rejected("com.microsoft:timeout"), OperationTimeoutError),
+    "cancelled": (rejected("com.microsoft:operation-cancelled"), ServiceBusError),
+    "suspended": (rejected("com.microsoft:namespace-suspended"), ServiceBusError),
+    "unknown": (rejected("com.contoso:never-heard-of"), ServiceBusError),
+}
+RAISED = {
+    "busy": (rejected("com.microsoft:server-busy"), ServiceBusServerBusyError),
+    "no right": (rejected("amqp:unauthorized-access"), ServiceBusAuthorizationError),
+    "not found": (rejected("amqp:not-found"), MessagingEntityNotFoundError),
+    "deleted": (deleted, (MessagingEntityNotFoundError, ServiceBusAuthenticationError)),
+    "disabled": (lambda primary: disabled(primary, "Disabled"), MessagingEntityDisabledError),
+    "disabled for sends": (lambda primary: disabled(primary, "SendDisabled"), MessagingEntityDisabledError),
+    "full": (rejected("amqp:resource-limit-exceeded"), ServiceBusQuotaExceededError),
+    "too large": (rejected("amqp:link:message-size-exceeded"), MessageSizeExceededError),
+    "not allowed": (rejected("amqp:not-allowed"), ServiceBusError),
+    "unreadable": (rejected("amqp:decode-error"), ServiceBusError),
+    "argument": (rejected("com.microsoft:argument-error"), ServiceBusError),
+}
+
+
+def message() -> ServiceBusMessage:
+    return ServiceBusMessage(
+        b"an order",
+        message_id="m-1",
+        session_id="s-1",
+        application_properties={"mine": 1},
+        subject="s",
+        correlation_id="c",
+    )
+
+
+def looks(sent: ServiceBusMessage) -> tuple[object, ...]:
+    """What a caller can see of a message."""
+    names = ("message_id", "session_id", "time_to_live", "scheduled_enqueue_time_utc", "subject", "to")
+    fields = [getattr(sent, name) for name in names]
+    return (list(sent.body), dict(sent.application_properties or {}), *fields, sent.correlation_id)
+
+
+@pytest.mark.spec("P-3", "P-4", "G-7", "G-12")
+@pytest.mark.parametrize("row", UNAVAILABLE)
+async def test_an_outage_parks_the_message_or_is_raised_while_the_interval_runs(
+    either: Either, row: str
+) -> None:
+    trouble, error = UNAVAILABLE[row]
+    at_once, patient = either.client(interval=0, ping=60), either.client(interval=HOUR, ping=60)
+    first, second = (client.get_queue_sender("orders") for client in (at_once, patient))
+    with trouble(either.primary):
+        sent = message()
+        assert (await either.send(first, sent, timeout=BUDGET)).rests is Rest.BACKLOG
+        assert at_once.state_of("orders") is EntityState.FAILED_OVER
+        again = message()
+        with pytest.raises(error):
+            await either.send(second, again, timeout=BUDGET)
+        assert patient.state_of("orders") is EntityState.SUSPECT
+    assert looks(sent) == looks(again) == looks(message())
+    assert sum(either.parked()) == 1
+
+
+@pytest.mark.spec("P-2", "P-3", "F-40", "F-41", "F-42", "F-43", "F-44")
+@pytest.mark.parametrize("row", RAISED)
+async def test_whatever_is_no_outage_is_raised_and_never_fails_over(either: Either, row: str) -> None:
+    trouble, error = RAISED[row]
+    at_once = either.client(interval=0, ping=60)
+    sender = at_once.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    with trouble(either.primary):
+        sent = message()
+        with pytest.raises(error):
+            await either.send(sender, sent, timeout=BUDGET)
+        assert at_once.state_of("orders") is EntityState.HEALTHY
+    assert looks(sent) == looks(message())
+    assert sum(either.parked()) == 0
+    assert at_once.pings_sent == 0
+    assert (await either.send(sender, ServiceBusMessage("after"))).rests is Rest.PRIMARY
+
+
+@pytest.mark.spec("P-2", "P-3", "P-20")
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (ServiceBusMessage(bytes(2 * 1024 * 1024)), MessageSizeExceededError),
+        (ServiceBusMessage("x", application_properties={"n": 2**40}), ServiceBusError),
+        (ServiceBusMessage("x", application_properties={"x-ms-path": "y"}), ReservedPropertyError),
+        (42, TypeError),
+        (None, TypeError),
+    ],
+    ids=["too large", "no int", "reserved", "no message", "nothing"],
+)
+async def test_what_the_caller_did_wrong_is_raised_and_never_fails_over(
+    either: Either, wrong: object, error: type[Exception]
+) -> None:
+    client = either.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    with pytest.raises(error):
+        await either.send(sender, wrong)
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert either.primary.counts("orders").total == 0
+    assert either.secondary.operations.sends == 0
