@@ -6,6 +6,8 @@
      |     success                                          |
      '--------- ping accepted, or marked healthy -----------'
 
+What is sent once it is home overtakes what still waits in a backlog (G-8).
+
 By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
 A hand can also hold an entity in FAILED_OVER: then it is not pinged, until it is released.
 Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to

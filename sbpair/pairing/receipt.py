@@ -28,7 +28,7 @@ class SendReceipt(NamedTuple):
 
     ``backlog`` is the number of the backlog queue (the last one, if several were needed).
     ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the
-    same message id can exist (duplicate detection on the entity removes it). ``places`` says, in order,
+    same message id can exist (duplicate detection on the entity removes it, G-6). ``places`` says, in order,
     which messages rest where when a call had to be split over several places; else it is empty.
     """
 

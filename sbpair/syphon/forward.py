@@ -92,7 +92,7 @@ _READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple
     for name, read in (  # in the order of _Parked
         (names.SESSION_ID, read_key),
         (names.TIME_TO_LIVE, read_duration),  # G-14: in full, it starts again on the primary
-        (names.SCHEDULED, read_instant),
+        (names.SCHEDULED, read_instant),  # G-17: past or not, the primary's broker decides
         (names.PARTITION_KEY, read_key),
         (names.DEADLINE, read_instant),
         (names.ABSOLUTE_EXPIRY, read_instant),

@@ -23,7 +23,7 @@ from sbpair import (
     SendReceipt,
     aio,
 )
-from sbpair.broker import Broker
+from sbpair.broker import Broker, ShiftedClock
 from sbpair.pairing.address import Credential
 from sbpair.pairing.aio_lanes import AsyncLanes
 from tests.syphon.pair import Pair, pair_of
@@ -356,3 +356,10 @@ def pair() -> Iterator[Pair]:
     """The two namespaces as the syphon's tests hold them."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         yield pair_of(broker)
+
+
+@pytest.fixture
+def shifted() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        yield broker

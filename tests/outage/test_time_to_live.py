@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest, aio
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.syphon import Syphon, SyphonOptions
+from tests.outage.shifted import done, drain, paired
 
 TTL = timedelta(minutes=10)
 MINUTE = timedelta(minutes=1)
@@ -53,45 +52,12 @@ async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whol
             receiver.complete_message(message)
 
 
-async def drain(broker: Broker) -> tuple[int, int]:
-    both = (broker.namespace("contoso").connection_string, broker.namespace("contoso-dr").connection_string)
-    settings = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
-    counters = await Syphon.from_connection_strings(*both, options=settings).drain()
-    return counters.forwarded, counters.dead_lettered
-
-
-@pytest.fixture
-def shifted() -> Iterator[Broker]:
-    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as broker:
-        broker.namespace("contoso").create_queue("orders")
-        yield broker
-
-
-def paired(broker: Broker, *, is_asyncio: bool, **other: object) -> Any:
-    """A client of either skin for a broker whose clock is driven."""
-    kind = aio.PairedServiceBusClient if is_asyncio else PairedServiceBusClient
-    return kind.from_connection_strings(
-        broker.namespace("contoso").connection_string,
-        broker.namespace("contoso-dr").connection_string,
-        options=PairedNamespaceOptions(
-            primary_namespace_name="contoso",
-            backlog_queue_count=1,
-            **other,  # type: ignore[arg-type]
-        ),
-        connection_verify=str(broker.ca_file),
-    )
-
-
 @contextmanager
 def driven(span: timedelta) -> Iterator[None]:
     """The syphon's wall clock, that far from ours."""
     clock = SimpleNamespace(time=lambda: time.time() + span.total_seconds())
     with patch("sbpair.syphon.pump.time", clock):
         yield
-
-
-async def done(answer: Any) -> Any:
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 @pytest.mark.spec("G-15", "F-86")

@@ -1,0 +1,36 @@
+"""Two namespaces whose entity time is set ahead, a client of either skin for them, and a drain."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, aio
+from sbpair.broker import Broker
+from sbpair.syphon import Syphon, SyphonOptions
+
+
+async def drain(broker: Broker) -> tuple[int, int]:
+    both = (broker.namespace("contoso").connection_string, broker.namespace("contoso-dr").connection_string)
+    settings = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
+    counters = await Syphon.from_connection_strings(*both, options=settings).drain()
+    return counters.forwarded, counters.dead_lettered
+
+
+def paired(broker: Broker, *, is_asyncio: bool, **other: object) -> Any:
+    """A client of either skin for a broker whose clock is driven."""
+    kind = aio.PairedServiceBusClient if is_asyncio else PairedServiceBusClient
+    return kind.from_connection_strings(
+        broker.namespace("contoso").connection_string,
+        broker.namespace("contoso-dr").connection_string,
+        options=PairedNamespaceOptions(
+            primary_namespace_name="contoso",
+            backlog_queue_count=1,
+            **other,  # type: ignore[arg-type]
+        ),
+        connection_verify=str(broker.ca_file),
+    )
+
+
+async def done(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
