@@ -163,12 +163,19 @@ def pairing() -> Iterator[Pairing]:
             yield pairing
         finally:
             pairing.close()
-    with warnings.catch_warnings():
-        # urllib3 drops, unclosed, the connection of an administration call that an outage has cut.
-        warnings.filterwarnings("ignore", "unclosed <ssl.SSLSocket", ResourceWarning)
-        gc.collect()
+    collect_forgotten("unclosed <ssl.SSLSocket")
     left = [thread.name for thread in settled(before) if not thread.daemon or "sbpair" in thread.name]
     assert not left, f"threads were left behind: {left}"
+
+
+def collect_forgotten(warning: str) -> None:
+    """Let go of the sockets that others dropped unclosed when an outage cut their calls.
+
+    urllib3 does so with an administration call, and the blocking SDK with a connection that was reset.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", warning, ResourceWarning)
+        gc.collect()
 
 
 def settled(before: set[threading.Thread]) -> list[threading.Thread]:
@@ -349,6 +356,8 @@ async def either(request: pytest.FixtureRequest, aio_pairing: AsyncPairing) -> A
         yield skin
     finally:
         skin.close()
+        if not skin.is_asyncio:
+            collect_forgotten("unclosed")
 
 
 @pytest.fixture

@@ -197,6 +197,7 @@ async def test_a_parked_schedule_keeps_its_time_and_its_time_to_live_counts_from
 async def test_of_three_backlogs_two_may_fail_and_when_all_do_every_cause_is_named(either: Either) -> None:
     client = either.client(interval=0, ping=60, backlogs=3)
     client.hold("orders")
+    await either.send(client.get_queue_sender("orders"), ServiceBusMessage("first"))
     await either.heard(BacklogsCreated)
     queues = [backlog(index) for index in range(3)]
     broken = RejectWith("amqp:internal-error")
