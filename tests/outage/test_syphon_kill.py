@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -61,3 +62,41 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
     twice = sum(count - 1 for count in found.values())
     assert twice <= 3 * BACKLOGS * WINDOW
     assert max(found.values()) <= 4
+
+
+@pytest.mark.spec("G-27", "F-22", "G-1", "G-4")
+@pytest.mark.parametrize("is_told_twice", [False, True], ids=["once", "twice"])
+async def test_a_syphon_told_to_stop_in_mid_drain_loses_nothing_and_gives_the_rest_back_at_once(
+    pair: Pair, is_told_twice: bool
+) -> None:
+    """Told once, it gives back what it holds: the locks, longer than anybody waits here, are not waited for."""
+    for index in range(BACKLOGS):
+        if not is_told_twice:
+            queue = pair.secondary.description(pair.backlog(index))
+            pair.secondary.update_queue(pair.backlog(index), replace(queue, lock_duration=300_000))
+        await pair.park([parked(n) for n in range(index, MESSAGES, BACKLOGS)], index)
+
+    for stop in range(3):
+        process = await start_syphon(pair, "--window", str(WINDOW))
+        goal = MESSAGES * (stop + 1) // 5
+        await until(lambda goal=goal: pair.primary.counts("orders").active >= goal)
+        process.send_signal(signal.SIGTERM)
+        if is_told_twice:
+            process.send_signal(signal.SIGTERM)
+        _, said = await process.communicate()
+        assert process.returncode == 0 or is_told_twice, said.decode()
+
+    assert pair.waiting() > 0, "the trial ended before the stops: it proves nothing"
+    left = [message_id(m) for index in range(BACKLOGS) for m in await take_all(pair, index)]
+    arrived = [
+        message_id(m) for m in await take(pair.primary, "orders", pair.primary.counts("orders").active)
+    ]
+    assert set(left) | set(arrived) == {f"m{n}" for n in range(MESSAGES)}
+    assert pair.set_aside() == 0
+    if not is_told_twice:
+        assert len(left) + len(arrived) == MESSAGES
+
+
+async def take_all(pair: Pair, index: int) -> list[bytes]:
+    waiting = pair.secondary.counts(pair.backlog(index)).active
+    return await take(pair.secondary, pair.backlog(index), waiting)
