@@ -69,7 +69,7 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
 async def test_a_syphon_told_to_stop_in_mid_drain_loses_nothing_and_gives_the_rest_back_at_once(
     pair: Pair, is_told_twice: bool
 ) -> None:
-    """Told once, it gives back what it holds: the locks, longer than anybody waits here, are not waited for."""
+    """Told once, it gives back what it holds: nobody waits for its locks, of five minutes."""
     for index in range(BACKLOGS):
         if not is_told_twice:
             queue = pair.secondary.description(pair.backlog(index))
