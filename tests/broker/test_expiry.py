@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
@@ -275,6 +275,7 @@ class TestTheCost:
 
 
 @pytest.mark.spec("T-10", "T-11")
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(["send", "send short", "receive", "complete", "abandon", "pass", "lapse"]),

@@ -135,6 +135,20 @@ def test_after_four_hops_it_ends(
         assert (str(message), message.dead_letter_reason) == ("five", "MaxTransferHopCountExceeded")
 
 
+def test_as_the_old_documentation_has_it_it_ends_in_the_transfer_dead_letter_queue() -> None:
+    with Broker({"contoso": 0}, legacy_forward_tdlq=True) as old:
+        namespace = old.namespace("contoso")
+        namespace.create_queue("end", requires_session=True)
+        namespace.create_queue("source", forward_to="end")
+        with ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client:
+            send(client, "source", "without")
+            sub_queue = ServiceBusSubQueue.TRANSFER_DEAD_LETTER
+            with client.get_queue_receiver("source", sub_queue=sub_queue) as receiver:
+                (message,) = receiver.receive_messages(1, max_wait_time=WAIT)
+                assert (str(message), message.dead_letter_reason) == ("without", "Session ID is null")
+        assert namespace.counts("source").dead_letter == 0
+
+
 @pytest.mark.parametrize("field", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_a_target_that_is_not_there_is_refused(
     administration: ServiceBusAdministrationClient, field: str
