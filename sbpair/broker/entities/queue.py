@@ -540,4 +540,4 @@ class Queue(MessageStore):
 
     def timers_moved(self) -> None:
         """Leave word that the next timer may be another."""
-        self._stirred.add(self)
+        self._stirred[self] = None

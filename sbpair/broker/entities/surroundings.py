@@ -29,7 +29,7 @@ class Surroundings:
     new_token: Callable[[], LockToken]
     operations: Operations = field(default_factory=Operations)
     ready: set[Entity | SessionLock] = field(default_factory=set)
-    stirred: set[Queue] = field(default_factory=set)
+    stirred: dict[Queue, None] = field(default_factory=dict)  # in order: runs are to be repeatable
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False
