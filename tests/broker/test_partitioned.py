@@ -496,3 +496,40 @@ class TestKinds:
         namespace.handle_timer(NOON + 6 * MINUTE)
         assert not namespace.holds(queue)
         assert not namespace.holds(queue.partitions[3])
+
+
+class TestForwarding:
+    def pair(self, namespace, source, target):
+        namespace.create_queue("target", QueueDescription(enable_partitioning=target), NOON)
+        asked = QueueDescription(enable_partitioning=source, forward_to="target")
+        return namespace.create_queue("source", asked, NOON), namespace.queue("target")
+
+    @pytest.mark.spec("Q-15")
+    @pytest.mark.parametrize(("source", "target"), [(True, True), (True, False), (False, True)])
+    def test_messages_go_on_from_to_and_between_partitioned_queues_with_their_key(
+        self, namespace, source, target
+    ):
+        queue, destination = self.pair(namespace, source, target)
+        for n in range(32):
+            queue.enqueue(message(partition_key="b" if n % 2 else None), NOON)
+        namespace.forward(NOON)
+
+        found = received(destination)
+        assert len(found) == 32
+        assert queue.counts(NOON).total == 0
+        homes = {partition_of(each.sequence_number) for each in found if each.partition_key == "b"}
+        assert homes == ({index_of("b", 16)} if target else {0})
+
+    @pytest.mark.spec("Q-15", "F-50")
+    def test_what_the_destinations_partition_cannot_take_now_waits_for_it(self, namespace):
+        queue, destination = self.pair(namespace, True, True)
+        namespace.set_health("target", 9, Health.DOWN)  # that of b
+        for key in ("a", "b", "b"):
+            queue.enqueue(message(partition_key=key), NOON)
+        namespace.forward(NOON)
+        assert (queue.counts(NOON).active, destination.counts(NOON).active) == (2, 1)
+        assert queue.counts(NOON).dead_letter == 0
+
+        namespace.set_health("target", 9, Health.UP)
+        namespace.forward(NOON)
+        assert (queue.counts(NOON).active, destination.counts(NOON).active) == (0, 3)

@@ -36,33 +36,36 @@ class Health(Enum):
 class Partition:
     """A partition by its ``index``, from 0; ``store`` is the namespace's, None for that itself."""
 
-    __slots__ = ("_health", "_known_from", "index", "store")
+    __slots__ = ("_known_from", "_own", "health", "index", "store")
 
     def __init__(self, index: int, store: Partition | None = None) -> None:
         self.index = index
         self.store = store
-        self._health = Health.UP
+        self.health: Health  # the worse of its own and its store's: see refresh
+        self._own = Health.UP
         self._known_from: Instant = 0
-
-    @property
-    def health(self) -> Health:
-        """The worse of its own and its store's."""
-        store = self.store
-        if self._health is Health.DOWN or store is None or store._health is Health.UP:
-            return self._health
-        return store._health
+        self.refresh()
 
     @property
     def known_from(self) -> Instant:
         """From when on senders without a key are led around it, if it is down."""
-        if self._health is Health.UP and self.store is not None:
+        if self._own is Health.UP and self.store is not None:
             return self.store._known_from
         return self._known_from
 
     def set(self, health: Health, known_from: Instant = 0) -> None:
-        """Be in this state from now on."""
-        self._health = health
+        """Be in this state from now on; what stands on it is to be refreshed."""
+        self._own = health
         self._known_from = known_from
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Follow the store."""
+        store = self.store
+        if self._own is Health.DOWN or store is None or store.health is Health.UP:
+            self.health = self._own
+        else:
+            self.health = store.health
 
     def check_up(self, path: str) -> None:
         """Raises PartitionUnavailable when it is down."""

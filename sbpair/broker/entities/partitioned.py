@@ -355,6 +355,8 @@ class Partitioned(Generic[Part]):
         self._looked_at = -1
         for each in self.parts():
             if isinstance(each, Queue):
+                if each.partition is not None:
+                    each.partition.refresh()
                 each.tell()
 
     @property

@@ -520,8 +520,8 @@ class Queue(MessageStore):
 
     def check_up(self) -> None:
         """Raises PartitionUnavailable when it is a partition that is down."""
-        if self.partition is not None:
-            self.partition.check_up(self.path)
+        if self.partition is not None and self.partition.health is Health.DOWN:
+            self.partition.check_up(self.path)  # raises
 
     def check_receivable(self) -> None:
         """Raises ForwardsOn where messages are not for receivers, but for the target."""
