@@ -101,7 +101,7 @@ class Forwarding:
         while (message := queue.next_to_forward(now)) is not None:
             try:
                 self._send(message, find, target, now)
-            except (PartitionUnavailable, ServerBusy, Rerouting) as error:
+            except (PartitionUnavailable, ServerBusy, Rerouting) as error:  # its key says which
                 queue.wait_again(message, now)
                 return error
             except BrokerError as error:

@@ -50,7 +50,7 @@ from .topic_fields import rule_not_implemented, write_default_rule
 
 __all__ = ["Request", "Response", "answer", "refusal"]
 
-OLDEST_API, NEWEST_API = "2013-10", "2024-05"
+OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # the oldest that knows of partitions
 PAGE_SIZE = 100
 Shown = TypeVar("Shown", bound=Entity)
 
