@@ -30,7 +30,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.mark.spec("F-50", "F-51", "P-5", "P-20", "P-42")
+@pytest.mark.spec("F-50", "P-5", "P-20", "P-42")
 def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(broker: Broker) -> None:
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     both = (primary.connection_string, secondary.connection_string)

@@ -145,16 +145,16 @@ class Partitioned(Generic[Part]):
         return self.partitions[index_of(key, len(self.partitions))]
 
     def _next_in_turn(self, now: Instant) -> Queue:
-        count, is_busy = len(self.partitions), False
-        for index in (*range(self._turn, count), *range(self._turn)):
-            partition: Queue = self.partitions[index]
+        partitions = self.partitions
+        is_busy = False
+        for _ in partitions:
+            partition: Queue = partitions[self._turn]
+            self._turn = (self._turn + 1) % len(partitions)
             health = partition.health
             if health is Health.UP:
-                self._turn = (index + 1) % count
                 return partition
-            if health is Health.DOWN and (known_from := partition.known_from) > now:
-                self._turn = (index + 1) % count
-                raise Rerouting(self.path, known_from)
+            if health is Health.DOWN and partition.known_from > now:
+                raise Rerouting(self.path, partition.known_from)
             is_busy = is_busy or health is Health.THROTTLED
         raise ServerBusy if is_busy else PartitionUnavailable(self.path, self._turn)
 
