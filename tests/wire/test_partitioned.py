@@ -164,7 +164,7 @@ def test_peeking_on_and_on_shows_everything_and_ends(client, queue):
 
 @pytest.mark.spec("Q-8", "Q-10")
 def test_scheduled_and_deferred_messages_of_several_partitions_are_found_by_number(client, contoso, queue):
-    later = datetime.now(UTC) + timedelta(hours=1)
+    later = datetime.now(UTC) + timedelta(days=365)  # the clock of the shared broker may be ahead
     with client.get_queue_sender(queue) as sender:
         numbers = [sender.schedule_messages(ServiceBusMessage("later"), later)[0] for _ in range(3)]
         assert {number >> 48 for number in numbers} == {0, 1, 2}
