@@ -64,8 +64,8 @@ def test_the_command_of_the_unit_is_understood_with_the_credentials_it_loads(cre
 
     given = parsed(unit_words(credentials))
 
-    assert given["primary"] == STRING.format("contoso")
-    assert given["secondary"] == STRING.format("contoso-dr")
+    assert given["primary"].connection_string == STRING.format("contoso")
+    assert given["secondary"].connection_string == STRING.format("contoso-dr")
     assert given["drain"] is False
     assert given["status_port"] == 9464
 
@@ -108,7 +108,7 @@ def test_the_command_of_the_container_is_understood(credentials):
 
     given = parsed(words)
 
-    assert given["primary"] == STRING.format("contoso")
+    assert given["primary"].connection_string == STRING.format("contoso")
     (health,) = instructions("HEALTHCHECK")
     assert f"127.0.0.1:{given['status_port']}/ready" in health
 
