@@ -1,7 +1,5 @@
-"""Send by a pair whose queue is partitioned, while the partition of one customer is down.
-
-A message of that customer cannot go elsewhere on the primary: the queue fails over, and what is parked comes
-home to the same partition, with its key, as if it had not been away.
+"""Send by a pair whose queue is partitioned, while one customer's partition is down: it is parked, and comes
+home to that partition with its key, as if it had not been away.
 """
 
 import asyncio
@@ -16,6 +14,7 @@ from sbpair.syphon import Syphon, SyphonOptions
 OPTIONS = PairedNamespaceOptions(
     backlog_queue_count=1, failover_interval=timedelta(0), primary_namespace_name="contoso"
 )
+SYPHON = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
 ORDER = ServiceBusMessage("an order of ada", partition_key="ada")
 
 
@@ -41,8 +40,7 @@ def main() -> None:
                     sender.send_messages(ORDER).rests.value,
                 )
                 assert client.state_of("orders") is EntityState.FAILED_OVER
-            options = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
-            moved = asyncio.run(Syphon.from_connection_strings(*strings, options=options).drain())
+            moved = asyncio.run(Syphon.from_connection_strings(*strings, options=SYPHON).drain())
             (second,) = receiver.receive_messages(1, max_wait_time=5)
             print(f"brought home: {moved.completed}; its key is {second.partition_key}")
             assert (second.sequence_number or 0) >> 48 == home
