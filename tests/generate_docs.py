@@ -16,7 +16,7 @@ import ast
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -372,22 +372,38 @@ def webhook_kinds() -> str:
 
 def proofs() -> str:
     """Each Q- and T- id, who saw it hold, and the tests that say so."""
+    return table(("id", "seen by", "tests"), list(_proved("QT")))
+
+
+def promises_proved() -> str:
+    """The same for each promise."""
+    return table(("id", "seen by", "tests"), list(_proved("G")))
+
+
+def faults_driven() -> str:
+    """The same for each fault, with what it is."""
+    from tests.proofs import rows_of
+
+    text = (ROOT / "docs" / "spec" / "promises.md").read_text("utf-8")
+    what = {row.id: row.cells[1] for row in rows_of(text)}
+    return table(
+        ("id", "fault", "seen by", "tests"), [(name, what[name], *rest) for name, *rest in _proved("F")]
+    )
+
+
+def _proved(letters: str) -> Iterator[tuple[str, str, str]]:
+    """An id, who saw it, and the tests: by id, then in the order of the clients."""
     from tests.proofs import CLIENTS, all_proofs
 
     order = list(CLIENTS)
     found: dict[tuple[str, int, int], list[str]] = {}
     for proof in all_proofs():
         letter, _, number = proof.id.partition("-")
-        if letter in "QT":
+        if letter in letters:
             tests = found.setdefault((letter, int(number), order.index(proof.client)), [])
             tests.append(f"`{proof.test.removeprefix('test_').replace('_', ' ')}` ({proof.file})")
-    return table(
-        ("id", "seen by", "tests"),
-        [
-            (f"{letter}-{n}", order[who], "; ".join(tests))
-            for (letter, n, who), tests in sorted(found.items())
-        ],
-    )
+    for (letter, n, who), tests in sorted(found.items()):
+        yield f"{letter}-{n}", order[who], "; ".join(tests)
 
 
 def proof_clients() -> str:
@@ -423,6 +439,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-errors": cli_errors,
     "proof-clients": proof_clients,
     "proofs": proofs,
+    "promises-proved": promises_proved,
+    "faults-driven": faults_driven,
 }
 
 

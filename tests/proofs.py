@@ -17,6 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SPEC_ID = re.compile(r"(?<![\w-])([PQTGF])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
+RELEASE = re.compile(r"\d+\.\d+")
+SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")
+"""What a row may end with: the release that keeps it, or why none does."""
 
 CLIENTS = {
     "model": "the entities alone, told the time: no wire",
@@ -42,6 +45,47 @@ class Proof:
     file: str
     test: str
     client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One requirement: the cells of its row, and the file it stands in."""
+
+    cells: tuple[str, ...]
+    file: str
+
+    @property
+    def id(self) -> str:
+        """In canonical form where it is well formed."""
+        match = SPEC_ID.fullmatch(self.cells[0])
+        return canonical(*match.groups()) if match else self.cells[0]
+
+    @property
+    def since(self) -> str:
+        """The release that keeps it; or `planned`, or `not driven:` and the reason."""
+        return self.cells[-1]
+
+    @property
+    def is_released(self) -> bool:
+        return RELEASE.fullmatch(self.since) is not None
+
+    @property
+    def owes_citation(self) -> bool:
+        return self.is_released and not self.id.startswith("F-")
+
+
+def rows_of(text: str, file: str = "") -> Iterator[Row]:
+    """The rows of every table whose header begins with `id` and ends with `since`."""
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            inside = False
+            continue
+        cells = tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")))
+        if cells[0] == "id":
+            inside = cells[-1] == "since"
+        elif inside and not set(cells[0]) <= set("-: "):
+            yield Row(cells, file)
 
 
 def canonical(letter: str, digits: str) -> str:

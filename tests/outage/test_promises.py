@@ -167,7 +167,7 @@ async def test_a_ping_brings_the_entity_home_and_reaches_nobody(either: Either) 
     assert either.primary.operations.pings == home  # none while healthy, none after the close
 
 
-@pytest.mark.spec("G-17", "T-5")
+@pytest.mark.spec("G-17", "T-5", "F-85")
 @pytest.mark.parametrize("dwell", [1, 7])
 @SKINS
 async def test_a_parked_schedule_keeps_its_time_and_its_time_to_live_counts_from_there(
