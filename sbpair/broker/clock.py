@@ -34,10 +34,13 @@ class SystemClock:
 
 
 class ShiftedClock:
-    """The machine's clock, set ahead by what it was advanced: it runs on, so clients agree on short spans."""
+    """The machine's clock, set ahead by what it was advanced: it runs on, so clients agree on short spans.
 
-    def __init__(self) -> None:
-        self._ahead = 0
+    It starts ``ahead`` (milliseconds, or a timedelta; negative: behind) of the machine's.
+    """
+
+    def __init__(self, ahead: int | timedelta = 0) -> None:
+        self._ahead = milliseconds(ahead)
 
     def now(self) -> int:
         """Milliseconds since the epoch."""

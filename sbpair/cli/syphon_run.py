@@ -29,6 +29,7 @@ from sbpair.syphon.events import (
     BacklogMissing,
     BacklogOverdue,
     BacklogStranded,
+    ClockDiffers,
     DestinationHeld,
     DestinationResumed,
     MessageSetAside,
@@ -152,6 +153,9 @@ class SyphonRun:
             case BacklogStranded(backlog=backlog, holds_messages=holds):
                 self._stranded[backlog] = holds
                 say(stranded_line(backlog, holds, len(self._syphon.backlogs)))
+            case ClockDiffers(ahead=ahead):
+                side = "ahead of" if ahead > 0 else "behind"
+                say(f"the secondary's clock is about {abs(ahead):.0f} s {side} ours: set this machine's")
             case BacklogOverdue(backlog=backlog, age=age, threshold=threshold):
                 say(f"{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s")
             case BacklogCaughtUp(backlog=backlog):

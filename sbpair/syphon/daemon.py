@@ -96,6 +96,7 @@ class Syphon:
         self._beyond = Beyond(label, count, self)
         self._looker: NamespaceConnection | None = None  # while no relay has a connection to lend
         self._fault: str | None = None
+        self._is_clock_told = False
 
     @classmethod
     def from_connection_strings(
@@ -333,6 +334,11 @@ class Syphon:
             self._become(SyphonState.FAULTED, reason)
             if drains and self._relay is not None:
                 self._relay.abort()
+
+    def clock_differs(self, ahead: float) -> None:
+        if not self._is_clock_told:
+            self._is_clock_told = True
+            self._emit(events.ClockDiffers(time.time(), ahead))
 
     def answer_overdue(self, what: str) -> None:
         if self._relay is not None:

@@ -8,7 +8,7 @@
                                                     '------------------------------- PROBING
 
 While it WAITS nothing goes out; then one message probes, and its acceptance lets the rest go. Every parcel
-posted ends in exactly one of the three calls of :class:`Origin`, unless it was taken back before.
+posted ends in exactly one of the calls of :class:`Origin`, unless it was taken back before.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Origin(Protocol):
     def refused(self, parcel: Parcel, condition: Condition | None) -> None: ...
     def held(self, parcel: Parcel) -> None: ...
     def resumed(self, parcel: Parcel) -> None: ...
+    def doubted(self, parcel: Parcel) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +53,22 @@ class Parcel:
     lock_ends: float  # seconds, monotonic
     lock_span: float  # seconds
     tag: bytes  # the lock's token
+    destination: Destination
     is_held: bool = False
     is_taken_back: bool = False
+    message_format: int = 0
+
+    def may_go(self, now: float) -> bool:
+        """Whether it is still ours to send: who slept through its lock finds out here (F-66)."""
+        if now < self.lock_ends and not self.is_taken_back:
+            return True
+        self.destination.passed_over(self)
+        if not self.is_taken_back:
+            self.origin.doubted(self)
+        return False
+
+    def answered(self, outcome: DeliveryState | None) -> None:
+        self.destination.answered(self, outcome)
 
 
 class DestinationState(Enum):
@@ -119,9 +134,19 @@ class Destination:
             self._queue.append(parcel)
             self._start_opening(DestinationState.OPENING)
             return
-        sender.transfer(parcel.payload, lambda state: self._answered(parcel, state))
+        sender.transfer(parcel)
 
-    def _answered(self, parcel: Parcel, state: DeliveryState | None) -> None:
+    def passed_over(self, parcel: Parcel) -> None:
+        """``parcel`` did not go out: where it was the probe, the next one is."""
+        if self.state is DestinationState.PROBING:
+            asyncio.get_running_loop().call_soon(self._probe_again)
+
+    def _probe_again(self) -> None:
+        if self.state is DestinationState.PROBING:
+            self._probe()
+
+    def answered(self, parcel: Parcel, state: DeliveryState | None) -> None:
+        """What became of ``parcel``; None when nobody knows."""
         verdict = verdict_on(state)
         if verdict is Verdict.HOLD:
             self._hold(parcel, _reason(state, self._sender))

@@ -55,6 +55,16 @@ class BacklogDetached(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ClockDiffers(SyphonEvent):
+    """The secondary's clock is about ``ahead`` seconds ahead of ours (behind when negative); said once.
+
+    Locks are measured against it and are safe; deadlines and ages go by our clock.
+    """
+
+    ahead: float
+
+
+@dataclass(frozen=True, slots=True)
 class MessageSetAside(SyphonEvent):
     """A parked message was dead-lettered on its backlog; ``path`` is None when none could be used."""
 

@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sbpair.amqp.events import (
@@ -28,13 +29,25 @@ from .errors import ConnectionLost, LinkRefused
 
 SERIAL = 2**32  # delivery ids count modulo this (2.8.10)
 
-OnOutcome = Callable[[DeliveryState | None], None]  # None: the link went, and the outcome is unknown
 OnMessage = Callable[[MessageReceived], None]
 OnDisposition = Callable[[DispositionReceived], None]
 OnDrained = Callable[[], None]
 LinkEvent = (
     MessageReceived | DispositionReceived | CreditGranted | CreditDrained | LinkAttached | LinkDetached
 )
+
+
+class Outgoing(Protocol):
+    """A message that waits to be sent."""
+
+    payload: bytes
+    message_format: int
+
+    def may_go(self, now: float) -> bool:
+        """Whether to send it; asked once, at the last moment (monotonic seconds). Else nothing follows."""
+
+    def answered(self, outcome: DeliveryState | None) -> None:
+        """Called once; None: the link went, and the outcome is unknown."""
 
 
 class LinkOwner(Protocol):
@@ -130,8 +143,9 @@ class Sender(ClientLink):
 
     def __init__(self, owner: LinkOwner, link: SenderLink, path: str) -> None:
         super().__init__(owner, link, path)
-        self._waiting: deque[tuple[bytes, int, OnOutcome]] = deque()
-        self._pending: dict[int, OnOutcome] = {}
+        self._waiting: deque[Outgoing] = deque()
+        self._pending: dict[int, Outgoing] = {}
+        self._now = asyncio.get_running_loop().time
         self._sent = 0
 
     @property
@@ -139,24 +153,19 @@ class Sender(ClientLink):
         """Messages without an outcome yet."""
         return len(self._pending) + len(self._waiting)
 
-    def transfer(self, payload: bytes, on_outcome: OnOutcome, message_format: int = 0) -> None:
-        """Send one message; ``on_outcome`` is called once, later."""
+    def transfer(self, message: Outgoing) -> None:
+        """Send one message; it is told the outcome once, later."""
         if self.detached.done():
-            asyncio.get_running_loop().call_soon(on_outcome, None)
+            asyncio.get_running_loop().call_soon(message.answered, None)
             return
-        self._waiting.append((payload, message_format, on_outcome))
+        self._waiting.append(message)
         self._push()
 
     async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
         """Send one message and wait for its outcome."""
-        answered: asyncio.Future[DeliveryState | None] = asyncio.get_running_loop().create_future()
-
-        def answer(outcome: DeliveryState | None) -> None:
-            if not answered.done():
-                answered.set_result(outcome)
-
-        self.transfer(payload, answer, message_format)
-        return await answered
+        message = _Awaited(payload, message_format, asyncio.get_running_loop().create_future())
+        self.transfer(message)
+        return await message.outcome
 
     def _on_flow(self, event: MessageReceived | CreditGranted | CreditDrained) -> None:
         self._push()
@@ -171,9 +180,9 @@ class Sender(ClientLink):
             return
         delivery_id = event.first
         for _ in range((event.last - event.first) % SERIAL + 1):
-            on_outcome = self._pending.pop(delivery_id, None)
-            if on_outcome is not None:
-                on_outcome(event.state)
+            message = self._pending.pop(delivery_id, None)
+            if message is not None:
+                message.answered(event.state)
             delivery_id = (delivery_id + 1) % SERIAL
         if not event.settled:
             self.link.settle(event.first, event.last, event.state)
@@ -182,20 +191,39 @@ class Sender(ClientLink):
         link, waiting = self.link, self._waiting
         if not waiting or not self._owner.is_writable:
             return
+        now = self._now()
         while waiting and link.credit > 0 and not self.detached.done():
-            payload, message_format, on_outcome = waiting.popleft()
-            tag = self._sent.to_bytes(4, "big")
-            self._sent = (self._sent + 1) % SERIAL
-            self._pending[link.transfer(payload, tag=tag, message_format=message_format)] = on_outcome
+            message = waiting.popleft()
+            if message.may_go(now):
+                tag = self._sent.to_bytes(4, "big")
+                self._sent = (self._sent + 1) % SERIAL
+                number = link.transfer(message.payload, tag=tag, message_format=message.message_format)
+                self._pending[number] = message
         self._owner.flush_soon()
 
     def _end(self, condition: Condition | None) -> None:
         super()._end(condition)
-        unknown = [*self._pending.values(), *(on_outcome for _, _, on_outcome in self._waiting)]
+        unknown = [*self._pending.values(), *self._waiting]
         self._pending.clear()
         self._waiting.clear()
-        for on_outcome in unknown:
-            on_outcome(None)
+        for message in unknown:
+            message.answered(None)
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A message whose outcome somebody waits for."""
+
+    payload: bytes
+    message_format: int
+    outcome: asyncio.Future[DeliveryState | None]
+
+    def may_go(self, now: float) -> bool:
+        return not self.outcome.done()  # nobody waits any more
+
+    def answered(self, outcome: DeliveryState | None) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 class Receiver(ClientLink):

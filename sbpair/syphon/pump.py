@@ -29,7 +29,8 @@ from .destination import Destination, Parcel
 from .errors import SyphonError, said
 from .forward import Poison, printable, restore
 from .link import SERIAL, Receiver
-from .locks import RENEWED_AT, renew_locks
+from .lock_clock import LockClock
+from .locks import renew_locks
 from .message_id import message_id_of
 from .ranges import runs
 from .verdict import FINAL
@@ -39,7 +40,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 HELD_FACTOR = 4  # as many windows may be held back for destinations out of reach
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0  # seconds a held message keeps its lock: half of what is left of it
-DEFAULT_LOCK = 60.0  # seconds, where the broker does not say (P-11)
+RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
 TICK = 1.0  # seconds between looks at what has been in our hands too long
 LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
@@ -53,6 +54,7 @@ class PumpReporter(Protocol):
     def message_set_aside(self, backlog: str, path: str | None, poison: Poison, message_id: str) -> None: ...
     def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None: ...
     def answer_overdue(self, what: str) -> None: ...
+    def clock_differs(self, ahead: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class Pump:
         self._renewing: asyncio.Task[None] | None = None
         self._parcels: dict[int, Parcel] = {}
         self._held: dict[Parcel, float] = {}  # until when it keeps its lock; monotonic
+        self._doubted: set[Parcel] = set()  # is its lock still ours? Nothing is sent before that is known
+        self._clock = LockClock()
+        self._locked_since = 0.0  # no lock of this link is older; wall clock
         self._to_complete: list[int] = []
         self._to_tell: dict[str, list[str]] = {}  # forwarded and not told yet, by path
         self._settling: dict[int, float] = {}  # since when the broker owes the answer
@@ -115,6 +120,7 @@ class Pump:
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
         self._connection, self._receiver = connection, receiver
+        self._locked_since = time.time()
         self._settings.reporter.backlog_attached(self.backlog)
         self.is_missing = False
         self._top_up()
@@ -137,7 +143,7 @@ class Pump:
         if receiver is None or receiver.detached.done():
             return
         receiver.flow(receiver.credit, drain=True)  # what is already on its way comes, and is given back
-        self._give_back(list(self._held))
+        self._give_back([*self._held, *self._doubted])
         try:
             async with asyncio.timeout(timeout):
                 await receiver.drained()
@@ -165,12 +171,17 @@ class Pump:
         if isinstance(restored, Poison):
             self._dead_letter(delivery_id, None, restored, event.payload)
             return
-        locked_until = restored.locked_until
-        lock_ends = wall + DEFAULT_LOCK if locked_until is None else locked_until / 1000
-        span = lock_ends - wall
-        parcel = Parcel(self, delivery_id, restored.path, restored.payload, now, now + span, span, event.tag)
+        path, ends = restored.path, restored.locked_until
+        clock, destination = self._clock, self._settings.destination_of(path)
+        left = clock.span if ends is None else clock.left(ends / 1000, wall, self._locked_since)
+        parcel = Parcel(
+            self, delivery_id, path, restored.payload, now, now + left, clock.span, event.tag, destination
+        )
         self._parcels[delivery_id] = parcel
-        self._settings.destination_of(restored.path).post(parcel)
+        if left:
+            destination.post(parcel)
+        else:
+            self.doubted(parcel)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         """The broker's answer to what we asked of a run of deliveries."""
@@ -231,6 +242,18 @@ class Pump:
         self._held.pop(parcel, None)
         parcel.posted_at = self._loop.time()  # the wait was not the forward's
 
+    def doubted(self, parcel: Parcel) -> None:
+        if self._parcels.get(parcel.delivery_id) is not parcel:
+            parcel.is_taken_back = True
+            return
+        if self.is_stopping:
+            self._give_back([parcel])
+            return
+        self._held.pop(parcel, None)
+        parcel.is_held = False
+        self._doubted.add(parcel)
+        self._loop.call_soon(self._ask_for_locks)
+
     # To the backlog.
 
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
@@ -251,6 +274,7 @@ class Pump:
             if self._parcels.pop(parcel.delivery_id, None) is not None:
                 parcel.is_taken_back = True
                 self._held.pop(parcel, None)
+                self._doubted.discard(parcel)
                 back.append(parcel.delivery_id)
         for first, last in runs(back):
             receiver.give_back(first, last, Released())
@@ -340,34 +364,57 @@ class Pump:
         now = self._loop.time()
         self._give_back([parcel for parcel, until in self._held.items() if until <= now])
         self._look_for_overdue(now)
-        self._keep_locks(now)
+        self._ask_for_locks()
+        if self._clock.difference is not None:
+            self._settings.reporter.clock_differs(self._clock.difference)
         receiver = self._receiver
         if self._window.handle_timer(now) and receiver is not None and not self._is_draining:
             self._poll_is_ending = True
             receiver.flow(receiver.credit, drain=True)
         self._arm(now + TICK if self.in_hands else self._window.next_timer())
 
-    def _keep_locks(self, now: float) -> None:
-        """Renew what would end while the primary takes its time; what is held is given back before (F-62)."""
-        ending = [
-            parcel
-            for parcel in self._parcels.values()
-            if not parcel.is_held and 0 < parcel.lock_ends - now < parcel.lock_span * RENEWED_AT
-        ]
-        if ending and (self._renewing is None or self._renewing.done()):
-            self._renewing = asyncio.ensure_future(self._renew(ending))
+    def _ask_for_locks(self) -> None:
+        """Renew what would end while the primary takes its time (F-62), and what may have ended (F-66).
 
-    async def _renew(self, parcels: list[Parcel]) -> None:
-        if self._connection is None:
-            return
-        try:
-            spans = await renew_locks(self._connection, self.backlog, [parcel.tag for parcel in parcels])
-        except SyphonError as error:  # one may have been settled meanwhile: the next look asks anew
-            logger.info("%s", error)
+        What is held is given back before.
+        """
+        if self._connection is None or (self._renewing is not None and not self._renewing.done()):
             return
         now = self._loop.time()
-        for parcel, span in zip(parcels, spans, strict=False):
-            parcel.lock_ends = now + span
+        asked = [
+            parcel
+            for parcel in self._parcels.values()
+            if parcel in self._doubted
+            or (not parcel.is_held and 0 < parcel.lock_ends - now < parcel.lock_span * RENEWED_AT)
+        ]
+        if asked:
+            self._renewing = asyncio.ensure_future(self._renew(self._connection, asked))
+            self._renewing.add_done_callback(self._renewal_ended)
+
+    def _renewal_ended(self, renewing: asyncio.Task[None]) -> None:
+        if self._doubted:  # by those that came meanwhile; what is only ending has until the next look
+            self._ask_for_locks()
+
+    async def _renew(self, connection: NamespaceConnection, parcels: list[Parcel]) -> None:
+        """Those in doubt go out when their lock could be renewed, and else are somebody else's."""
+        try:
+            ends = await renew_locks(connection, self.backlog, [parcel.tag for parcel in parcels])
+        except SyphonError as error:  # what is in doubt comes again, and is not older than that
+            logger.info("%s", error)
+            self._clock.forget()
+            self._locked_since = time.time()
+            self._give_back(list(self._doubted))
+            return
+        now, wall = self._loop.time(), time.time()
+        doubted = self._doubted.intersection(parcels)
+        for parcel, end in zip(parcels, ends, strict=True):
+            parcel.lock_ends = now if end is None else now + self._clock.renewed(end, wall)
+        self._give_back([parcel for parcel in doubted if parcel.lock_ends <= now])
+        for parcel in parcels:
+            if parcel in self._doubted:
+                self._doubted.remove(parcel)
+                parcel.posted_at = now
+                parcel.destination.post(parcel)
 
     def _look_for_overdue(self, now: float) -> None:
         oldest = now - self._settings.answer_timeout
@@ -383,6 +430,7 @@ class Pump:
         self._counters.pending -= self.in_hands
         self._parcels.clear()
         self._held.clear()
+        self._doubted.clear()
         self._settling.clear()
         self._to_complete.clear()
         self._connection = self._receiver = None

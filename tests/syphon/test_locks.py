@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -72,11 +73,28 @@ async def test_what_is_held_for_a_busy_primary_is_given_back_before_its_lock_end
     await stop(shutdown, running)
 
 
-async def test_a_lock_that_is_lost_is_not_renewed_and_says_so(pair: Pair) -> None:
+async def test_of_several_locks_those_that_hold_are_renewed_and_the_lost_are_told_apart(pair: Pair) -> None:
+    await pair.park([parked(0), parked(1)])
+    connection = await connect(parse(pair.secondary.connection_string))
+    tags: list[bytes] = []
+    try:
+        receiver = await connection.open_receiver(pair.backlog(0), lambda event: tags.append(event.tag))
+        receiver.flow(2)
+        await until(lambda: len(tags) == 2)
+        first, lost, last = await renew_locks(connection, pair.backlog(0), [tags[0], bytes(16), tags[1]])
+        assert await renew_locks(connection, pair.backlog(0), [bytes(16)]) == [None]
+    finally:
+        await connection.close()
+    assert lost is None
+    assert first == pytest.approx(last, abs=1)
+    assert first == pytest.approx(time.time() + LOCK / 1000, abs=3)
+
+
+async def test_a_node_that_does_not_know_is_not_taken_for_a_lost_lock(pair: Pair) -> None:
     connection = await connect(parse(pair.secondary.connection_string))
     try:
         await connection.authorize(pair.backlog(0))
-        with pytest.raises(LinkRefused, match="not renewed"):
-            await renew_locks(connection, pair.backlog(0), [bytes(16)])
+        with pytest.raises(LinkRefused):
+            await renew_locks(connection, "nowhere", [bytes(16)])
     finally:
         await connection.close()
