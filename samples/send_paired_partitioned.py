@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import EntityState, PairedNamespaceOptions, PairedServiceBusClient
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
 
@@ -39,7 +39,7 @@ def main() -> None:
                     f"partition {home} is down: the message rests in the",
                     sender.send_messages(ORDER).rests.value,
                 )
-                assert client.state_of("orders") is EntityState.FAILED_OVER
+                assert receipt.rests is Rest.BACKLOG
             moved = asyncio.run(Syphon.from_connection_strings(*strings, options=SYPHON).drain())
             (second,) = receiver.receive_messages(1, max_wait_time=5)
             print(f"brought home: {moved.completed}; its key is {second.partition_key}")
