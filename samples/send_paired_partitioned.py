@@ -35,10 +35,8 @@ def main() -> None:
             (first,) = receiver.receive_messages(1, max_wait_time=5)
             home = (first.sequence_number or 0) >> 48
             with primary.partition("orders", home).take_down():
-                print(
-                    f"partition {home} is down: the message rests in the",
-                    sender.send_messages(ORDER).rests.value,
-                )
+                receipt = sender.send_messages(ORDER)
+                print(f"partition {home} is down: the message rests in the {receipt.rests.value}")
                 assert receipt.rests is Rest.BACKLOG
             moved = asyncio.run(Syphon.from_connection_strings(*strings, options=SYPHON).drain())
             (second,) = receiver.receive_messages(1, max_wait_time=5)
