@@ -15,6 +15,7 @@ FAST = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A JVM takes seconds and half a gigabyte: one worker runs all of these."""
     for item in items:
