@@ -32,7 +32,7 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
 from sbpair.broker.faces.message_form import BATCH
-from sbpair.broker.faults import AnswerReleased, RejectWith, TwoFieldError, Withhold
+from sbpair.broker.faults import AnswerReleased, FaultRule, RejectWith, TwoFieldError, Withhold
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -319,13 +319,14 @@ class TestFaults:
             Withhold(): None,
         }
         for fault, answer in answers.items():
-            lab.face.set_fault("Orders", fault)
+            active = lab.face.set_fault(FaultRule(fault, "Orders"), lab.moment.idle)
             assert client.send(link, HELLO) == answer
-            lab.face.clear_fault("orders", fault)
-            assert fault.hits == 1
+            lab.face.faults.remove(active)
+            assert active.hits == 1
         assert queue.counts(NOON).active == 1  # the one that was stored though nothing was said
 
-        lab.face.set_fault("orders", RejectWith("com.microsoft:server-busy", "Busy."))
+        busy = RejectWith("com.microsoft:server-busy", "Busy.")
+        lab.face.set_fault(FaultRule(busy, "orders"), lab.moment.idle)
         state = client.send(link, HELLO)
         assert state.error.symbol == "com.microsoft:server-busy"
         assert state.error.description.startswith("Busy. TrackingId:")
@@ -334,8 +335,8 @@ class TestFaults:
         lab.queue()
         client = lab.client()
         link = client.sender("orders")
-        fault = TwoFieldError("amqp:internal-error", "two")
-        lab.face.set_fault("orders", fault)
+        two = TwoFieldError("amqp:internal-error", "two")
+        fault = lab.face.set_fault(FaultRule(two, "orders"), lab.moment.idle)
         link.transfer(HELLO, tag=b"1")
         client.server.receive_data(client.engine.data_to_send(), lab.moment)
         raw = client.server.data_to_send()

@@ -10,7 +10,7 @@ from sbpair.amqp.events import LinkAttached, LinkDetached, MessageReceived
 from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Source
 from sbpair.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
-from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.broker.faults import FaultRule, RejectWith, Withhold
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -466,11 +466,11 @@ class TestScheduling:
         queue = lab.queue()
         client = lab.client()
         body = {"messages": [self.scheduled("m", NOON + MINUTE)]}
-        reject, withhold = RejectWith("com.microsoft:server-busy", "later"), Withhold()
-        lab.face.set_fault("orders", reject)
+        later = RejectWith("com.microsoft:server-busy", "later")
+        reject = lab.face.set_fault(FaultRule(later, "orders"), lab.moment.idle)
         assert manage(client, "schedule-message", body)[:2] == (500, "com.microsoft:server-busy")
         assert (reject.hits, queue.counts(NOON).scheduled) == (1, 0)
-        lab.face.set_fault("orders", withhold)
+        withhold = lab.face.set_fault(FaultRule(Withhold(), "orders"), lab.moment.idle)
         with pytest.raises(ValueError, match="not enough values"):  # no answer came
             manage(client, "schedule-message", body)
         assert (withhold.hits, queue.counts(NOON).scheduled) == (1, 1)

@@ -11,12 +11,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.aio import BacklogUnavailableError, EntityState, Rest
-from sbpair.broker.faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
 from tests.stopwatch import Stopwatch
 
 OVERRUN = 0.5  # seconds after the deadline that the asyncio sender may take
 
-TROUBLE: dict[str, str | Fault] = {
+TROUBLE: dict[str, str | Effect] = {
     "refused port": "refuse",
     "reset": "reset",
     "silent peer": "silent",
@@ -153,7 +153,7 @@ async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
 )
 async def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
-    aio_pairing, fault: Fault, is_ambiguous: bool
+    aio_pairing, fault: Effect, is_ambiguous: bool
 ) -> None:
     sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
     with aio_pairing.primary.fault("orders", fault):

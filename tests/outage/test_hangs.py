@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbpair import EntityState, Rest
-from sbpair.broker.faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
 from tests.stopwatch import Stopwatch
 
 OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
@@ -87,7 +87,7 @@ def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
 )
 def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
-    pairing, fault: Fault, is_ambiguous: bool
+    pairing, fault: Effect, is_ambiguous: bool
 ) -> None:
     sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
     with pairing.primary.fault("orders", fault):

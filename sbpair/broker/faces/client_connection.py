@@ -49,10 +49,12 @@ from ..errors import (
     NotImplementedHere,
     UnknownTransaction,
 )
+from ..faults import Effect, Ending, NoCredit, Operation, Refusal
 from .address import Address, NodeKind, management_of, parse_address
 from .cbs import put_token
 from .claims import Claims
 from .coordinator import CoordinatorNode
+from .fault_answers import end, refusal
 from .idleness import Idleness
 from .management import manage
 from .moment import Moment
@@ -87,6 +89,7 @@ class ClientConnection:
         )
         self._nodes: dict[Link, Node] = {}
         self._waits = Deadlines[Link]()  # milliseconds of the connection's clock
+        self._later = Deadlines[Callable[[], None]]()  # as above: what a fault delays
         self._idleness = Idleness(moment.idle)
         self._claim_by: float | None = moment.idle + TIME_TO_CLAIM
         self._ahead = moment.ahead
@@ -129,7 +132,8 @@ class ClientConnection:
         timer = self._engine.next_timer()
         if timer is None:
             return None
-        expiry, wait = self.claims.next_expiry(), self._waits.next()
+        expiry = self.claims.next_expiry()
+        wait = min((at for at in (self._waits.next(), self._later.next()) if at is not None), default=None)
         if expiry is not None:
             timer = min(timer, expiry + self._wall_behind)
         if wait is not None:
@@ -150,6 +154,8 @@ class ClientConnection:
         self._expire_claims(moment)
         for link in self._waits.take_due(int(moment.connection * 1000)):
             self._give_up(link, moment)
+        for act in self._later.take_due(int(moment.connection * 1000)):
+            act()
         self._engine.handle_timer(moment.connection)
         self._read_events(moment)
 
@@ -185,6 +191,10 @@ class ClientConnection:
             for node in self._nodes.values():
                 if isinstance(node, QueueReceiver):
                     node.unclogged(moment)
+
+    def later(self, seconds: float, act: Callable[[], None], moment: Moment) -> None:
+        """Do something so many seconds from now, if the connection lives so long."""
+        self._later.set(act, ceil((moment.connection + seconds) * 1000))
 
     def nodes(self) -> Iterable[Node]:
         """The nodes of this connection's links."""
@@ -258,16 +268,33 @@ class ClientConnection:
         try:
             if address is None:
                 raise NotImplementedHere("A link without an address (dynamic, anonymous) is not implemented.")
+            effect = self._strikes(link, address, moment)
+            if effect is not None and not isinstance(effect, NoCredit):
+                return
             node = self._node(link, attach, address, moment)
         except BrokerError as error:
             link.refuse(condition_of(error, self.face.tracker(path_of(address or "")), moment.entity))
             return
+        if isinstance(node, QueueSender):
+            node.is_starved = effect is not None
         if isinstance(node, SessionWait):
             self._keep(node, moment)
             self._waits.set(link, ceil(moment.connection * 1000) + node.span)
             self.face.wait_for_session(node, moment)
         else:
             self._open(attach, node, moment)
+
+    def _strikes(self, link: Link, text: str, moment: Moment) -> Effect | None:
+        """The fault that strikes an attach; those that end or refuse it have done so."""
+        address = parse_address(text)
+        if address.kind is NodeKind.CLAIMS:
+            return None
+        effect = self.face.strike(Operation.ATTACH, address.path, moment)
+        if isinstance(effect, Refusal):
+            link.refuse(refusal(effect, self.face.tracker(address.path), moment))
+        elif isinstance(effect, Ending):
+            end(effect, self, link, self.face.tracker(address.path), moment)
+        return effect
 
     def _open(self, attach: Attach, node: Node, moment: Moment) -> None:
         self._keep(node, moment)

@@ -15,7 +15,8 @@ from ...amqp.types import Symbol
 from ..auth import Right
 from ..entities.entity import Entity
 from ..errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
-from ..faults import RejectWith, Withhold
+from ..faults import Lose, Refusal, Withhold
+from ..faults import Operation as Struck
 from . import message_operations, session_operations
 from .address import management_of
 from .management_call import NAMES, ManagementCall, body_of
@@ -66,9 +67,10 @@ def manage(
     try:
         operation = _operation(request)
         connection.claims.require(management_of(queue.path), (operation.right,), moment.wall)
-        fault = face.fault_of(queue) if operation.is_send else None
-        if isinstance(fault, RejectWith):
-            fault.struck()
+        fault = face.strike(Struck.SCHEDULE if operation.is_send else Struck.MANAGE, queue.path, moment)
+        if isinstance(fault, Lose):
+            return None
+        if isinstance(fault, Refusal):
             return _failure(500, fault.condition, fault.description, face.tracker(queue.path), moment)
         transaction = None
         if isinstance(state, TransactionalState):
@@ -80,10 +82,7 @@ def manage(
         answer = operation.run(
             ManagementCall(connection, queue, body_of(request), moment.entity, transaction)
         )
-        if isinstance(fault, Withhold):
-            fault.struck()
-            return None
-        return answer
+        return None if isinstance(fault, Withhold) else answer
     except BrokerError as error:
         connection.refused(state, error)
         return _failure(error.status, error.condition, str(error), face.tracker(queue.path), moment)

@@ -17,7 +17,7 @@ from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
 from ..errors import BrokerError, EntityNotFound, SessionLockLost
-from ..faults import Fault
+from ..faults import ActiveFault, Effect, FaultEngine, FaultRule, Operation
 from .address import parse_address
 from .moment import Moment
 from .session_receiver import SessionReceiver, SessionWait
@@ -35,7 +35,7 @@ class NamespaceFace:
     def __init__(self, namespace: Namespace, verifier: Verifier) -> None:
         self.namespace = namespace
         self.verifier = verifier
-        self._faults: dict[str, list[Fault]] = {}
+        self.faults = FaultEngine()
         self._lines: dict[Entity | SessionLock, OrderedDict[QueueReceiver, None]] = {}
         self._waits: dict[Entity, OrderedDict[SessionWait, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionReceiver] = {}
@@ -58,21 +58,15 @@ class NamespaceFace:
 
     # -- faults
 
-    def set_fault(self, path: str, fault: Fault) -> None:
-        """Let sends to the entity meet ``fault``; the one set last strikes. Raises EntityNotFound."""
-        self._faults.setdefault(self.namespace.queue(path).path.casefold(), []).append(fault)
+    def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:
+        """Set a rule; ``now`` is connection time. Raises EntityNotFound for one that names no entity."""
+        if rule.entity is not None and "*" not in rule.entity:
+            self.namespace.queue(parse_address(rule.entity).path)
+        return self.faults.add(rule, now)
 
-    def clear_fault(self, path: str, fault: Fault) -> None:
-        """Take ``fault`` away again; nothing happens when it is not set."""
-        faults = self._faults.get(path.casefold(), [])
-        faults[:] = [other for other in faults if other is not fault]
-
-    def fault_of(self, queue: Entity) -> Fault | None:
-        """The fault that strikes sends to ``queue`` now."""
-        if not self._faults:
-            return None
-        faults = self._faults.get(queue.path.casefold())
-        return faults[-1] if faults else None
+    def strike(self, operation: Operation, path: str, moment: Moment) -> Effect | None:
+        """The effect that strikes an operation on the entity of this path now."""
+        return self.faults.strike(operation, path, moment.idle) if self.faults else None
 
     # -- the line of receivers
 

@@ -16,6 +16,7 @@ the link: a token is valid wherever it is shown. The answers to a settlement are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...amqp.events import CreditGranted, DispositionReceived
@@ -40,6 +41,8 @@ from ..entities.queue import DESCRIPTION, REASON
 from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import BrokerError, LockLost, NotImplementedHere
+from ..faults import Delay, Effect, Ending, Operation, Refusal
+from .fault_answers import end, lie
 from .message_form import delivered
 from .moment import Moment
 from .node import Node
@@ -107,13 +110,30 @@ class QueueReceiver(Node):
         if message is None:
             return False
         self.used = moment
+        effect = self._face.strike(Operation.RECEIVE, self.queue.path, moment)
+        if effect is None:
+            self._transfer(message)
+        elif isinstance(effect, Ending):
+            end(effect, self.connection, self.link, self._tracker, moment)
+        elif isinstance(effect, Delay):
+            self.connection.later(effect.seconds, lambda: self._transfer_late(message), moment)
+        return True
+
+    def _transfer_late(self, message: StoredMessage) -> None:
+        if self.link.is_open:
+            self._transfer(message)
+
+    def _transfer(self, message: StoredMessage) -> None:
         payload, token = delivered(message, self.queue), message.lock_token
         if token is None:
             self._tags += 1
             self.link.transfer(payload, tag=self._tags.to_bytes(16, "little"), settled=True)
         else:
             self._held[self.link.transfer(payload, tag=token)] = token
-        return True
+
+    @property
+    def _tracker(self) -> str:
+        return self._face.tracker(self.queue.path)
 
     def take(self, now: int) -> StoredMessage | None:
         """The next message, locked or, with receive-and-delete, gone. Raises EntityDisabled."""
@@ -123,17 +143,46 @@ class QueueReceiver(Node):
         """Settle a run of deliveries; runs with the same answer are answered as one."""
         if isinstance(event.state, Received) or (event.state is None and not event.settled):
             return  # 3.4.1: not terminal
+        effect = self._face.strike(Operation.SETTLE, self.queue.path, moment)
+        if effect is None:
+            self._settle_run(event, moment, self._answer)
+        else:
+            self._suffer(effect, event, moment)
+
+    def _suffer(self, effect: Effect, event: DispositionReceived, moment: Moment) -> None:
+        """What becomes of a settlement that a fault strikes."""
+        answers: list[tuple[int, int, DeliveryState]] = []
+        if effect.happens:
+            self._settle_run(event, moment, lambda _, *answer: answers.append(answer))
+        if isinstance(effect, Ending):
+            end(effect, self.connection, self.link, self._tracker, moment)
+        elif isinstance(effect, Refusal):
+            self._answer(event, event.first, event.last, lie(effect, self._tracker, moment))
+        elif isinstance(effect, Delay):
+            self.connection.later(effect.seconds, lambda: self._answer_all(event, answers), moment)
+
+    def _answer_all(self, event: DispositionReceived, answers: list[tuple[int, int, DeliveryState]]) -> None:
+        for first, last, answer in answers:
+            if self.link.is_open:
+                self._answer(event, first, last, answer)
+
+    def _settle_run(
+        self,
+        event: DispositionReceived,
+        moment: Moment,
+        answered: Callable[[DispositionReceived, int, int, DeliveryState], None],
+    ) -> None:
         first, answer = event.first, None
         span = (event.last - event.first) % _SPANS
         for offset in range(span + 1):
             number = (event.first + offset) % _SPANS
             became = self._settle(self._held.pop(number, None), event.state, moment)
             if answer is not None and became != answer:
-                self._answer(event, first, (number - 1) % _SPANS, answer)
+                answered(event, first, (number - 1) % _SPANS, answer)
                 first = number
             answer = became
         if answer is not None:
-            self._answer(event, first, event.last, answer)
+            answered(event, first, event.last, answer)
 
     def _answer(self, event: DispositionReceived, first: int, last: int, answer: DeliveryState) -> None:
         if not event.settled:
@@ -146,7 +195,7 @@ class QueueReceiver(Node):
             return self.apply(token, state, moment.entity)
         except BrokerError as error:
             self.connection.refused(state, error)
-            return Rejected(condition_of(error, self._face.tracker(self.queue.path), moment.entity))
+            return Rejected(condition_of(error, self._tracker, moment.entity))
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Do what the client's ``state`` says, and return the state to answer. Raises LockLost and others."""

@@ -8,22 +8,19 @@ from ...amqp.events import MessageReceived
 from ...amqp.link import ReceiverLink
 from ...amqp.performatives import (
     ACCEPTED,
-    RELEASED,
-    Condition,
     DeliveryState,
-    Modified,
     Rejected,
     TransactionalState,
 )
-from ...amqp.types import Described, Symbol, ULong
 from ..entities.entity import Entity
 from ..entities.stored_message import StoredMessage
 from ..errors import BrokerError, MessageTooLarge, Rerouting
-from ..faults import AnswerModified, AnswerReleased, Fault, RejectWith, TwoFieldError, Withhold
+from ..faults import Delay, Effect, Ending, LateVisibility, Operation
+from .fault_answers import end, lie
 from .message_form import stored_messages
 from .moment import Moment
 from .node import Node
-from .wording import condition_of, tracked
+from .wording import condition_of
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -51,6 +48,7 @@ class QueueSender(Node):
         self._destination = destination
         self._face = connection.face
         self._link = link
+        self.is_starved = False  # NoCredit
 
     def answer(self, limit: int) -> dict[object, object]:
         """The properties of our attach: the largest batch, and where the messages go on to."""
@@ -61,27 +59,40 @@ class QueueSender(Node):
 
     def opened(self, moment: Moment) -> None:
         """The link was answered: let the client send."""
-        self._link.flow(CREDIT)
+        if not self.is_starved:
+            self._link.flow(CREDIT)
 
     def message_received(self, event: MessageReceived, moment: Moment) -> None:
         """Store, then answer: accepted only for what is stored."""
-        fault = self._face.fault_of(self.queue)
-        if fault is None:
-            answer = self._store(event, moment.entity)
+        effect = self._face.strike(Operation.SEND, self.queue.path, moment)
+        if effect is not None:
+            self._suffer(effect, event, moment)
         else:
-            fault.struck()
-            answer = self._store(event, moment.entity) if fault.stores else _lie(fault, self._tracker, moment)
-        if not event.settled and not isinstance(fault, Withhold):
-            self._answer(event, answer)
-        if self._link.credit < CREDIT // 2:
+            answer = self._store(event, moment.entity)
+            if not event.settled:
+                self._answer(event, answer)
+        if self._link.credit < CREDIT // 2 and not self.is_starved and self._link.is_open:
             self._link.flow(CREDIT)
 
-    def _store(self, event: MessageReceived, now: int) -> DeliveryState | None:
+    def _suffer(self, effect: Effect, event: MessageReceived, moment: Moment) -> None:
+        """What becomes of a send that a fault strikes."""
+        answer = self._store(event, moment.entity, effect) if effect.happens else None
+        if isinstance(effect, Ending):
+            end(effect, self.connection, self.link, self._tracker, moment)
+        if event.settled or not effect.answers:
+            return
+        if isinstance(effect, Delay):
+            self.connection.later(effect.seconds, lambda: self._answer(event, answer), moment)
+        else:
+            self._answer(event, answer if effect.happens else lie(effect, self._tracker, moment))
+
+    def _store(self, event: MessageReceived, now: int, effect: Effect | None = None) -> DeliveryState | None:
         """Store; the answer, or None when it comes later (Q-16)."""
+        visible_at = now + round(effect.seconds * 1000) if isinstance(effect, LateVisibility) else None
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:
             if txn_id is None:
-                self._take(self._messages(event), now)
+                self._take(self._messages(event, visible_at), now)
                 return ACCEPTED
             transaction = self.connection.transaction(txn_id)
             via = None if self._destination is None else self.queue
@@ -101,11 +112,15 @@ class QueueSender(Node):
             self.queue.check_sends_enabled()
             self._face.namespace.transfer(messages, self.queue, self._destination.path, now)
 
-    def _messages(self, event: MessageReceived) -> list[StoredMessage]:
+    def _messages(self, event: MessageReceived, visible_at: int | None = None) -> list[StoredMessage]:
         limit = self.queue.description.max_message_size
         if len(event.payload) > limit:
             raise MessageTooLarge(len(event.payload), limit)
-        return stored_messages(event.payload, event.message_format)
+        messages = stored_messages(event.payload, event.message_format)
+        if visible_at is not None:
+            for message in messages:
+                message.scheduled_for = max(message.scheduled_for or 0, visible_at)
+        return messages
 
     def _store_again(self, event: MessageReceived, now: int) -> None:
         answer = self._store(event, now)
@@ -120,20 +135,3 @@ class QueueSender(Node):
     @property
     def _tracker(self) -> str:
         return self._face.tracker(self.queue.path)
-
-
-def _lie(fault: Fault, tracker: str, moment: Moment) -> DeliveryState:
-    """The answer of a fault that does not store."""
-    match fault:
-        case AnswerReleased():
-            return RELEASED
-        case AnswerModified():
-            return Modified(delivery_failed=True)
-        case TwoFieldError():
-            # Spelt out, since the engine always writes three fields: the third is what this fault leaves out.
-            error = Described(ULong(0x1D), [Symbol(fault.condition), fault.description])
-            return Described(ULong(0x25), [error])
-        case RejectWith():
-            return Rejected(Condition(fault.condition, tracked(fault.description, tracker, moment.entity)))
-        case _:
-            raise TypeError(f"{fault!r} is not a fault of sends")

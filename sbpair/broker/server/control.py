@@ -13,7 +13,7 @@ from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import InvalidDescription
-from ..faults import Fault, Outage
+from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named, scenario_named
 from .partition_control import PartitionControl
 from .station import Station
 
@@ -233,24 +233,88 @@ class NamespaceControl:
 
     # -- faults
 
-    def take_down(self, how: str = "refuse") -> None:
-        """Let the namespace fail: ``refuse``, ``reset`` or ``silent`` (see Outage). Raises ValueError."""
+    def take_down(self, how: str = "refuse", *, delay: float = 0.2) -> None:
+        """Let the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
+
+        ``delay``: seconds each answer waits, for ``slow``. Raises ValueError.
+        """
         outage = Outage(how)
-        self._in_loop(lambda: self._station.take_down(outage))
+        self._in_loop(lambda: self._station.take_down(outage, delay))
 
     def bring_up(self) -> None:
         """End the outage; nothing happens when there is none."""
         self._in_loop(self._station.bring_up)
 
     @contextmanager
-    def fault(self, path: str, fault: Fault) -> Iterator[Fault]:
-        """Let sends to an entity meet ``fault`` inside the ``with``. Raises EntityNotFound."""
-        face = self._station.face
-        self._in_loop(lambda: face.set_fault(path, fault))
+    def fault(
+        self,
+        entity: str | None,
+        effect: Effect,
+        *,
+        operation: str | None = None,
+        nth: int | None = None,
+        times: int | None = None,
+        probability: float = 1.0,
+        seed: int = 0,
+        after: float = 0.0,
+        lasting: float | None = None,
+        every: float | None = None,
+    ) -> Iterator[ActiveFault]:
+        """Let ``effect`` strike inside the ``with``; what it yields counts the ``hits``.
+
+        ``entity``: a path, a pattern with ``*``, or None for all. The rest is as in :class:`FaultRule`, the
+        operation by its name. Raises EntityNotFound, InvalidArgument.
+        """
+        asked = None if operation is None else operation_named(operation)
+        rule = FaultRule(effect, entity, asked, nth, times, probability, seed, after, lasting, every)
+        active = self.set_fault(rule)
         try:
-            yield fault
+            yield active
         finally:
-            self._in_loop(lambda: face.clear_fault(path, fault))
+            self.clear_fault(active)
+
+    @contextmanager
+    def scenario(self, name: str, entity: str | None = None, *, seed: int = 0) -> Iterator[list[ActiveFault]]:
+        """Let a named scenario (docs/testing.md) hold inside the ``with``. Raises as :meth:`fault`."""
+        rules = scenario_named(name).of(entity, seed)
+        active: list[ActiveFault] = []
+        try:
+            active.extend(map(self.set_fault, rules))  # those that were set are cleared if one is refused
+            yield active
+        finally:
+            for fault in active:
+                self.clear_fault(fault)
+
+    def set_fault(self, rule: FaultRule) -> ActiveFault:
+        """Set a rule until it is cleared; :meth:`fault` does both. Raises EntityNotFound, InvalidArgument."""
+        return self._in_loop(lambda: self._set_fault(rule))
+
+    def clear_fault(self, active: ActiveFault) -> None:
+        """Take a fault away; nothing happens when it is not set."""
+        self._in_loop(lambda: self._clear_fault(active))
+
+    @property
+    def faults(self) -> list[ActiveFault]:
+        """All faults that are set, the oldest first."""
+        return self._in_loop(lambda: self._station.face.faults.active)
+
+    def _set_fault(self, rule: FaultRule) -> ActiveFault:
+        station = self._station
+        active = station.face.set_fault(rule, station.moment().idle)
+        try:
+            self._stand(rule)
+        except Exception:
+            station.face.faults.remove(active)
+            raise
+        return active
+
+    def _clear_fault(self, active: ActiveFault) -> None:
+        self._station.face.faults.remove(active)
+        self._stand(active.rule)
+
+    def _stand(self, rule: FaultRule) -> None:
+        if isinstance(rule.effect, Standing) and self._station.is_open:
+            self._station.standing.apply()
 
     def partition(self, path: str, index: int) -> PartitionControl:
         """One partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).

@@ -26,6 +26,7 @@ from ..faces.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import Outage
+from .standing import StandingFaults
 from .wire import AmqpWire
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Station:
         self._clock = clock
         self._tls = tls
         self._ahead = 0.0  # seconds
+        self.delay = 0.0  # seconds each answer waits: Outage.SLOW
+        self.standing = StandingFaults(self)
         self._outage: Outage | None = None
         self._listener: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -70,7 +73,7 @@ class Station:
     def moment(self) -> Moment:
         """Now, on all clocks."""
         ahead = self._ahead
-        now, wall = asyncio.get_running_loop().time(), int(time.time() + ahead)
+        now, wall = time.monotonic(), int(time.time() + ahead)  # the loop's clock is the monotonic one
         return Moment(now, wall, self._clock.now(), ahead)
 
     def advance_connections(self, seconds: float) -> None:
@@ -78,6 +81,7 @@ class Station:
         self._ahead += seconds
         for wire in list(self.wires.values()):
             wire.handle_timer()
+        self.standing.apply()
 
     # -- opening and closing
 
@@ -85,14 +89,17 @@ class Station:
         """Listen. Raises PortUnavailable."""
         self._bind()
         self._listen()
+        self.standing.apply()
 
     async def close(self) -> None:
         """Close the port and every connection."""
+        self.standing.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._stop_accepting()
         if self._listener is not None:
             self._listener.close()
+            self._listener = None
         greetings = list(self._greetings)
         self._abort_all()
         await asyncio.gather(*greetings, return_exceptions=True)
@@ -128,12 +135,25 @@ class Station:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its port: standing faults need one."""
+        return self._listener is not None
+
     # -- outages
 
-    def take_down(self, outage: Outage) -> None:
-        """Fail in this way until :meth:`bring_up`."""
+    def take_down(self, outage: Outage, delay: float = 0.2) -> None:
+        """Fail in this way until :meth:`bring_up`; ``delay`` in seconds, for SLOW."""
         self.bring_up()
         self._outage = outage
+        if outage is Outage.SLOW:
+            self.delay = delay
+            return
+        if outage is Outage.HALF_OPEN:
+            for wire in self.wires.values():
+                wire.die()
+            self.settle()
+            return
         if outage is Outage.SILENT:
             for wire in self.wires.values():
                 wire.mute()
@@ -151,6 +171,7 @@ class Station:
     def bring_up(self) -> None:
         """Serve again; what a silent namespace was told meanwhile, it hears now."""
         outage, self._outage = self._outage, None
+        self.delay = 0.0
         if outage is Outage.REFUSE:
             self._listen()
         elif outage is Outage.SILENT:

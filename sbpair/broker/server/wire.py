@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from typing import Protocol
 
 from ..faces.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
+from ..faults import CutAfter, Operation
 
 CHUNK = 262_144
 
@@ -18,6 +20,7 @@ class WireHost(Protocol):
 
     face: NamespaceFace
     wires: dict[ClientConnection, AmqpWire]
+    delay: float
 
     def moment(self) -> Moment: ...
     def settle(self) -> None: ...
@@ -31,6 +34,10 @@ class AmqpWire(asyncio.Protocol):
         self._sock = sock  # plain TCP only: see connection_lost
         self._timer: asyncio.TimerHandle | None = None
         self._is_mute = False
+        self._is_dead = False
+        self._cut: CutAfter | None = None
+        self._passed = 0  # bytes, in the direction that is cut
+        self._late: deque[tuple[float, bytes]] = deque()
         self.transport: asyncio.Transport
         self.client: ClientConnection
 
@@ -38,18 +45,35 @@ class AmqpWire(asyncio.Protocol):
         """The socket is ours."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
         self.transport = transport
-        self.client = ClientConnection(self._station.face, self._station.moment())
+        moment = self._station.moment()
+        self.client = ClientConnection(self._station.face, moment)
+        effect = self._station.face.strike(Operation.CONNECT, "", moment)
+        self._cut = effect if isinstance(effect, CutAfter) else None
         self._station.wires[self.client] = self
         self.arm()
 
     def data_received(self, data: bytes) -> None:
         """One chunk in, one write out."""
+        if self._is_dead:
+            return
+        data = self._before_cut("in", data)
         self.client.receive_data(data, self._station.moment())
         self._station.settle()
 
     def eof_received(self) -> bool:
         """Close: nobody answers a client that has stopped listening."""
         return False
+
+    def _before_cut(self, direction: str, data: bytes) -> bytes:
+        """What of the bytes may pass; the connection is cut behind the last one."""
+        cut = self._cut
+        if cut is None or cut.direction != direction:
+            return data
+        data = data[: max(0, cut.count - self._passed)]
+        self._passed += len(data)
+        if self._passed >= cut.count:
+            asyncio.get_running_loop().call_soon(self.transport.close)
+        return data
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; what the client said before it went still counts.
@@ -88,13 +112,28 @@ class AmqpWire(asyncio.Protocol):
         """Write what there is to write, in one piece."""
         if self._is_mute:
             return
-        data = self.client.data_to_send()
-        if data and not self.transport.is_closing():
+        data = self._before_cut("out", self.client.data_to_send())
+        if self._station.delay or self._late:
+            self._write_late(data)
+        elif data and not self.transport.is_closing():
             self.transport.write(data)
-        if self.client.is_closed:
+        if self.client.is_closed and not self._late:
             self.transport.close()
         else:
             self.arm()
+
+    def _write_late(self, data: bytes) -> None:
+        if data:
+            loop = asyncio.get_running_loop()
+            due = loop.time() + self._station.delay
+            self._late.append((max(due, self._late[-1][0]) if self._late else due, data))
+            loop.call_at(self._late[-1][0], self._write_due)
+
+    def _write_due(self) -> None:
+        """One piece for each call that was asked for, in their order."""
+        if self._late and not self.transport.is_closing():
+            self.transport.write(self._late.popleft()[1])
+            self.flush()
 
     def arm(self) -> None:
         """Have the timer ring when the connection wants it, if that is sooner than it would."""
@@ -116,6 +155,11 @@ class AmqpWire(asyncio.Protocol):
             self._station.settle()
             self.arm()
 
+    def die(self) -> None:
+        """Go without a sign: nothing is heard or said any more, though the socket stays open (half-open)."""
+        self._is_mute = self._is_dead = True
+        self.client.receive_eof(self._station.moment())
+
     def mute(self) -> None:
         """Neither hear nor speak, though the socket stays open."""
         self._is_mute = True
@@ -123,6 +167,8 @@ class AmqpWire(asyncio.Protocol):
 
     def unmute(self) -> None:
         """Go on where it stopped."""
+        if self._is_dead:
+            return
         self._is_mute = False
         if not self.client.is_clogged and not self.transport.is_closing():
             self.transport.resume_reading()

@@ -1,0 +1,71 @@
+"""Faults on purpose: named effects, the rules by which they strike, plans of them, and named scenarios."""
+
+from __future__ import annotations
+
+from .effects import (
+    EFFECTS,
+    AnswerModified,
+    AnswerReleased,
+    CloseConnection,
+    CutAfter,
+    Delay,
+    DetachLink,
+    Disabled,
+    Down,
+    Effect,
+    Ending,
+    Full,
+    LateVisibility,
+    Lose,
+    NoCredit,
+    Operation,
+    Outage,
+    PartitionDown,
+    Refusal,
+    RejectWith,
+    Standing,
+    Throttle,
+    TwoFieldError,
+    Withhold,
+)
+from .engine import FaultEngine
+from .plan import PlannedFault, planned_faults, read_plan
+from .rule import ActiveFault, FaultRule, operation_named
+from .scenarios import SCENARIOS, Scenario, scenario_named
+
+__all__ = [
+    "EFFECTS",
+    "SCENARIOS",
+    "ActiveFault",
+    "AnswerModified",
+    "AnswerReleased",
+    "CloseConnection",
+    "CutAfter",
+    "Delay",
+    "DetachLink",
+    "Disabled",
+    "Down",
+    "Effect",
+    "Ending",
+    "FaultEngine",
+    "FaultRule",
+    "Full",
+    "LateVisibility",
+    "Lose",
+    "NoCredit",
+    "Operation",
+    "Outage",
+    "PartitionDown",
+    "PlannedFault",
+    "Refusal",
+    "RejectWith",
+    "Scenario",
+    "Standing",
+    "Throttle",
+    "TwoFieldError",
+    "Withhold",
+    "operation_named",
+    "planned_faults",
+    "read_plan",
+    "scenario_named",
+]

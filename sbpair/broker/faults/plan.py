@@ -1,0 +1,125 @@
+"""A plan of faults, as a table (TOML, or JSON over HTTP): which rules does it mean?
+
+    seed = 7
+
+    [[fault]]
+    namespace = "contoso"
+    entity = "orders"
+    effect = "reject"
+    condition = "com.microsoft:server-busy"
+    times = 3
+
+    [[fault]]
+    namespace = "contoso"
+    scenario = "flapping"
+
+Whatever is not understood is refused with its name: a plan that is half read breaks half of what it should.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from ..errors import InvalidArgument
+from .effects import Effect, Operation
+from .rule import FaultRule, effect_named, operation_named
+from .scenarios import scenario_named
+
+_LIMITS: dict[str, tuple[type, ...]] = {
+    "entity": (str,),
+    "operation": (str,),
+    "nth": (int,),
+    "times": (int,),
+    "probability": (float, int),
+    "seed": (int,),
+    "after": (float, int),
+    "lasting": (float, int),
+    "every": (float, int),
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """A rule, and the namespace it is for."""
+
+    namespace: str
+    rule: FaultRule
+
+
+def read_plan(text: str) -> list[PlannedFault]:
+    """The faults of a TOML plan; each draws from a seed of its own. Raises InvalidArgument."""
+    try:
+        plan = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"The plan is not TOML: {error}.") from None
+    seed = plan.pop("seed", 0)
+    faults = plan.pop("fault", [])
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InvalidArgument(f"seed is {seed!r:.60}: a whole number is needed.")
+    if plan or not isinstance(faults, list):
+        raise InvalidArgument(f"A plan has seed and [[fault]] tables, and not {', '.join(plan) or 'fault'}.")
+    planned: list[PlannedFault] = []
+    for table in faults:
+        planned += planned_faults(table, seed + 1000 * len(planned))
+    return planned
+
+
+def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
+    """The faults of one table: an effect or a scenario of a namespace. Raises InvalidArgument."""
+    if not isinstance(table, Mapping):
+        raise InvalidArgument("A fault is a table of settings.")
+    given = {str(key): value for key, value in table.items()}
+    namespace = _text(given, "namespace")
+    if "scenario" in given:
+        scenario = scenario_named(_text(given, "scenario"))
+        limits = _taken(given, {"entity": (str,), "seed": (int,)}, f"scenario '{scenario.name}'")
+        entity = limits.get("entity")
+        rules = scenario.of(entity if isinstance(entity, str) else None, _whole(limits.get("seed"), seed))
+        return [PlannedFault(namespace, rule) for rule in rules]
+    return [PlannedFault(namespace, _rule(given, seed))]
+
+
+def _rule(given: dict[str, object], seed: int) -> FaultRule:
+    kind = effect_named(_text(given, "effect"))
+    known = {**_LIMITS, **{field.name: _TYPES[str(field.type)] for field in fields(kind)}}
+    taken = _taken(given, known, f"fault '{kind.name}'")
+    limits = {name: taken.pop(name) for name in _LIMITS if name in taken}
+    effect: Effect = kind(**taken)
+    operation = limits.pop("operation", None)
+    limits.setdefault("seed", seed)
+    return FaultRule(effect, operation=_operation(operation), **limits)  # type: ignore[arg-type]
+
+
+def _operation(name: object) -> Operation | None:
+    if name is None:
+        return None
+    return operation_named(str(name))
+
+
+def _text(given: dict[str, object], name: str) -> str:
+    value = given.pop(name, None)
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"A fault needs '{name}', a text: it is {value!r:.60}.")
+    return value
+
+
+def _whole(value: object, default: int) -> int:
+    return value if isinstance(value, int) else default
+
+
+def _taken(given: dict[str, object], known: Mapping[str, tuple[type, ...]], of: str) -> dict[str, object]:
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidArgument(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")
+        kinds = known[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}, {kinds[0].__name__} is needed.")
+    return dict(given)

@@ -1,0 +1,204 @@
+"""When does an effect strike? A rule: what it is for, how often, and in which spans of time.
+
+set        after       lasting                  every
+|-----------|===========|.........|===========|.........|===
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import inf, isfinite
+
+from ..errors import InvalidArgument
+from .effects import (
+    EFFECTS,
+    CutAfter,
+    Delay,
+    Disabled,
+    Down,
+    Effect,
+    LateVisibility,
+    Operation,
+    Outage,
+    PartitionDown,
+    Standing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRule:
+    """An effect, whom it is for, and its limits. Raises InvalidArgument for what cannot be meant.
+
+    ``entity``: a path, or a pattern with ``*``; None for all. ``operation``: one that the effect can
+    strike; None for its usual ones. ``nth``: only the n-th that matches, from 1. ``times``: at most so
+    often. ``probability``: 0 to 1, drawn from ``seed``. ``after``, ``lasting``, ``every``: seconds of
+    connection time since the rule was set: when it begins, how long it holds, when it begins again.
+    """
+
+    effect: Effect
+    entity: str | None = None
+    operation: Operation | None = None
+    nth: int | None = None
+    times: int | None = None
+    probability: float = 1.0
+    seed: int = 0
+    after: float = 0.0
+    lasting: float | None = None
+    every: float | None = None
+
+    def __post_init__(self) -> None:
+        for complaint in _complaints(self):
+            raise InvalidArgument(f"The fault '{self.effect.name}': {complaint}.")
+
+    @property
+    def operations(self) -> frozenset[Operation]:
+        """What it can strike."""
+        effect = self.effect
+        return effect.usual & effect.strikes if self.operation is None else frozenset({self.operation})
+
+    def is_for(self, path: str) -> bool:
+        """Whether it is for the entity of this path; paths are equal whatever their case."""
+        if self.entity is None:
+            return True
+        return fnmatchcase(path.casefold(), self.entity.casefold())
+
+    def window(self, age: float) -> tuple[bool, float]:
+        """Whether it holds ``age`` seconds after it was set, and at what age that changes next."""
+        if age < self.after:
+            return False, self.after
+        if self.lasting is None:
+            return True, inf
+        into = age - self.after
+        rounds = int(into // self.every) if self.every is not None else 0
+        begin = self.after + rounds * (self.every or 0.0)
+        if age < begin + self.lasting:
+            return True, begin + self.lasting
+        return False, inf if self.every is None else begin + self.every
+
+
+def _complaints(rule: FaultRule) -> list[str]:
+    checks = [
+        (
+            _is_wrong_operation(rule),
+            f"it strikes {_names(rule.effect)}, nothing else",
+        ),
+        (rule.nth is not None and rule.nth < 1, f"nth is {rule.nth}, at least 1"),
+        (rule.times is not None and rule.times < 1, f"times is {rule.times}, at least 1"),
+        (not 0 <= rule.probability <= 1, f"probability is {rule.probability}, from 0 to 1"),
+        (_has_wrong_span(rule), "after, lasting and every are seconds, not below 0"),
+        (_is_never_over(rule), "every needs lasting, and is longer"),
+        (_counts_what_stands(rule), "it stands, and has no nth, times or probability"),
+        (_lacks_its_entity(rule), f"entity is {rule.entity!r}, one path is needed"),
+        *_settings_checks(rule.effect),
+    ]
+    return [complaint for is_wrong, complaint in checks if is_wrong]
+
+
+def _is_wrong_operation(rule: FaultRule) -> bool:
+    return rule.operation is not None and rule.operation not in rule.effect.strikes
+
+
+def _has_wrong_span(rule: FaultRule) -> bool:
+    spans = (rule.after, rule.lasting, rule.every)
+    return any(span is not None and not _is_span(span) for span in spans)
+
+
+def _is_never_over(rule: FaultRule) -> bool:
+    return rule.every is not None and (rule.lasting is None or rule.every <= rule.lasting)
+
+
+def _counts_what_stands(rule: FaultRule) -> bool:
+    counts = rule.nth is not None or rule.times is not None or rule.probability < 1
+    return isinstance(rule.effect, Standing) and counts
+
+
+def _lacks_its_entity(rule: FaultRule) -> bool:
+    is_of_one = isinstance(rule.effect, PartitionDown | Disabled)
+    return is_of_one and (rule.entity is None or "*" in rule.entity)
+
+
+def _settings_checks(effect: Effect) -> list[tuple[bool, str]]:
+    match effect:
+        case Delay(seconds) | LateVisibility(seconds):
+            return [(not _is_span(seconds), f"seconds is {seconds}, not below 0")]
+        case Down(how, delay):
+            ways = [outage.value for outage in Outage]
+            return [
+                (how not in ways, f"how is '{how}', one of {', '.join(ways)}"),
+                (not _is_span(delay), f"delay is {delay}, not below 0"),
+            ]
+        case CutAfter(count, direction):
+            return [
+                (direction not in ("in", "out"), f"direction is '{direction}', in or out"),
+                (count < 0, f"count is {count}, not below 0"),
+            ]
+        case Disabled(status):
+            barred = ("Disabled", "SendDisabled", "ReceiveDisabled")
+            return [(status not in barred, f"status is '{status}', one of {', '.join(barred)}")]
+        case _:
+            return []
+
+
+def _is_span(seconds: float) -> bool:
+    return isfinite(seconds) and seconds >= 0
+
+
+def _names(effect: Effect) -> str:
+    return ", ".join(sorted(operation.value for operation in effect.strikes)) or "none"
+
+
+class ActiveFault:
+    """A rule that is set: how often it matched, and how often it struck."""
+
+    __slots__ = ("_random", "hits", "rule", "seen", "set_at")
+
+    def __init__(self, rule: FaultRule, now: float) -> None:
+        self.rule = rule
+        self.set_at = now
+        self.seen = 0
+        self.hits = 0
+        self._random = random.Random(rule.seed)
+
+    def __repr__(self) -> str:
+        return f"ActiveFault({self.rule.effect!r}, hits={self.hits})"
+
+    def holds(self, now: float) -> bool:
+        """Whether ``now`` lies in a span of the rule."""
+        return self.rule.window(now - self.set_at)[0]
+
+    def next_change(self, now: float) -> float:
+        """When :meth:`holds` changes next; infinity for never."""
+        return self.set_at + self.rule.window(now - self.set_at)[1]
+
+    def meets(self, operation: Operation, path: str, now: float) -> bool:
+        """Tell it of one operation; True when it strikes, which counts as a hit."""
+        rule = self.rule
+        if operation not in rule.operations or not rule.is_for(path) or not self.holds(now):
+            return False
+        self.seen += 1
+        if rule.nth is not None and self.seen != rule.nth:
+            return False
+        if rule.times is not None and self.hits >= rule.times:
+            return False
+        if rule.probability < 1 and self._random.random() >= rule.probability:
+            return False
+        self.hits += 1
+        return True
+
+
+def effect_named(name: str) -> type[Effect]:
+    """The effect of that name. Raises InvalidArgument, which lists them."""
+    kind = EFFECTS.get(name)
+    if kind is None:
+        raise InvalidArgument(f"There is no fault '{name}'; there are: {', '.join(EFFECTS)}.")
+    return kind
+
+
+def operation_named(name: str) -> Operation:
+    """The operation of that name. Raises InvalidArgument, which lists them."""
+    names = [each.value for each in Operation]
+    if name not in names:
+        raise InvalidArgument(f"There is no operation '{name}'; there are: {', '.join(names)}.")
+    return Operation(name)

@@ -1,0 +1,90 @@
+"""The faults that stand: which began, which ended, and when to look again? The rules decide; this does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..entities.partition import Health
+from ..errors import BrokerError
+from ..faults import ActiveFault, Disabled, Down, FaultRule, Outage, PartitionDown
+
+if TYPE_CHECKING:
+    from .station import Station
+
+
+class StandingFaults:
+    """What stands on one namespace now."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._begun: dict[ActiveFault, Callable[[], None]] = {}  # and how to end it
+        self._timer: asyncio.TimerHandle | None = None
+
+    def apply(self) -> None:
+        """Begin and end what the time has come for, and see when to be called back."""
+        station = self._station
+        now = station.moment().idle
+        wanted = station.face.faults.standing(now)
+        for active in [active for active in self._begun if active not in wanted]:
+            self._begun.pop(active)()
+        for active in wanted:
+            if active not in self._begun:
+                self._begun[active] = self._begin(active.rule)
+                active.hits += 1
+        station.settle()
+        self._arm(station.face.faults.next_change(now) - now)
+
+    def stop(self) -> None:
+        """End everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with ExitStack() as ends:
+            for end in self._begun.values():
+                ends.callback(end)
+        self._begun.clear()
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds < inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.001, seconds), self.apply)
+
+    def _begin(self, rule: FaultRule) -> Callable[[], None]:
+        match rule.effect:
+            case Down(how, delay):
+                self._station.take_down(Outage(how), delay)
+                return self._station.bring_up
+            case PartitionDown(index, throttled):
+                path = rule.entity or ""
+                self._set_health(path, index, Health.THROTTLED if throttled else Health.DOWN)
+                return lambda: self._set_health(path, index, Health.UP)
+            case Disabled(status):
+                was = self._set_status(rule.entity or "", status)
+                return lambda: self._restore_status(rule.entity or "", was)
+            case _:
+                raise TypeError(f"{rule.effect!r} does not stand")
+
+    def _set_health(self, path: str, index: int, health: Health) -> None:
+        station = self._station
+        station.face.namespace.set_health(path, index, health, station.moment().entity)
+
+    def _set_status(self, path: str, status: str) -> str:
+        """Give the entity a status, and return the one it had. Raises EntityNotFound."""
+        namespace, now = self._station.face.namespace, self._station.moment().entity
+        queue = namespace.queue(path)
+        was, wanted = queue.description.status, replace(queue.description, status=status)
+        namespace.update_queue(path, wanted, now)
+        return was
+
+    def _restore_status(self, path: str, status: str) -> None:
+        try:
+            self._set_status(path, status)
+        except BrokerError:
+            return  # deleted meanwhile

@@ -1,0 +1,258 @@
+"""What does the unmodified SDK meet under each effect, and what is in the queue after it?"""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair.broker import (
+    Broker,
+    BrokerError,
+    CloseConnection,
+    CutAfter,
+    Delay,
+    DetachLink,
+    Disabled,
+    Down,
+    Full,
+    LateVisibility,
+    Lose,
+    NoCredit,
+    PartitionDown,
+    RejectWith,
+    Throttle,
+    Withhold,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("forgiving_of_sockets"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+def send(client, queue, timeout=5.0):
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("x"), timeout=timeout)
+
+
+def until(holds):
+    by = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < by, "it did not happen in time"
+        time.sleep(0.005)
+
+
+class TestOperations:
+    @pytest.mark.parametrize(
+        ("effect", "error", "stored"),
+        [
+            (Lose(), OperationTimeoutError, 0),
+            (Throttle(), ServiceBusServerBusyError, 0),
+            (Full(), ServiceBusQuotaExceededError, 0),
+            (DetachLink(), ServiceBusError, 0),
+            (DetachLink(after=True), ServiceBusError, 1),
+            (CloseConnection(), ServiceBusConnectionError, 0),
+            (CloseConnection(after=True), ServiceBusConnectionError, 1),
+        ],
+        ids=lambda value: getattr(value, "name", None),
+    )
+    def test_a_send_that_is_struck_fails_as_its_effect_says(
+        self, client, contoso, queue, effect, error, stored
+    ):
+        with contoso.fault(queue, effect) as fault, pytest.raises(error):
+            send(client, queue, timeout=1)
+        assert fault.hits == 1
+        assert contoso.counts(queue).active == stored
+
+    def test_a_throttled_send_has_the_services_words(self, client, contoso, queue):
+        with contoso.fault(queue, Throttle()), pytest.raises(ServiceBusServerBusyError, match="50009"):
+            send(client, queue)
+
+    def test_only_the_nth_send_is_struck(self, client, contoso, queue):
+        with client.get_queue_sender(queue) as sender, contoso.fault(queue, Throttle(), nth=2):
+            sender.send_messages(ServiceBusMessage("1"))
+            with pytest.raises(ServiceBusServerBusyError):
+                sender.send_messages(ServiceBusMessage("2"))
+            sender.send_messages(ServiceBusMessage("3"))
+        assert contoso.counts(queue).active == 2
+
+    def test_a_delayed_answer_comes_late_and_the_message_does_not(self, client, contoso, queue):
+        with contoso.fault(queue, Delay(0.5)):
+            began = time.monotonic()
+            send(client, queue)
+            assert time.monotonic() - began >= 0.5
+        assert contoso.counts(queue).active == 1
+
+    def test_a_message_becomes_visible_when_its_delay_is_over(self, broker, client, contoso, queue):
+        with contoso.fault(queue, LateVisibility(60)):
+            send(client, queue)
+        assert (contoso.counts(queue).active, contoso.counts(queue).scheduled) == (0, 1)
+        broker.advance(timedelta(seconds=61))
+        assert contoso.counts(queue).active == 1
+
+    def test_a_link_without_credit_is_open_all_the_same(self, contoso, queue):
+        with contoso.fault(queue, NoCredit()) as fault:
+            client = ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0)
+            with client:
+                send(client, queue)  # this SDK does not look at credit
+        assert fault.hits == 1
+
+    def test_a_refused_attach_is_its_condition(self, client, contoso, queue):
+        with (
+            contoso.fault(queue, RejectWith("com.microsoft:entity-disabled"), operation="attach"),
+            pytest.raises(MessagingEntityDisabledError),
+        ):
+            send(client, queue)
+        assert contoso.counts(queue).active == 0
+
+    @pytest.mark.parametrize(("effect", "left"), [(Withhold(), 0), (Lose(), 1), (DetachLink(after=True), 0)])
+    def test_a_settlement_that_is_struck_was_done_or_not(self, client, contoso, queue, effect, left):
+        send(client, queue)
+        with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+            (message,) = receiver.receive_messages(1)
+            with contoso.fault(queue, effect, operation="settle") as fault, ThreadPoolExecutor(1) as pool:
+                settling = pool.submit(receiver.complete_message, message)  # it waits 60 s for an answer
+                until(lambda: fault.hits == 1)
+                assert contoso.counts(queue).active == left
+                contoso.take_down("reset")
+                contoso.bring_up()
+                with suppress(ServiceBusError):
+                    settling.result(20)
+
+    def test_a_message_that_is_lost_on_its_way_out_is_locked(self, client, contoso, queue):
+        send(client, queue)
+        with (
+            contoso.fault(queue, Withhold(), operation="receive", times=1),
+            client.get_queue_receiver(queue) as receiver,
+        ):
+            assert receiver.receive_messages(1, max_wait_time=0.5) == []
+        assert contoso.counts(queue).active == 1
+
+    def test_management_meets_faults_of_its_own(self, client, contoso, queue):
+        send(client, queue)
+        with (
+            contoso.fault(queue, Throttle(), operation="manage"),
+            client.get_queue_receiver(queue) as receiver,
+            pytest.raises(ServiceBusServerBusyError),
+        ):
+            receiver.peek_messages()
+
+    def test_an_operation_that_an_effect_cannot_strike_is_refused(self, contoso, queue):
+        with pytest.raises(BrokerError, match="strikes"), contoso.fault(queue, Full(), operation="settle"):
+            pass
+
+
+class TestConnections:
+    @pytest.mark.parametrize(("direction", "count"), [("out", 8), ("in", 8), ("out", 0), ("in", 200)])
+    def test_a_connection_is_cut_after_so_many_bytes(self, client, contoso, queue, direction, count):
+        with contoso.fault(None, CutAfter(count, direction)) as fault, pytest.raises(ServiceBusError):
+            send(client, queue)
+        assert fault.hits >= 1
+        assert contoso.counts(queue).active == 0
+        send(client, queue)  # the next connection is none of its business
+
+    def test_it_gets_exactly_so_many_bytes(self, contoso):
+        with (
+            contoso.fault(None, CutAfter(5)),
+            socket.create_connection(("127.0.0.1", contoso.port), 5) as raw,
+        ):
+            raw.sendall(b"AMQP\x03\x01\x00\x00")
+            got = b""
+            while more := raw.recv(100):
+                got += more
+        assert got == b"AMQP\x03"
+
+
+@pytest.fixture
+def fragile():
+    """A namespace of its own, to take down."""
+    with Broker({"contoso": 0}) as broker:
+        namespace = broker.namespace("contoso")
+        namespace.create_queue("orders")
+        with ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client:
+            yield broker, namespace, client
+
+
+class TestNamespace:
+    def test_a_slow_namespace_answers_late_and_loses_nothing(self, fragile):
+        _, namespace, client = fragile
+        namespace.take_down("slow", delay=0.1)
+        began = time.monotonic()
+        send(client, "orders")
+        assert time.monotonic() - began >= 0.5  # headers, open, claim, attach and outcome each wait
+        namespace.bring_up()
+        assert namespace.counts("orders").active == 1
+
+    def test_half_open_kills_what_is_connected_without_a_sign_and_serves_the_next(self, fragile):
+        _, namespace, client = fragile
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("before"))
+            namespace.take_down("half-open")
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("during"), timeout=1)
+            with ServiceBusClient.from_connection_string(namespace.connection_string) as another:
+                send(another, "orders")
+            namespace.bring_up()
+            assert namespace.counts("orders").active == 2
+
+    def test_a_standing_fault_begins_and_ends_when_its_time_comes(self, fragile):
+        broker, namespace, client = fragile
+        with namespace.fault(None, Down("refuse"), after=60, lasting=60, every=300) as fault:
+            send(client, "orders")
+            for seconds, is_down in ((61, True), (60, False), (240, True), (60, False)):
+                broker.advance_connections(timedelta(seconds=seconds))
+                assert _is_refused(namespace.port) is is_down
+            assert fault.hits == 2
+
+    def test_a_standing_fault_ends_with_its_with(self, fragile):
+        _, namespace, client = fragile
+        with namespace.fault(None, Down("refuse")):
+            assert _is_refused(namespace.port)
+        send(client, "orders")
+
+    def test_a_disabled_entity_refuses_and_is_as_it_was_afterwards(self, fragile):
+        _, namespace, client = fragile
+        with namespace.fault("orders", Disabled("SendDisabled")), pytest.raises(MessagingEntityDisabledError):
+            send(client, "orders")
+        assert namespace.description("orders").status == "Active"
+        send(client, "orders")
+
+    def test_a_partition_that_is_down_is_one_of_those_it_has(self, fragile):
+        _, namespace, _ = fragile
+        with pytest.raises(BrokerError), namespace.fault("orders", PartitionDown(0)):
+            pass  # it is not partitioned
+        assert namespace.faults == []
+
+    def test_faults_may_be_set_before_it_starts(self):
+        broker = Broker({"contoso": 0})
+        namespace = broker.namespace("contoso")
+        with namespace.fault(None, Down("reset")):
+            with (
+                broker,
+                pytest.raises(ConnectionResetError),
+                socket.create_connection(("127.0.0.1", namespace.port), 5) as raw,
+            ):
+                raw.recv(1)
+            assert len(namespace.faults) == 1
+
+
+def _is_refused(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
