@@ -7,20 +7,30 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..entities.partition import Health
 from ..errors import BrokerError
+from ..faces.moment import Moment
+from ..faces.namespace_face import NamespaceFace
 from ..faults import ActiveFault, Disabled, Down, FaultRule, Outage, PartitionDown
 
-if TYPE_CHECKING:
-    from .station import Station
+
+class Host(Protocol):
+    """What the standing faults need of the station they are for."""
+
+    face: NamespaceFace
+
+    def moment(self) -> Moment: ...
+    def settle(self) -> None: ...
+    def take_down(self, outage: Outage, delay: float = ...) -> None: ...
+    def bring_up(self) -> None: ...
 
 
 class StandingFaults:
     """What stands on one namespace now."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Host) -> None:
         self._station = station
         self._begun: dict[ActiveFault, Callable[[], None]] = {}  # and how to end it
         self._timer: asyncio.TimerHandle | None = None

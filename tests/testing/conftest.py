@@ -1,0 +1,18 @@
+"""For tests that break connections of the blocking SDK."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def forgiving_of_sockets() -> Iterator[None]:
+    """The SDK drops a socket that was reset without closing it."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -1,0 +1,273 @@
+"""Does the proxy hand everything on as it came, and break exactly what it was told to?"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+
+from sbpair.broker import Broker
+from sbpair.testing import ChaosProxy
+
+pytestmark = [
+    pytest.mark.usefixtures("forgiving_of_sockets"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker({"contoso": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running
+
+
+@pytest.fixture
+def contoso(broker):
+    namespace = broker.namespace("contoso")
+    namespace.delete_queue("orders")
+    namespace.create_queue("orders")
+    return namespace
+
+
+@pytest.fixture
+def proxy(contoso):
+    with ChaosProxy("127.0.0.1", contoso.port) as running:
+        yield running
+
+
+@pytest.fixture
+def client(proxy, contoso):
+    through = proxy.connection_string(contoso.connection_string)
+    with ServiceBusClient.from_connection_string(through, retry_total=0) as opened:
+        yield opened
+
+
+@pytest.fixture
+def echo():
+    """The address of a server that sends back what its one client says."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answer():
+            peer, _ = server.accept()
+            with peer:
+                while data := peer.recv(100):
+                    peer.sendall(data)
+
+        done = pool.submit(answer)
+        yield server.getsockname()
+        done.result(10)
+
+
+def received(raw, size):
+    got = b""
+    while len(got) < size:
+        got += raw.recv(100)
+    return got
+
+
+def send(client, body="x", timeout=10.0):
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage(body), timeout=timeout)
+
+
+def seconds_of_a_send(client):
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("opens the link"))
+        began = time.perf_counter()
+        sender.send_messages(ServiceBusMessage("x"))
+        return time.perf_counter() - began
+
+
+class TestPassing:
+    def test_what_it_is_not_told_to_break_passes(self, client, contoso, proxy):
+        send(client, "y" * 200_000)
+        with client.get_queue_receiver("orders") as receiver:
+            (message,) = receiver.receive_messages(1, max_wait_time=10)
+            assert b"".join(message.body) == b"y" * 200_000
+            receiver.complete_message(message)
+        assert contoso.counts("orders").active == 0
+        assert proxy.passed["in"] > 200_000 < proxy.passed["out"]
+
+    def test_one_byte_a_write_is_put_together_again(self, proxy, client, contoso):
+        proxy.slice = 1
+        send(client)
+        assert contoso.counts("orders").active == 1
+
+    def test_bytes_that_are_no_amqp_pass_as_they_are(self, echo):
+        with ChaosProxy(*echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as raw:
+            for sent in (b"\x16\x03\x01", b"hello", b"\x00\x00\x00\x01" * 4):
+                raw.sendall(sent)
+                assert received(raw, len(sent)) == sent
+
+    async def test_it_serves_asyncio_too(self, contoso):
+        async with ChaosProxy("127.0.0.1", contoso.port) as proxy:
+            assert proxy.port > 0
+
+
+class TestTime:
+    def test_a_round_trip_takes_longer_by_what_is_asked(self, proxy, client):
+        fast = seconds_of_a_send(client)
+        proxy.rtt = 0.1
+        slow = seconds_of_a_send(client)
+        assert 0.1 <= slow < 0.1 + 20 * max(fast, 0.02)
+
+    def test_latency_is_no_limit_to_what_is_under_way(self, echo):
+        with (
+            ChaosProxy(*echo, rtt=0.2) as proxy,
+            socket.create_connection(("127.0.0.1", proxy.port), 5) as raw,
+        ):
+            raw.sendall(b"\x16")
+            assert received(raw, 1) == b"\x16"
+            began = time.perf_counter()
+            for _ in range(50):
+                raw.sendall(b"x")
+                time.sleep(0.001)  # pieces of their own
+            assert received(raw, 50) == b"x" * 50
+            assert 0.2 <= time.perf_counter() - began < 50 * 0.2 / 4
+
+    def test_a_narrow_line_takes_its_time(self, proxy, client):
+        send(client)
+        proxy.bandwidth = 100_000
+        began = time.perf_counter()
+        send(client, "x" * 50_000)
+        assert time.perf_counter() - began >= 0.5
+
+
+class TestBreaking:
+    @pytest.mark.parametrize(("direction", "count"), [("in", 0), ("in", 100), ("out", 4), ("out", 300)])
+    def test_a_connection_is_cut_behind_exactly_so_many_bytes(self, proxy, client, contoso, direction, count):
+        proxy.cut_next(direction, count)
+        with pytest.raises(ServiceBusError):
+            send(client)
+        assert proxy.passed[direction] == count
+        assert contoso.counts("orders").active == 0
+
+    def test_an_acknowledgement_that_is_dropped_leaves_the_message(self, proxy, client, contoso):
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            lost = proxy.on("disposition", direction="out", address="orders", action="drop")
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("2"), timeout=1)
+            sender.send_messages(ServiceBusMessage("3"))
+        assert lost.hits == 1
+        assert contoso.counts("orders").active == 3
+
+    def test_the_nth_transfer_to_an_entity_is_dropped_and_claims_are_none(self, proxy, client, contoso):
+        lost = proxy.on("transfer", direction="in", address="orders", nth=2, action="drop")
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("2"), timeout=1)
+        assert (lost.seen, lost.hits) == (2, 1)
+        assert contoso.counts("orders").active == 1
+
+    @pytest.mark.parametrize("action", ["cut", "reset"])
+    @pytest.mark.parametrize(("after", "stored"), [(False, 0), (True, 1)])
+    def test_a_connection_ends_in_front_of_a_transfer_or_behind_it(
+        self, proxy, client, contoso, action, after, stored
+    ):
+        ended = proxy.on("transfer", direction="in", address="orders", action=action, after=after)
+        with pytest.raises(ServiceBusError):
+            send(client)
+        assert ended.hits == 1
+        until(lambda: contoso.counts("orders").active == stored)
+
+    def test_a_frame_that_is_delayed_comes_late(self, proxy, client):
+        proxy.on("disposition", direction="out", address="orders", action="delay", seconds=0.5)
+        began = time.perf_counter()
+        send(client)
+        assert time.perf_counter() - began >= 0.5
+
+    def test_what_is_held_waits_until_it_is_released(self, proxy, client, contoso):
+        held = proxy.on("transfer", direction="in", address="orders", action="hold")
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send, client)
+            assert held.wait()
+            assert contoso.counts("orders").active == 0
+            held.release()
+            sending.result(10)
+        assert contoso.counts("orders").active == 1
+
+    def test_a_black_hole_swallows_and_stays_open(self, proxy, client, contoso):
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            proxy.blackhole()
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("2"), timeout=1)
+            assert proxy.connection_count == 1
+            proxy.blackhole(False)
+        assert contoso.counts("orders").active == 1
+
+    def test_every_connection_can_be_reset_at_once(self, proxy, client):
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            proxy.reset()
+            with pytest.raises(ServiceBusError):
+                sender.send_messages(ServiceBusMessage("2"))
+            sender.send_messages(ServiceBusMessage("3"))
+
+    @pytest.mark.spec("F-2")
+    def test_a_sender_killed_before_its_acknowledgement_left_its_message_once(self, proxy, contoso):
+        with subprocess.Popen(
+            [sys.executable, "-c", SENDER, proxy.connection_string(contoso.connection_string)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            killed = proxy.on(
+                "disposition", direction="out", address="orders", action="kill", pid=process.pid
+            )
+            said, _ = process.communicate("go\n", timeout=60)
+        assert killed.hits == 1
+        assert process.returncode == -9
+        assert "acknowledged" not in said
+        assert contoso.counts("orders").active == 1
+
+
+SENDER = """
+import sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+sys.stdin.readline()
+with ServiceBusClient.from_connection_string(sys.argv[1], retry_total=0) as client:
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+        print("acknowledged", flush=True)
+"""
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("wrong", "names"),
+        [
+            ({"performative": "transmit", "action": "drop"}, "transmit"),
+            ({"action": "explode"}, "explode"),
+            ({"action": "drop", "direction": "up"}, "up"),
+            ({"action": "drop", "nth": 0}, "nth"),
+            ({"action": "delay", "seconds": -1}, "seconds"),
+            ({"action": "kill"}, "pid"),
+            ({"action": "drop", "pid": 1}, "pid"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_by_name(self, proxy, wrong, names):
+        with pytest.raises(ValueError, match=names):
+            proxy.on(**wrong)
+
+    def test_a_cut_in_no_direction_is_refused(self, proxy):
+        with pytest.raises(ValueError, match="up"):
+            proxy.cut_next("up", 1)
+
+
+def until(holds):
+    by = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < by, "it did not happen in time"
+        with suppress(InterruptedError):
+            time.sleep(0.005)
