@@ -7,12 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 PATIENCE = 300  # seconds: a JVM that shares two cores with everybody else
-FAST = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # for a handful of rows, planning is what takes the time
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.memory": "1g",
-}
+FAST = {"spark.driver.memory": "1g"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before the workers read the groups

@@ -14,7 +14,7 @@ from sbpair.pairing.events import (
     SpooledMessageRefused,
     SpoolReplayed,
 )
-from sbpair.syphon.events import BacklogsDrained, MessageSetAside, MessagesForwarded
+from sbpair.syphon.events import BacklogsDrained, BacklogStranded, MessageSetAside, MessagesForwarded
 
 NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
 EXPIRED = "TTLExpiredException"
@@ -31,11 +31,12 @@ class Story:
     directory: Path
     primary: str = "contoso"
     now: float = 0.0
+    secondary: str = ""
     _journals: list[Journal] = field(default_factory=list)
 
     @property
     def pair(self) -> PairLabels:
-        return PairLabels(self.primary, f"{self.primary}-dr")
+        return PairLabels(self.primary, self.secondary or f"{self.primary}-dr")
 
     def journal(self, role: Role) -> Journal:
         journal = Journal(
@@ -56,6 +57,9 @@ class Story:
     def receiver(self) -> Receiver:
         return Receiver(self.journal(Role.RECEIVER))
 
+    def pause(self) -> None:
+        self.now += 5.0
+
     def end(self) -> None:
         for journal in self._journals:
             journal.close()
@@ -75,6 +79,9 @@ class Sender:
     @property
     def _at(self) -> float:
         return 1000.0 + self.story.now
+
+    def told_parked(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
+        self.journal.write(SendAccepted(path, "backlog", 0, ids, ambiguous))
 
     def sent(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
         self.journal.write(SendAccepted(path, "primary", None, ids, ambiguous))
@@ -109,6 +116,9 @@ class Syphon:
 
     def set_aside(self, message_id: str, reason: str = "MissingPath", path: str | None = "orders") -> None:
         self.journal.write(MessageSetAside(self._at, backlog(0), path, reason, "why", message_id))
+
+    def stranded(self, number: int) -> None:
+        self.journal.write(BacklogStranded(self._at, backlog(number), True))
 
     def drained(self) -> None:
         self.journal.write(BacklogsDrained(self._at))

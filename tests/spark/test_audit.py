@@ -70,6 +70,35 @@ CASES: dict[str, tuple[Verdict, Callable[[Cast, str], object]]] = {
         lambda c, m: (c.sender.spooled(m), c.sender.replayed(m), c.receiver.received(m)),
     ),
     "spooled-refused": (Verdict.DEAD_LETTERED, lambda c, m: (c.sender.spooled(m), c.sender.refused(m))),
+    "redriven": (
+        Verdict.LOST,
+        lambda c, m: (c.sender.parked(m), c.syphon.set_aside(m), c.story.pause(), c.syphon.forwarded(m)),
+    ),
+    "redriven-home": (
+        Verdict.ACCEPTED,
+        lambda c, m: (
+            c.sender.parked(m, path="invoices"),
+            c.syphon.set_aside(m, path="invoices"),
+            c.story.pause(),
+            c.syphon.forwarded(m, path="invoices"),
+        ),
+    ),
+    "stranger's-poison": (Verdict.DEAD_LETTERED, lambda c, m: c.syphon.set_aside(m, path=None)),
+    "stranded": (Verdict.WAITING, lambda c, m: c.sender.parked(m, number=7)),
+    "told-only": (Verdict.LOST, lambda c, m: c.sender.told_parked(m)),
+    "published": (
+        Verdict.DELIVERED,
+        lambda c, m: (
+            c.sender.sent(m, path="Events"),
+            c.receiver.received(m, path="events/Subscriptions/a", numbers=(1,)),
+            c.receiver.received(m, path="events/subscriptions/B", numbers=(2,)),
+        ),
+    ),
+    "from-the-dead": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.sent(m), c.receiver.received(m, path="orders/$DeadLetterQueue")),
+    ),
+    "filtered": (Verdict.ACCEPTED, lambda c, m: c.sender.sent(m, path="events")),
     "MiXeD": (Verdict.DELIVERED, lambda c, m: (c.sender.sent(m, path="Orders"), c.receiver.received(m))),
 }
 
@@ -78,10 +107,12 @@ def every_case(directory: Path) -> None:
     cast = Cast.of(directory, "every-case")
     for name, (_, happens) in CASES.items():
         happens(cast, name)
-    cast.story.now = 60.0
+    cast.syphon.stranded(7)
+    cast.story.now += 60.0
     cast.syphon.drained()
     cast.receiver.emptied()
-    cast.story.now = 120.0
+    cast.receiver.emptied("events/subscriptions/a")
+    cast.story.now += 60.0
     cast.sender.parked("after-the-drain")
     cast.story.end()
 
@@ -161,6 +192,68 @@ def waiting(directory: Path) -> None:
     cast.story.end()
 
 
+def two_syphons(directory: Path) -> None:
+    """One finds the backlogs empty while the other holds a message, which it gives back as it ends."""
+    cast = Cast.of(directory, "two-syphons")
+    other = cast.story.syphon()
+    cast.sender.parked("in-the-other's-hands")
+    cast.story.now = 60.0
+    cast.syphon.drained()
+    cast.story.now = 90.0
+    other.forwarded("something-else")
+    cast.story.end()
+
+
+def one_after_the_other(directory: Path) -> None:
+    """The first syphon has ended before the second finds the backlogs empty."""
+    cast = Cast.of(directory, "one-after-the-other")
+    cast.syphon.drained()
+    cast.sender.parked("gone")
+    cast.syphon.journal.close()
+    cast.story.now = 60.0
+    cast.story.syphon().drained()
+    cast.story.end()
+
+
+def another_secondary(directory: Path) -> None:
+    """The secondary was replaced: that the new one's backlogs are empty says nothing of the old one's."""
+    cast = Cast.of(directory, "moved")
+    cast.sender.parked("at-the-old-one")
+    cast.story.secondary = "moved-elsewhere"
+    cast.story.now = 60.0
+    cast.story.syphon().drained()
+    cast.story.end()
+
+
+def silent_senders(directory: Path) -> None:
+    """A journal as it is by default: no lines on healthy sends."""
+    cast = Cast.of(directory, "silent")
+    cast.sender.parked("parked")
+    cast.syphon.forwarded("parked")
+    cast.receiver.received("parked", "healthy", numbers=(1, 2))
+    cast.story.end()
+
+
+def other_spelling(directory: Path) -> None:
+    """The syphon was given the primary's name in capitals."""
+    cast = Cast.of(directory, "spelling")
+    cast.sender.parked("m")
+    cast.story.primary, cast.story.secondary = "SPELLING", "Spelling-DR"
+    syphon = cast.story.syphon()
+    syphon.forwarded("m")
+    cast.story.end()
+
+
+def twice_the_same_file(directory: Path) -> None:
+    cast = Cast.of(directory, "file-twice")
+    cast.sender.sent("m")
+    cast.sender.parked("waiting")
+    cast.receiver.received("m")
+    cast.story.end()
+    file = cast.story.file_of(Role.SYPHON)
+    (directory / f"copy-of-{file.name}").write_bytes(file.read_bytes())
+
+
 def same_ids(directory: Path) -> None:
     cast = Cast.of(directory, "same-ids")
     cast.sender.sent("1", path="orders")
@@ -178,6 +271,12 @@ STORIES = (
     sessions,
     waiting,
     same_ids,
+    two_syphons,
+    one_after_the_other,
+    another_secondary,
+    silent_senders,
+    other_spelling,
+    twice_the_same_file,
 )
 
 
@@ -256,8 +355,34 @@ def test_each_journal_that_is_not_whole_is_named_with_its_reason(found: Found) -
     no_end = "it has no closing record: killed, or still writing"
     reasons = sorted((row.role, row.reason) for row in found.writers if not row.is_whole)
 
-    expected = [("receiver", no_end), ("syphon", no_end), *(("syphon", why) for _, why in DAMAGE.values())]
+    copied = "records are there twice: was a file copied?"
+    expected = [
+        ("receiver", no_end),
+        ("syphon", no_end),
+        ("syphon", copied),
+        *(("syphon", why) for _, why in DAMAGE.values()),
+    ]
     assert reasons == sorted(expected)
+
+
+# What else is true of several journals in one directory: primary, message, verdict.
+SEVERAL = (
+    ("two-syphons", "in-the-other's-hands", Verdict.WAITING),
+    ("one-after-the-other", "gone", Verdict.LOST),
+    ("moved", "at-the-old-one", Verdict.WAITING),
+    ("silent", "parked", Verdict.DELIVERED),
+    ("silent", "healthy", Verdict.DELIVERED),
+    ("spelling", "m", Verdict.ACCEPTED),
+    ("file-twice", "waiting", Verdict.UNPROVEN),
+)
+
+
+@pytest.mark.spec("G-1", "G-2")
+@pytest.mark.parametrize(("primary", "message", "verdict"), SEVERAL)
+def test_what_one_journal_does_not_know_is_not_concluded_from_it(
+    found: Found, primary: str, message: str, verdict: Verdict
+) -> None:
+    assert found.verdicts(primary)[message] == verdict.value
 
 
 @pytest.mark.spec("G-4")

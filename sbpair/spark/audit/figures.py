@@ -17,14 +17,16 @@ DIRECT, PARKED, FORWARDED = "#4c78a8", "#e0a030", "#54a24b"
 SUSPECT, FAILED_OVER = "#f2cf5b", "#d1495b"
 WIDTH = 9.5  # inches
 MOST_LANES = 20
+MOST_BARS = 40
 SECONDS_OF_A_DAY = 86_400
+Lane = tuple[str, str]  # the primary and the path of an entity
 
 
 def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
     """Messages a second by way, above the failovers of each entity, on one time axis; "" for no messages."""
     if not flow:
         return ""
-    lanes = sorted({episode.path for episode in timeline})[:MOST_LANES]
+    lanes = sorted({_lane(episode) for episode in timeline})[:MOST_LANES]
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 3.2 + 0.35 * len(lanes)), layout="constrained")
@@ -55,12 +57,12 @@ def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
     _plain(axes)
 
 
-def _lanes(axes: Axes, timeline: list[Episode], lanes: list[str], flow: list[Flow]) -> None:
+def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[Flow]) -> None:
     end = _day(flow[-1].at)
     for episode in timeline:
-        if episode.path not in lanes:
+        if _lane(episode) not in lanes:
             continue
-        y = lanes.index(episode.path)
+        y = lanes.index(_lane(episode))
         marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
         suspected, failed, home = (None if mark is None else _day(mark) for mark in marks)
         until = end if home is None else home
@@ -68,11 +70,17 @@ def _lanes(axes: Axes, timeline: list[Episode], lanes: list[str], flow: list[Flo
             axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
         if failed is not None:
             axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER)
-    axes.set_yticks(range(len(lanes)), lanes, fontsize=8)
+    is_one = len({primary for primary, _ in lanes}) == 1
+    labels = [path if is_one else f"{primary}: {path}" for primary, path in lanes]
+    axes.set_yticks(range(len(lanes)), labels, fontsize=8, parse_math=False)  # a path may hold a $
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
     axes.xaxis_date()
     _plain(axes)
+
+
+def _lane(episode: Episode) -> Lane:
+    return episode.primary, episode.path
 
 
 def waits_figure(waits: list[Wait]) -> str:
@@ -83,10 +91,15 @@ def waits_figure(waits: list[Wait]) -> str:
 
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
+    is_one = len({wait.primary for wait in waits}) == 1
+    waits = waits[:MOST_BARS]
     places = range(len(waits))
+    labels = [
+        f"backlog {wait.backlog}\n{wait.messages}" + ("" if is_one else f"\n{wait.primary}") for wait in waits
+    ]
     for name, colour in (("longest", "#dddddd"), ("p99", "#f5d08a"), ("p95", PARKED), ("p50", "#a86a00")):
         axes.bar(places, [getattr(wait, name) for wait in waits], 0.7, color=colour, label=name)
-    axes.set_xticks(places, [f"backlog {wait.backlog}\n{wait.messages}" for wait in waits], fontsize=8)
+    axes.set_xticks(places, labels, fontsize=8, parse_math=False)
     axes.set_ylabel("seconds waited")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=4)
     _plain(axes)

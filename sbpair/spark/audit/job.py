@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from .audit import SKEW, audit
 from .report import headline, page
 from .summary import Summary, summarise
+from .verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +32,6 @@ def run(spark: SparkSession, journal: Path, out: Path, *, skew: float = SKEW) ->
     out.mkdir(parents=True, exist_ok=True)
     events = spark.read.format("sbpair-journal").load(str(journal)).persist()
     found = audit(events, skew=skew)
-    found.messages.persist()
-    summary = summarise(found, events)
     tables = {
         "messages": found.messages,
         "writers": found.writers,
@@ -41,12 +40,15 @@ def run(spark: SparkSession, journal: Path, out: Path, *, skew: float = SKEW) ->
         "waits": found.waits,
         "missing": found.missing(),
     }
+    for table in tables.values():
+        table.persist()  # each is counted, shown and written
+    summary = summarise(found, events)
     for name, table in tables.items():
         table.write.mode("overwrite").parquet(str(out / name))
     (out / REPORT).write_text(page(summary), encoding="utf-8")
     (out / SUMMARY).write_text(as_json(summary) + "\n", encoding="utf-8")
-    found.messages.unpersist()
-    events.unpersist()
+    for table in (*tables.values(), events):
+        table.unpersist()
     return summary
 
 
@@ -54,9 +56,17 @@ def as_json(summary: Summary) -> str:
     """The summary on one line, for machines; without the flow, which is for the eye."""
     said = asdict(summary)
     del said["flow"], said["step"]
-    said["verdicts"] = {verdict.value: count for verdict, count in summary.verdicts.items()}
+    said["verdicts"] = _by_name(summary.verdicts)
+    said["entities"] = [
+        {"primary": each.primary, "path": each.path, "verdicts": _by_name(each.verdicts)}
+        for each in summary.entities
+    ]
     said["headline"], said["is_conserved"] = headline(summary), summary.is_conserved
     return json.dumps(said, default=_plain)
+
+
+def _by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:
+    return {verdict.value: count for verdict, count in verdicts.items()}
 
 
 def _plain(value: object) -> str:

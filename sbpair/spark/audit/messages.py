@@ -1,6 +1,8 @@
 """What was told of each message? One row for each, from one pass over the events.
 
-A message is its id, at an entity (whatever its case), of a primary: two entities may well use the same ids.
+A message is its id, at an entity, of a primary (whatever their case): two entities may well use the same
+ids. A topic's subscriptions and an entity's dead-letter queue are *places* of the entity, where a copy may
+arrive; one copy at each of two subscriptions is one copy.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ EXPIRED = "TTLExpiredException"  # the reason of a dead-lettered message whose d
 MANY = ("send_accepted", "message_parked", "message_spooled", "spool_replayed", "send_raised",
         "messages_forwarded", "messages_received")  # fmt: skip
 SINGLE = ("message_set_aside", "spooled_message_refused")
+# What follows the entity in a path: a subscription, a dead-letter queue, or one's of the other.
+PLACE = r"(?i)(/subscriptions/[^/]+)?(/\$transfer)?(/\$deadletterqueue)?$"
 NO_NUMBER = 0  # what a receiver's record has where a message has no sequence number
 
 # What each count of a message's row counts.
@@ -29,14 +33,24 @@ COUNTS: Mapping[str, str] = {
     "refused_in_spool": "event = 'spooled_message_refused'",
     "raised": "event = 'send_raised'",
     "raised_ambiguously": "event = 'send_raised' AND ambiguous",
-    "accepted_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
+    "rested_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
+    "accepted_ambiguously": "event = 'send_accepted' AND rests <> 'primary' AND ambiguous",
     "accepted_by_primary_ambiguously": "event = 'send_accepted' AND rests = 'primary' AND ambiguous",
     "forwarded": "event = 'messages_forwarded'",
     "set_aside": f"event = 'message_set_aside' AND reason <> '{EXPIRED}'",
     "expired": f"event = 'message_set_aside' AND reason = '{EXPIRED}'",
     "received": "event = 'messages_received'",
 }
-AMBIGUITIES = ("raised_ambiguously", "accepted_ambiguously", "accepted_by_primary_ambiguously")
+TWICE_TOLD = {  # a detour has a line by itself, and another when somebody asked for it
+    "parked": ("told_parked", "told_backlog"),
+    "spooled": ("told_spooled", "told_spool"),
+    "detoured_ambiguously": ("rested_ambiguously", "accepted_ambiguously"),
+}
+AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
+PARKED = "event = 'message_parked' OR (event = 'send_accepted' AND rests = 'backlog')"
+# The most copies at any one place.
+COPIES = """coalesce(array_max(transform(array_distinct(arrivals.place),
+    there -> size(filter(arrivals, arrival -> arrival.place = there)))), 0)"""
 SENT = "event IN ('send_accepted', 'message_parked', 'message_spooled')"
 
 
@@ -68,48 +82,69 @@ def mentions(events: DataFrame) -> DataFrame:
 
 def _common() -> tuple[Column | str, ...]:
     return (
-        F.col("pair.primary").alias("primary"), "path", F.lower("path").alias("path_key"),
+        F.lower("pair.primary").alias("primary"), F.lower("pair.secondary").alias("secondary"),
+        F.regexp_replace("path", PLACE, "").alias("path"),
+        F.lower(F.regexp_replace("path", PLACE, "")).alias("path_key"),
+        F.lower(F.regexp_extract("path", PLACE, 0)).alias("place"),
         "event", "writer", "ordinal", "at", "rests", "backlog", "ambiguous", "reason",
     )  # fmt: skip
 
 
 def _with_path(rows: DataFrame) -> DataFrame:
-    """A message set aside without a usable path is the one of that id that was parked."""
-    pathless = rows.where("path_key IS NULL").drop("path", "path_key")
-    parked = rows.where("event = 'message_parked'").select(*KEY, "path").distinct()
-    found = pathless.join(F.broadcast(parked), ["primary", "message_id"])
-    return rows.where("path_key IS NOT NULL").unionByName(found)
+    """A message set aside without a usable path is the one of that id that was parked, else of no entity."""
+    pathless = rows.where("path_key IS NULL").drop("path", "path_key", "place")
+    parked = (
+        rows.where("event = 'message_parked'")
+        .join(F.broadcast(pathless.select("primary", "message_id").distinct()), ["primary", "message_id"])
+        .select(*KEY, "path")
+        .distinct()
+    )
+    found = pathless.join(parked, ["primary", "message_id"], "left").fillna({"path": "", "path_key": ""})
+    return rows.where("path_key IS NOT NULL").unionByName(found.withColumn("place", F.lit("")))
 
 
 def messages(events: DataFrame) -> DataFrame:
     """One row a message: the counts above, the ``copies`` that arrived, its times, and its place in order."""
     is_sent = F.expr(SENT)
     is_home = f"({COUNTS['accepted_by_primary']}) OR event = 'messages_forwarded'"
+    is_parked = F.expr(PARKED)
     counted = (
         mentions(events)
         .groupBy(*KEY)
         .agg(
-            F.first("path").alias("path"),
+            F.min("path").alias("path"),
             *(_count(F.expr(what)).alias(name) for name, what in COUNTS.items()),
-            F.size(F.collect_set("sequence_number")).alias("numbers"),
+            F.collect_set(F.when(F.expr("event = 'messages_received'"), _arrival())).alias("arrivals"),
             F.min("sequence_number").alias("sequence_number"),
             F.max("session_id").alias("session_id"),
             F.max("backlog").alias("backlog"),
             F.min(_at(is_sent)).alias("sent_at"),
-            F.min(_at(F.expr("event = 'message_parked'"))).alias("parked_at"),
+            F.min(F.when(is_parked, F.col("secondary"))).alias("secondary"),
+            F.max(F.when(is_parked, F.col("secondary"))).alias("other_secondary"),
+            F.min(_at(is_parked)).alias("parked_at"),
+            F.max(_at(is_parked)).alias("last_parked_at"),
+            F.max(_at(F.expr("event = 'message_set_aside'"))).alias("set_aside_at"),
             F.max(_at(F.expr(is_home))).alias("home_at"),
             F.max(_at(F.expr("event = 'messages_forwarded'"))).alias("forwarded_at"),
             F.min(_at(F.expr("event = 'messages_received'"))).alias("received_at"),
             F.min(F.when(is_sent, F.struct("writer", "ordinal", "position"))).alias("sent_in"),
         )
     )
-    return counted.select(
+    counted = counted.select(
         "*",
-        F.greatest("told_parked", "told_backlog").alias("parked"),
-        F.greatest("told_spooled", "told_spool").alias("spooled"),
-        F.when(F.col("numbers") > 0, F.col("numbers")).otherwise(F.col("received")).alias("copies"),
-        F.expr(" + ".join(AMBIGUITIES)).alias("ambiguities"),
-    ).drop("told_parked", "told_backlog", "told_spooled", "told_spool", "numbers")
+        *(F.greatest(*told).alias(name) for name, told in TWICE_TOLD.items()),
+        F.expr(COPIES).alias("copies"),
+    )
+    whole = counted.withColumn("ambiguities", F.expr(" + ".join(AMBIGUITIES)))
+    return whole.withColumn("secondary", F.expr("IF(secondary = other_secondary, secondary, NULL)")).drop(
+        "arrivals", "other_secondary", *AMBIGUITIES, *(name for told in TWICE_TOLD.values() for name in told)
+    )
+
+
+def _arrival() -> Column:
+    """Where and under which number a copy arrived; one without a number is like no other."""
+    own = F.xxhash64("writer", "ordinal", "position")
+    return F.struct("place", F.coalesce("sequence_number", own).alias("number"))
 
 
 def _count(condition: Column) -> Column:

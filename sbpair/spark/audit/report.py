@@ -8,7 +8,7 @@ from html import escape
 
 from .bill import Meter
 from .figures import flow_figure, waits_figure
-from .summary import Summary
+from .summary import MOST_ROWS, Entity, Summary
 from .timeline import Episode
 from .verdict import SOUND, Verdict
 
@@ -22,17 +22,18 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3
 th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
 """
 MEANING = {
-    Verdict.DELIVERED: "a receiver's journal has it",
+    Verdict.DELIVERED: "a receiver has it",
     Verdict.RECOVERED: "its send was raised, and it arrived all the same",
-    Verdict.DEAD_LETTERED: "set aside by the syphon, with a reason",
-    Verdict.EXPIRED: "its deadline passed while it was parked",
-    Verdict.ACCEPTED: "the primary accepted it; no receiver's journal says more",
+    Verdict.DEAD_LETTERED: "set aside, with a reason",
+    Verdict.EXPIRED: "its time to live had passed",
+    Verdict.ACCEPTED: "the primary accepted it; no journal says more",
     Verdict.WAITING: "in a backlog or in a spool",
     Verdict.LOST: "it was accepted, and is nowhere",
-    Verdict.NOT_ACCEPTED: "its send was raised, and it is nowhere",
+    Verdict.NOT_ACCEPTED: "its send was raised to its caller, and no journal says that anybody has it",
     Verdict.UNEXPECTED: "it arrived, and no sender's journal has it",
     Verdict.UNPROVEN: "a journal that could tell is not whole, or is not here",
 }
+ALL = "the Parquet tables have all"
 Row = tuple[Sequence[object], bool]  # its cells, and whether it is a bad one
 
 
@@ -42,8 +43,8 @@ def page(summary: Summary) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><title>sbpair audit</title>",
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
         _headline(summary),
-        "<h2>Messages</h2>",
-        _verdicts(summary),
+        _section("Messages", _verdicts(summary)),
+        _section("Entities", _entities(summary)),
         _section("What happened when", flow_figure(summary.flow, summary.step, summary.timeline)),
         _section("Failovers", _timeline(summary.timeline)),
         _section("How long messages waited", waits_figure(summary.waits)),
@@ -89,13 +90,39 @@ def _verdicts(summary: Summary) -> str:
         for verdict, count in summary.verdicts.items()
         if count
     ]
-    return _table(("verdict", "messages", "what it says"), rows)
+    return _table(("verdict", "messages", "what it says"), rows) if rows else ""
+
+
+def _entities(summary: Summary) -> str:
+    """A table only where there are several: else it says what the one above does."""
+    if len(summary.entities) < 2:
+        return ""
+    kinds = [verdict for verdict, count in summary.verdicts.items() if count]
+    worst = sorted(summary.entities, key=lambda each: (not _bad(each), -each.messages))
+    rows: list[Row] = [
+        (
+            (each.primary, each.path, each.messages, *(each.verdicts.get(kind, 0) for kind in kinds)),
+            bool(_bad(each)),
+        )
+        for each in worst
+    ]
+    heads = ("primary", "entity", "messages", *(kind.value for kind in kinds))
+    return _table(heads, rows[:MOST_ROWS]) + _more(len(rows))
+
+
+def _bad(entity: Entity) -> int:
+    return sum(count for verdict, count in entity.verdicts.items() if verdict not in SOUND)
+
+
+def _more(there: int) -> str:
+    return "" if there <= MOST_ROWS else f"<p><small>{MOST_ROWS} of {there} are shown; {ALL}.</small></p>"
 
 
 def _timeline(episodes: Sequence[Episode]) -> str:
     rows: list[Row] = [
         (
             (
+                episode.primary,
                 episode.path,
                 _moment(episode.suspected_at),
                 _moment(episode.failed_over_at),
@@ -105,29 +132,43 @@ def _timeline(episodes: Sequence[Episode]) -> str:
             ),
             False,
         )
-        for episode in episodes
+        for episode in episodes[:MOST_ROWS]
     ]
-    return (
-        _table(("entity", "suspect", "failed over", "home again", "away, s", "cause"), rows) if rows else ""
-    )
+    heads = ("primary", "entity", "suspect", "failed over", "home again", "away, s", "cause")
+    return _table(heads, rows) + _more(len(episodes)) if rows else ""
 
 
 def _troubles(summary: Summary) -> str:
-    rows: list[Row] = [((each.verdict, each.path, each.message_id), True) for each in summary.troubles]
-    return _table(("verdict", "entity", "message id"), rows) if rows else ""
+    rows: list[Row] = [
+        ((each.verdict, each.primary, each.path, each.message_id), True) for each in summary.troubles
+    ]
+    heads = ("verdict", "primary", "entity", "message id")
+    return _table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
 
 
 def _duplicates(summary: Summary) -> str:
+    if not summary.messages:
+        return ""
+    again = (
+        f"<p>{summary.repeated} messages were accepted more than once: their ids were sent again. Of "
+        "each, this says only what became of the id.</p>"
+        if summary.repeated
+        else ""
+    )
     if not summary.duplicated:
-        return "<p>No message arrived more than once, as far as receivers' journals say.</p>"
+        return f"<p>No message arrived more than once, as far as receivers' journals say.</p>{again}"
     rows: list[Row] = [
-        ((each.path, each.message_id, each.copies, each.explained), each.copies - 1 > each.explained)
+        (
+            (each.primary, each.path, each.message_id, each.copies, each.explained),
+            each.copies - 1 > each.explained,
+        )
         for each in summary.duplicates
     ]
     said = (
         f"<p>{summary.duplicated} messages arrived more than once; each but the first needs an ambiguity.</p>"
     )
-    return said + _table(("entity", "message id", "copies", "explained"), rows)
+    heads = ("primary", "entity", "message id", "copies", "explained")
+    return said + again + _table(heads, rows) + _more(summary.duplicated)
 
 
 def _order(summary: Summary) -> str:
@@ -144,18 +185,22 @@ def _writers(summary: Summary) -> str:
              each.reason or "whole"),
             each.reason is not None,
         )
-        for each in summary.writers
+        for each in summary.writers[:MOST_ROWS]
     ]  # fmt: skip
-    return _table(("role", "writer", "records", "from", "to", "is it whole?"), rows)
+    heads = ("role", "writer", "records", "from", "to", "is it whole?")
+    return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
 
 
 def _bill(summary: Summary) -> str:
+    if not any(charge.operations for charge in summary.bill):
+        return ""
     kinds = list(dict.fromkeys(charge.kind for charge in summary.bill))
     of = {(charge.meter, charge.kind): charge.operations for charge in summary.bill}
     rows: list[Row] = [((kind, *(of.get((meter, kind), "") for meter in Meter)), False) for kind in kinds]
     sums = (sum(charge.operations for charge in summary.bill if charge.meter is meter) for meter in Meter)
     rows.append((("all", *sums), False))
-    return _table(("operations", *(meter.value for meter in Meter)), rows)
+    said = "<p>As far as the journals tell: a healthy send has a line only where one was asked for.</p>"
+    return said + _table(("operations", *(meter.value for meter in Meter)), rows)
 
 
 def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:

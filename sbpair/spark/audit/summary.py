@@ -32,9 +32,23 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Seconds that messages waited in one backlog queue."""
+class Entity:
+    """An entity of a primary, and how many of its messages have each verdict."""
 
+    primary: str
+    path: str
+    verdicts: dict[Verdict, int]
+
+    @property
+    def messages(self) -> int:
+        return sum(self.verdicts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Seconds that messages waited in one backlog queue of a primary."""
+
+    primary: str
     backlog: int
     messages: int
     p50: float
@@ -57,6 +71,7 @@ class Flow:
 class Trouble:
     """A message that is not accounted for."""
 
+    primary: str
     path: str
     message_id: str
     verdict: str
@@ -66,6 +81,7 @@ class Trouble:
 class Duplicate:
     """A message that arrived more than once; ``explained`` copies at most are accounted for (G-4)."""
 
+    primary: str
     path: str
     message_id: str
     copies: int
@@ -76,12 +92,13 @@ class Duplicate:
 class Summary:
     """What an audit found."""
 
-    verdicts: dict[Verdict, int]
+    entities: list[Entity]
     writers: list[Writer]
-    troubles: list[Trouble]
+    troubles: list[Trouble]  # the first :data:`MOST_ROWS`
+    repeated: int  # messages that were accepted more than once: ids sent again
     duplicated: int
     unexplained: int
-    duplicates: list[Duplicate]
+    duplicates: list[Duplicate]  # likewise
     sessions: int
     sessions_out_of_order: int
     waits: list[Wait]
@@ -89,6 +106,11 @@ class Summary:
     bill: list[Charge]
     flow: list[Flow]
     step: float  # seconds of one step of the flow
+
+    @property
+    def verdicts(self) -> dict[Verdict, int]:
+        """How many messages have each verdict, over all entities; all of them, also those that none has."""
+        return {verdict: sum(each.verdicts.get(verdict, 0) for each in self.entities) for verdict in Verdict}
 
     @property
     def is_conserved(self) -> bool:
@@ -109,13 +131,15 @@ def summarise(found: Audit, events: DataFrame) -> Summary:
         F.count("*").alias("all"), F.count(F.when(~F.col("is_kept"), True)).alias("broken")
     ).collect()[0]
     flow, step = _flow(events)
+    entities, repeated = _entities(found.messages)
     return Summary(
-        verdicts=found.verdicts(),
+        entities=entities,
         writers=_writers(found.writers),
-        troubles=_troubles(found.messages),
+        troubles=_troubles(found.messages) if any(map(_has_trouble, entities)) else [],
+        repeated=repeated,
         duplicated=counts["all"],
         unexplained=counts["unexplained"],
-        duplicates=_duplicates(found.duplicates),
+        duplicates=_duplicates(found.duplicates) if counts["all"] else [],
         sessions=sessions["all"],
         sessions_out_of_order=sessions["broken"],
         waits=_waits(found.waits),
@@ -124,6 +148,26 @@ def summarise(found: Audit, events: DataFrame) -> Summary:
         flow=flow,
         step=step,
     )
+
+
+def _entities(messages: DataFrame) -> tuple[list[Entity], int]:
+    """All of them, by primary and path; and how many messages were accepted more than once."""
+    is_again = F.expr("accepted_by_primary + parked + spooled - left_spool > 1")
+    rows = messages.groupBy("primary", "path_key", "verdict").agg(
+        F.min("path").alias("path"),
+        F.count("*").alias("messages"),
+        F.count(F.when(is_again, True)).alias("repeated"),
+    ).collect()  # fmt: skip
+    paths = {(row.primary, row.path_key): row.path for row in rows}
+    counts: dict[tuple[str, str], dict[Verdict, int]] = {key: {} for key in sorted(paths)}
+    for row in rows:
+        counts[row.primary, row.path_key][Verdict(row.verdict)] = row.messages
+    entities = [Entity(key[0], paths[key], verdicts) for key, verdicts in counts.items()]
+    return entities, sum(row.repeated for row in rows)
+
+
+def _has_trouble(entity: Entity) -> bool:
+    return not is_conserved(entity.verdicts)
 
 
 def _writers(table: DataFrame) -> list[Writer]:
@@ -151,17 +195,19 @@ def _moment(at: int | None) -> datetime | None:
 def _troubles(messages: DataFrame) -> list[Trouble]:
     bad = ~F.col("verdict").isin(*(verdict.value for verdict in SOUND))
     rows = messages.where(bad).orderBy("verdict", "path", "message_id").limit(MOST_ROWS).collect()
-    return [Trouble(row.path, row.message_id, row.verdict) for row in rows]
+    return [Trouble(row.primary, row.path, row.message_id, row.verdict) for row in rows]
 
 
 def _duplicates(table: DataFrame) -> list[Duplicate]:
     rows = table.orderBy("is_explained", F.desc("copies"), "path", "message_id").limit(MOST_ROWS).collect()
-    return [Duplicate(row.path, row.message_id, row.copies, row.explained) for row in rows]
+    return [Duplicate(row.primary, row.path, row.message_id, row.copies, row.explained) for row in rows]
 
 
 def _waits(table: DataFrame) -> list[Wait]:
-    rows = table.where("backlog IS NOT NULL").orderBy("backlog").collect()
-    return [Wait(row.backlog, row.messages, row.p50, row.p95, row.p99, row.longest) for row in rows]
+    rows = table.where("backlog IS NOT NULL").orderBy("primary", "backlog").collect()
+    return [
+        Wait(row.primary, row.backlog, row.messages, row.p50, row.p95, row.p99, row.longest) for row in rows
+    ]
 
 
 def _flow(events: DataFrame) -> tuple[list[Flow], float]:

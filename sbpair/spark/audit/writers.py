@@ -15,6 +15,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ("unreadable > 0", "lines that cannot be read"),
     ("first_ordinal > 0", "its beginning is missing"),
     ("missing > 0", "records are missing"),
+    ("surplus > 0", "records are there twice: was a file copied?"),
     ("lost > 0", "events could not be written"),
     ("NOT has_end", "it has no closing record: killed, or still writing"),
 )
@@ -22,8 +23,8 @@ REASONS: tuple[tuple[str, str], ...] = (
 
 
 def writers(events: DataFrame) -> DataFrame:
-    """One row a writer: ``writer, role, first_at, last_at, records, missing, lost, unreadable, has_end,
-    is_whole, reason``."""
+    """One row a writer: ``writer, role, first_at, last_at, records, missing, surplus, lost, unreadable,
+    sends, has_end, is_whole, reason``; ``sends`` are its lines on healthy and other accepted sends."""
     of_file = F.regexp_extract("journal_file", r"^[a-z]+-(.+)-\d+\.jsonl$", 1)
     told = events.withColumn("writer", F.coalesce("writer", of_file))
     is_bad = F.col("event") == UNREADABLE
@@ -35,17 +36,22 @@ def writers(events: DataFrame) -> DataFrame:
         F.min("ordinal").alias("first_ordinal"),
         F.max("ordinal").alias("last_ordinal"),
         F.count_distinct("ordinal").alias("records"),
+        F.count("ordinal").alias("lines"),
+        _count(F.col("event") == "send_accepted").alias("sends"),
         _count(is_bad).alias("unreadable"),
         F.coalesce(F.max(F.when(closes, F.col("lost"))), F.lit(0)).alias("closing_lost"),
         F.coalesce(F.sum(F.when(F.col("event") == "journal_gap", F.col("lost"))), F.lit(0)).alias("gap_lost"),
         F.coalesce(F.max(F.when(closes, F.col("is_last"))), F.lit(False)).alias("has_end"),
     )
-    seen = counted.withColumn("lost", F.greatest("closing_lost", "gap_lost")).withColumn(
-        "missing", F.col("last_ordinal") - F.col("first_ordinal") + 1 - F.col("records")
+    seen = (
+        counted.withColumn("lost", F.greatest("closing_lost", "gap_lost"))
+        .withColumn("missing", F.col("last_ordinal") - F.col("first_ordinal") + 1 - F.col("records"))
+        .withColumn("surplus", F.col("lines") - F.col("records"))
     )
     reason = F.coalesce(*(F.when(F.expr(condition), F.lit(text)) for condition, text in REASONS))
     return seen.select(
-        "writer", "role", "first_at", "last_at", "records", "missing", "lost", "unreadable", "has_end",
+        "writer", "role", "first_at", "last_at", "records", "missing", "surplus", "lost", "unreadable",
+        "sends", "has_end",
         reason.isNull().alias("is_whole"),
         reason.alias("reason"),
     )  # fmt: skip
