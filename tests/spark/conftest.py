@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-PATIENCE = 300  # seconds: a JVM that shares two cores with everybody else
+PATIENCE = 300  # seconds
 FAST = {"spark.driver.memory": "1g"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM takes seconds and half a gigabyte: one worker runs all of these."""
+    """A JVM that shares two cores with five other workers takes its time."""
     for item in items:
         if "tests/spark" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
