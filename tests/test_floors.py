@@ -41,7 +41,7 @@ FLOORS: dict[str, set[str]] = {
     "syphon": {"amqp", "pairing"},
     "observation": set(),  # it takes events as dataclasses, whatever room they are of
     "hosting": {"amqp", "observation", "pairing", "syphon"},
-    "spark": {"observation", "pairing", "syphon"},
+    "spark": {"amqp", "observation", "pairing", "syphon"},
     "testing": {"amqp", "broker", "pairing", "syphon"},
     "cli": {"amqp", "broker", "observation", "pairing", "spark", "syphon", "testing"},
 }

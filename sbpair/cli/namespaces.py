@@ -6,10 +6,8 @@ by field, so that a mistake is named before anything is opened; it is never echo
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -19,12 +17,12 @@ from click.core import ParameterSource
 from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.redaction import remember
 from sbpair.cli.source import Source
+from sbpair.syphon.reference import resolve
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
 EXPECTED = f"{SHAPE}, the name of a namespace, env:NAME or file:PATH"
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::\d{1,5})?")
 PUBLIC_CLOUD = ".servicebus.windows.net"
-LONGEST_FILE = 65_536
 SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -76,35 +74,10 @@ def fetched(value: str, flag: str) -> str:
 
     Raises ConfigurationError, which names the variable or the file.
     """
-    kind, _, name = value.partition(":")
-    if kind == "env":
-        return _from_environment(name, flag)
-    if kind == "file":
-        return _from_file(Path(name), flag)
-    return value.strip()
-
-
-def _from_environment(name: str, flag: str) -> str:
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise ConfigurationError(f"{flag}: the environment variable {name!r} is not set or empty")
-    return value
-
-
-def _from_file(path: Path, flag: str) -> str:
     try:
-        with path.open("rb") as file:
-            raw = file.read(LONGEST_FILE + 1)
-        text = raw.decode("utf-8-sig").strip()
-    except OSError as error:
-        raise ConfigurationError(f"{flag}: cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{flag}: {path} is not UTF-8 text") from error
-    if len(raw) > LONGEST_FILE:
-        raise ConfigurationError(f"{flag}: {path} is larger than a connection string can be")
-    if not text:
-        raise ConfigurationError(f"{flag}: {path} is empty")
-    return text
+        return resolve(value, flag)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def checked(text: str, flag: str) -> dict[str, str]:

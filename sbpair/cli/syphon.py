@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from sbpair.syphon import SyphonCounters
 
 NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file", "over_websocket": "websocket"}
-LEFT_OUT = frozenset({"tell_forwards", "http_proxy"})  # a proxy's URL may hold a password: see HTTPS_PROXY
+LEFT_OUT = frozenset(
+    {"tell_forwards", "http_proxy", "only_backlogs"}
+)  # a proxy's URL may hold a password: see HTTPS_PROXY
 
 
 @click.command("syphon")

@@ -1,4 +1,4 @@
-"""The data pipeline, in Spark: journals read, audited, and looked at.
+"""The data pipeline, in Spark: journals audited; messages read, written, and brought home.
 
     from sbpair.spark import build_session, register
 

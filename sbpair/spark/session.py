@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from .java import use_java
 from .journal_source import JournalDataSource
+from .message_source import MessageDataSource
+from .syphon_source import SyphonDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +31,7 @@ HASTY = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
-SOURCES = (JournalDataSource,)
+SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
 
 
 def build_session(

@@ -89,7 +89,9 @@ class Syphon:
         self.counters = SyphonCounters()
         label = self.options.primary_namespace_name or namespace_label(primary.netloc)
         count = self.options.backlog_queue_count
-        self.backlogs = tuple(backlog_queue_name(label, index) for index in range(count))
+        only = self.options.only_backlogs
+        numbers = range(count) if only is None else dict.fromkeys(only)
+        self.backlogs = tuple(backlog_queue_name(label, number) for number in numbers)
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
         self._relay: Relay | None = None
         self._sides: Sides | None = None
@@ -151,7 +153,7 @@ class Syphon:
             self._become(SyphonState.IDLE)
 
     async def drain(self) -> SyphonCounters:
-        """Move messages until every backlog was found empty, with nothing in our hands; the counters then.
+        """Move messages until each of our backlogs was found empty, with nothing in our hands; the counters.
 
         While a side, or a destination, is out of reach it waits: bound it with ``asyncio.timeout``. Raises
         SyphonFaulted when a side refuses us for a reason that waiting does not cure.
@@ -248,7 +250,8 @@ class Syphon:
             self._become(SyphonState.FAULTED, self._fault)
             raise SyphonFaulted(self._fault)
         if drained.done() and not drained.cancelled():
-            self._emit(events.BacklogsDrained(time.time()))
+            if self.options.only_backlogs is None:  # said of all, or not at all: an audit builds on it
+                self._emit(events.BacklogsDrained(time.time()))
             return True
         self._lost(broken.result(), SHORTEST_RELAY, is_fault=False)
         await asyncio.sleep(SHORTEST_RELAY)
@@ -256,7 +259,8 @@ class Syphon:
 
     async def _drain_and_look_beyond(self, relay: Relay) -> None:
         await relay.drain()
-        await self._beyond.look(relay.secondary)
+        if self.options.only_backlogs is None:
+            await self._beyond.look(relay.secondary)
 
     # What is looked at beside the pumps.
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from sbpair.amqp.message import ValueBody
-from sbpair.amqp.performatives import Condition
-from sbpair.amqp.types import Int
-
 from .connection import NamespaceConnection
-from .errors import LinkRefused
 from .parked import ParkedMessage, read_parked
+from .peek import peek
 from .request import RequestNode
 
 PAGE = 100  # messages a peek
-OK, NO_CONTENT = 200, 204
 DEAD_LETTERS = "/$DeadLetterQueue"
-
-CONDITIONS = {401: "amqp:unauthorized-access", 403: "amqp:unauthorized-access", 404: "amqp:not-found"}
 
 
 async def look(
@@ -34,7 +27,8 @@ async def look(
     try:
         left = most
         while left is None or left > 0:
-            page = await _page(node, path, start, PAGE if left is None else min(PAGE, left))
+            most_now = PAGE if left is None else min(PAGE, left)
+            page = [read_parked(payload) for payload in await peek(node, path, start, most_now)]
             for message in page:
                 yield message
             numbers = [each.sequence_number for each in page if each.sequence_number is not None]
@@ -44,18 +38,3 @@ async def look(
             left = None if left is None else left - len(page)
     finally:
         await node.close()
-
-
-async def _page(node: RequestNode, path: str, start: int, most: int) -> list[ParkedMessage]:
-    properties: dict[object, object] = {"operation": "com.microsoft:peek-message", "type": "entity-mgmt"}
-    answer = await node.ask(properties, {"from-sequence-number": start, "message-count": Int(most)})
-    status = answer.application_properties.get("statusCode")
-    if status == NO_CONTENT:
-        return []
-    body = answer.body.value if isinstance(answer.body, ValueBody) else None
-    if status != OK or not isinstance(body, dict):
-        symbol = CONDITIONS.get(status) if isinstance(status, int) else None
-        said = answer.application_properties.get("statusDescription")
-        condition = Condition(symbol or "amqp:internal-error", f"status {status}: {said}")
-        raise LinkRefused(f"{path} cannot be peeked into", condition)
-    return [read_parked(bytes(entry["message"])) for entry in body.get("messages", [])]

@@ -39,6 +39,8 @@ class SyphonOptions:
     """Speak AMQP over WebSocket, at port 443, where a firewall lets only HTTPS out."""
     http_proxy: str | None = field(default=None, repr=False)
     """The URL of a proxy for the WebSocket instead of the one HTTPS_PROXY names."""
+    only_backlogs: tuple[int, ...] | None = None
+    """The numbers of the backlog queues to work on, where several syphons share them; left out: all."""
     primary_endpoint_address: str | None = None
     """``host:port`` to dial for the primary instead of its own; names and tokens stay the namespace's."""
     secondary_endpoint_address: str | None = None
@@ -51,6 +53,8 @@ class SyphonOptions:
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
         _span("stop_timeout", self.stop_timeout, 0, 600)
+        for number in self.only_backlogs or ():
+            _within("only_backlogs", number, 0, self.backlog_queue_count - 1)
         if self.overdue_after is not None:
             _span("overdue_after", self.overdue_after, 1, 604_800)
         if self.http_proxy is not None:

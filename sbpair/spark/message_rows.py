@@ -1,0 +1,191 @@
+"""A message as a row: what it says, where it stands, and what a parked one was relieved of. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from sbpair.amqp.message import (
+    Body,
+    DataBody,
+    Header,
+    Message,
+    Properties,
+    SequenceBody,
+    ValueBody,
+)
+from sbpair.amqp.types import DecodeError, Timestamp
+from sbpair.pairing import aliases
+from sbpair.syphon.alias import AliasError, read_duration, read_instant, read_key, read_text
+from sbpair.syphon.parked import read_parked
+
+from .ranges import ACTIVE, Seen
+
+T = TypeVar("T")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+STATES = ("active", "deferred", "scheduled")
+NUMBER, ENQUEUED, STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
+
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("namespace", "string"),
+    ("queue", "string"),
+    ("sequence_number", "bigint"),
+    ("message_id", "string"),
+    ("session_id", "string"),
+    ("enqueued_time", "timestamp"),
+    ("expires_at", "timestamp"),
+    ("time_to_live", "double"),
+    ("delivery_count", "bigint"),
+    ("content_type", "string"),
+    ("subject", "string"),
+    ("correlation_id", "string"),
+    ("to", "string"),
+    ("reply_to", "string"),
+    ("partition_key", "string"),
+    ("state", "string"),
+    ("dead_letter_reason", "string"),
+    ("dead_letter_error_description", "string"),
+    ("body", "binary"),
+    ("body_type", "string"),
+    ("application_properties", "map<string,string>"),
+    ("transfer_path", "string"),
+    ("transfer_session_id", "string"),
+    ("transfer_time_to_live", "double"),
+    ("transfer_scheduled_enqueue_time", "timestamp"),
+    ("trouble", "string"),
+)
+MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+Row = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """One message, decoded where it can be."""
+
+    seen: Seen
+    message: Message
+    trouble: str | None = None
+
+
+def peeked(payload: bytes) -> Peeked:
+    """Never raises: what cannot be read is ``trouble``, and the message keeps its place."""
+    try:
+        message = Message.decode(payload)
+    except (DecodeError, IndexError) as error:
+        parked = read_parked(payload)
+        seen = Seen(parked.sequence_number or 0, parked.parked_at or 0)
+        return Peeked(seen, Message(), f"not well-formed AMQP: {error}")
+    annotations = message.message_annotations
+    number, at = _whole(annotations.get(NUMBER)), _whole(annotations.get(ENQUEUED))
+    return Peeked(Seen(number or 0, at or 0, _whole(annotations.get(STATE)) or ACTIVE), message)
+
+
+def to_row(namespace: str, path: str, peeked: Peeked, *, with_body: bool = True) -> Row:
+    """The values of COLUMNS, in their order; ``with_body=False`` leaves the body null."""
+    message = peeked.message
+    header, says = message.header or Header(), message.properties or Properties()
+    carried, annotations = message.application_properties, message.message_annotations
+    body, kind = _body(message.body) if with_body else (None, None)
+    troubles = [] if peeked.trouble is None else [peeked.trouble]
+
+    def alias(name: str, read: Callable[[str, object], T]) -> T | None:
+        try:
+            return read(name, carried[name]) if name in carried else None
+        except (AliasError, ValueError) as error:
+            troubles.append(str(error))
+            return None
+
+    path_alias = alias(aliases.PATH, read_text)
+    session = alias(aliases.SESSION_ID, read_key)
+    span, due = alias(aliases.TIME_TO_LIVE, read_duration), alias(aliases.SCHEDULED, read_instant)
+    enqueued = peeked.seen.enqueued_at
+    return (
+        namespace,
+        path,
+        peeked.seen.number,
+        _text(says.message_id),
+        says.group_id,
+        _instant(enqueued or None),
+        _instant(_expiry(says.absolute_expiry_time, enqueued, header.ttl)),
+        None if header.ttl is None else header.ttl / 1000,
+        header.delivery_count or 0,
+        says.content_type,
+        says.subject,
+        _text(says.correlation_id),
+        says.to,
+        says.reply_to,
+        _text(annotations.get(aliases.ANNOTATION_PARTITION_KEY)),
+        STATES[peeked.seen.state] if peeked.seen.state < len(STATES) else str(peeked.seen.state),
+        _text(carried.get("DeadLetterReason")),
+        _text(carried.get("DeadLetterErrorDescription")),
+        body,
+        kind,
+        {str(name): _text(value) for name, value in carried.items()},
+        path_alias,
+        session,
+        None if span is None else span / 1000,
+        _instant(due),
+        "; ".join(troubles) or None,
+    )
+
+
+def _expiry(absolute: int | None, enqueued: int, ttl: int | None) -> int | None:
+    if absolute is not None or ttl is None or not enqueued:
+        return absolute
+    return enqueued + ttl
+
+
+def _body(body: Body | None) -> tuple[bytes | None, str | None]:
+    """Data and a value that is bytes as they are, text as UTF-8, other values as JSON."""
+    match body:
+        case DataBody():
+            return body.data, "data"
+        case ValueBody(value=bytes(value)):
+            return value, "value"
+        case ValueBody(value=str(value)):
+            return value.encode(), "value"
+        case ValueBody(value=value):
+            return _json(value), "value"
+        case SequenceBody(sections=sections):
+            return _json([each for section in sections for each in section]), "sequence"
+    return None, None
+
+
+def _json(value: object) -> bytes:
+    def key(each: object) -> object:
+        if isinstance(each, dict):
+            return {str(name): key(inner) for name, inner in each.items()}
+        return [key(inner) for inner in each] if isinstance(each, list | tuple) else each
+
+    return json.dumps(key(value), default=_text).encode()
+
+
+def _text(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case Timestamp():
+            moment = _instant(int(value))
+            return str(int(value)) if moment is None else moment.isoformat().replace("+00:00", "Z")
+        case int():
+            return str(int(value))  # the wire's own integers show their width
+    return str(value)
+
+
+def _instant(milliseconds: int | None) -> datetime | None:
+    """None also for what no calendar has: the service's word for never is the end of the year 9999."""
+    try:
+        return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,140 @@
+"""A row as a message to send: which columns there may be, and which message id it gets."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessage
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "body": ("binary", "string"),
+    "message_id": ("string",),
+    "session_id": ("string",),
+    "partition_key": ("string",),
+    "content_type": ("string",),
+    "subject": ("string",),
+    "correlation_id": ("string",),
+    "to": ("string",),
+    "reply_to": ("string",),
+    "time_to_live": ("double", "float", "int", "bigint"),
+    "scheduled_enqueue_time": ("timestamp",),
+    "application_properties": ("map<string,string>",),
+    "entity_path": ("string",),
+}
+"""Each column, and the Spark types it may have; ``time_to_live`` in seconds. Only ``body`` is needed."""
+
+COLUMN, BATCH, HASH = "column", "batch", "hash"
+LONGEST_ID = 128  # characters, the service's limit
+IdOf = Callable[["Outgoing", int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One row; ``values`` are those of its columns that are not null."""
+
+    body: bytes
+    values: Mapping[str, object]
+
+    @property
+    def session(self) -> str | None:
+        session = self.values.get("session_id")
+        return None if session is None else str(session)
+
+
+def checked(columns: Mapping[str, str], strategy: str | None, entity_path: str | None) -> str:
+    """How ids are made, for rows of these columns (name: Spark type).
+
+    Raises ValueError, which names the column, for rows that cannot be messages.
+    """
+    for name, kind in columns.items():
+        kinds = COLUMNS.get(name)
+        if kinds is None:
+            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}"
+            raise ValueError(f"sbpair: no message has a {name!r}; {hint}")
+        if kind not in kinds:
+            raise ValueError(f"sbpair: the column {name} must be {' or '.join(kinds)}, not {kind}")
+    if "body" not in columns:
+        raise ValueError("sbpair: the column body is missing")
+    if entity_path is None and "entity_path" not in columns:
+        raise ValueError("sbpair: where to? Give the option entityPath, or a column entity_path")
+    if strategy == COLUMN and "message_id" not in columns:
+        raise ValueError("sbpair: messageIdStrategy=column needs a column message_id")
+    return strategy or (COLUMN if "message_id" in columns else BATCH)
+
+
+def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
+    """Raises ValueError for a row without a body."""
+    values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+    body = values.pop("body", None)
+    if isinstance(body, str):
+        return Outgoing(body.encode(), values)
+    if not isinstance(body, bytes | bytearray):
+        raise ValueError("sbpair: a row without a body cannot be sent")
+    return Outgoing(bytes(body), values)
+
+
+def id_maker(strategy: str, prefix: str) -> IdOf:
+    """Gives the message id of a row and its place in the task; ``prefix`` names the batch and the task.
+
+    The same row at the same place of the same batch gets the same id, in whichever attempt.
+    """
+    if strategy == BATCH:
+        return lambda row, place: f"{prefix}:{place}"
+    if strategy == HASH:
+        return lambda row, place: digest(row)
+    return _column
+
+
+def _column(row: Outgoing, place: int) -> str:
+    given = row.values.get("message_id")
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
+        said = "is null or empty" if not given else f"has more than {LONGEST_ID} characters"
+        raise ValueError(f"sbpair: the message_id of a row {said}; see messageIdStrategy")
+    return given
+
+
+def digest(row: Outgoing) -> str:
+    """A hash of all that the message says: the same content is the same message."""
+    said = {name: value for name, value in row.values.items() if name != "message_id"}
+    text = json.dumps(said, sort_keys=True, default=str).encode()
+    return hashlib.sha256(len(text).to_bytes(8, "big") + text + row.body).hexdigest()
+
+
+def to_message(row: Outgoing, message_id: str) -> ServiceBusMessage:
+    """Raises what the SDK raises for values no message can have."""
+    from azure.servicebus import ServiceBusMessage
+
+    values = dict(row.values)
+    span, due = values.get("time_to_live"), values.get("scheduled_enqueue_time")
+    properties = values.get("application_properties")
+    return ServiceBusMessage(
+        row.body,
+        message_id=message_id,
+        session_id=row.session,
+        partition_key=_text(values.get("partition_key")),
+        content_type=_text(values.get("content_type")),
+        subject=_text(values.get("subject")),
+        correlation_id=_text(values.get("correlation_id")),
+        to=_text(values.get("to")),
+        reply_to=_text(values.get("reply_to")),
+        time_to_live=timedelta(seconds=float(span)) if isinstance(span, int | float) else None,
+        scheduled_enqueue_time_utc=_utc(due) if isinstance(due, datetime) else None,
+        application_properties=dict(properties) if isinstance(properties, Mapping) else None,
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _utc(moment: datetime) -> datetime:
+    """Spark hands a timestamp to Python in the local time of the machine, without saying so."""
+    return (moment.astimezone() if moment.tzinfo is None else moment).astimezone(UTC)

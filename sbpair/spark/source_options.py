@@ -1,0 +1,135 @@
+"""What was given with ``format("sbpair")`` to read?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sbpair.pairing.names import backlog_queue_name
+
+from .given import Given
+from .reach import WIRE, Reach, Wire, reach_of, wire_of
+
+FORM = "sbpair"
+EARLIEST, LATEST = "earliest", "latest"
+SUB_QUEUES = {
+    "none": "",
+    "deadletter": "/$DeadLetterQueue",
+    "transferdeadletter": "/$Transfer/$DeadLetterQueue",
+}
+MANY = 2**31
+KNOWN = (
+    "connectionString",
+    "fullyQualifiedNamespace",
+    "endpointAddress",
+    "queueName",
+    "topicName",
+    "subscriptionName",
+    "subQueue",
+    "backlogs",
+    "primaryNamespaceName",
+    "backlogQueueCount",
+    "startingSequenceNumbers",
+    "endingSequenceNumbers",
+    "maxMessagesPerTrigger",
+    "minPartitions",
+    "settlement",
+    "settleTimeoutSeconds",
+    "safetyLagMs",
+    "includeBody",
+    *WIRE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of a source, checked; nothing is opened."""
+
+    reach: Reach
+    wire: Wire
+    paths: tuple[str, ...]
+    """The entities to read, each with its sub-queue."""
+
+    may_be_missing: bool
+    """Backlogs: one that does not exist yet is empty."""
+
+    starting: str | Mapping[str, int]
+    ending: str | Mapping[str, int]
+    max_messages: int | None
+    min_partitions: int
+    settles: bool
+    settle_timeout: float
+    """Seconds that one task, or the driver, may settle at a time."""
+
+    safety_lag: float
+    include_body: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Raises ValueError, which names the option, for what cannot be used."""
+        given = Given(FORM, options, KNOWN)
+        settles = given.choice("settlement", "none", ("none", "complete")) == "complete"
+        starting = _numbers(given, "startingSequenceNumbers", EARLIEST, (EARLIEST, LATEST))
+        if settles and starting != EARLIEST:
+            raise given.wrong(
+                "settlement=complete needs startingSequenceNumbers=earliest: what stands before another "
+                "start would be completed unread"
+            )
+        is_backlogs = given.flag("backlogs", default=False)
+        paths = _backlogs(given) if is_backlogs else _entities(given)
+        return cls(
+            reach_of(given, "connectionString", "fullyQualifiedNamespace", "endpointAddress"),
+            wire_of(given, 30.0),
+            paths,
+            is_backlogs,
+            starting,
+            _numbers(given, "endingSequenceNumbers", LATEST, (LATEST,)),
+            given.whole("maxMessagesPerTrigger", 0, 1, MANY) or None,
+            given.whole("minPartitions", 1, 1, 10_000),
+            settles,
+            given.seconds("settleTimeoutSeconds", 30.0, 1, 600),
+            given.whole("safetyLagMs", 1000, 0, 600_000) / 1000,
+            given.flag("includeBody", default=True),
+        )
+
+
+def _entities(given: Given) -> tuple[str, ...]:
+    queues, topic, subscription = (
+        given.several("queueName"),
+        given.text("topicName"),
+        given.text("subscriptionName"),
+    )
+    if (topic is None) is not (subscription is None):
+        raise given.wrong("topicName and subscriptionName go together")
+    if bool(queues) is (topic is not None):
+        raise given.wrong("one of queueName, topicName with subscriptionName, and backlogs=true is needed")
+    suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
+    paths = queues or (f"{topic}/Subscriptions/{subscription}",)
+    return tuple(dict.fromkeys(path.strip("/") + suffix for path in paths))
+
+
+def _backlogs(given: Given) -> tuple[str, ...]:
+    if given.text("queueName") or given.text("topicName"):
+        raise given.wrong("backlogs=true reads the backlog queues of a pairing, and no other entity")
+    label = given.required("primaryNamespaceName").lower()
+    suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
+    count = given.whole("backlogQueueCount", 10, 1, 10_000)
+    return tuple(backlog_queue_name(label, index) + suffix for index in range(count))
+
+
+def _numbers(given: Given, name: str, default: str, words: tuple[str, ...]) -> str | Mapping[str, int]:
+    """One of ``words``, or sequence numbers by entity as JSON."""
+    text = given.text(name) or default
+    if text.lower() in words:
+        return text.lower()
+    try:
+        read = json.loads(text)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict) or not all(
+        isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**63 for each in read.values()
+    ):
+        shown = f'{" or ".join(words)} or JSON such as {{"orders": 41}}'
+        raise given.wrong(f"{name} must be {shown}, not {text[:60]!r}")
+    return {str(lane): int(number) for lane, number in read.items()}

@@ -1,0 +1,136 @@
+"""``format("sbpair-syphon")``: the syphon as a job, one task for each backlog.
+
+    spark.read.format("sbpair-syphon").option("primaryNamespaceName", "contoso")...load().show()
+
+A task drains its backlog with the daemon's own code: receive, send, hear the outcome, complete. So nothing
+of its safety is Spark's: a task that is killed, run twice, or runs beside a daemon is one more syphon. The
+rows say how it went; what happened to each message is in the journal, which a task writes before it
+completes anything (option ``journal``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from sbpair.pairing.names import namespace_label
+from sbpair.syphon.errors import SyphonFaulted
+from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
+
+from . import worker
+from .reach import ambient
+from .syphon_options import DrainOptions
+
+if TYPE_CHECKING:
+    from sbpair.syphon import Syphon
+
+STOPPING = 30.0  # seconds in which what is in flight ends, once the time is up
+COUNTERS = ("received", "forwarded", "completed", "dead_lettered", "released", "lock_lost", "receives")
+DRAIN_COLUMNS = ", ".join(
+    (
+        "backlog string",
+        "is_empty boolean",
+        *(f"{name} bigint" for name in COUNTERS),
+        "seconds double",
+        "trouble string",
+    )
+)
+Row = tuple[object, ...]
+
+
+class SyphonDataSource(DataSource):
+    """Registered by :func:`sbpair.spark.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sbpair-syphon"
+
+    def schema(self) -> str:
+        return DRAIN_COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return DrainReader(DrainOptions.of(self.options))
+
+
+@dataclass
+class BacklogPartition(InputPartition):
+    """One task's backlog."""
+
+    number: int
+
+
+class DrainReader(DataSourceReader):
+    """Each action on the frame drains once more: what is empty costs a receive and a peek."""
+
+    def __init__(self, options: DrainOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return [BacklogPartition(number) for number in range(self._options.backlog_queue_count)]
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        number = getattr(partition, "number", None)
+        if isinstance(number, int):
+            most = self._options.max_duration + STOPPING
+            yield worker.call(drain(self._options, number), most)
+
+
+async def drain(options: DrainOptions, number: int) -> Row:
+    """Drain one backlog while there is time: one row. Raises RuntimeError where a side refuses us."""
+    syphon = syphon_between(options, number)
+    began = time.monotonic()
+    trouble: str | None = None
+    told: list[str] = []
+    syphon.on_event(lambda event: told.extend(reason_of(event)))
+    with ExitStack() as stack:
+        if options.journal is not None:
+            keep_journal(stack, options, syphon)
+        try:
+            async with asyncio.timeout(options.max_duration):
+                await syphon.drain()
+        except TimeoutError:
+            trouble = f"time is up; {told[-1] if told else 'the next run goes on'}"
+        except SyphonFaulted as error:
+            raise RuntimeError(f"sbpair-syphon: {' '.join(str(error).split())}") from None
+    counts = syphon.counters.snapshot()
+    counted = (getattr(counts, name) for name in COUNTERS)
+    return (syphon.backlogs[0], trouble is None, *counted, time.monotonic() - began, trouble)
+
+
+def reason_of(event: SyphonEvent) -> tuple[str, ...]:
+    """Why a syphon waits, where an event says so."""
+    if isinstance(event, SyphonDisconnected | BacklogDetached | DestinationHeld):
+        return (event.reason,)
+    return ()
+
+
+def syphon_between(options: DrainOptions, number: int) -> Syphon:
+    """Raises ValueError where the two cannot be a pair."""
+    from sbpair.syphon import Syphon
+
+    primary, secondary = options.primary.connection_string(), options.secondary.connection_string()
+    chosen = options.of_backlog(number)
+    if primary is not None and secondary is not None:
+        return Syphon.from_connection_strings(primary, secondary, options=chosen)
+    if primary is None and secondary is None:
+        return Syphon(options.primary.name, options.secondary.name, ambient(), options=chosen)
+    raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by their names")
+
+
+def keep_journal(stack: ExitStack, options: DrainOptions, syphon: Syphon) -> None:
+    """A journal of this task, closed when ``stack`` ends."""
+    from sbpair.observation import Journal, PairLabels, Role
+    from sbpair.observation.attach import attach
+
+    primary = options.primary_namespace_name or options.primary.label
+    pair = PairLabels(namespace_label(primary), options.secondary.label)
+    journal = stack.enter_context(Journal(str(options.journal), role=Role.SYPHON, pair=pair))
+    stack.callback(lambda: journal.write(syphon.counters.snapshot()))
+    stack.callback(attach(syphon, journal))

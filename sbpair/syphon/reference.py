@@ -1,0 +1,44 @@
+"""What does ``env:NAME``, ``file:PATH`` or a value itself stand for? A secret need not be spelled out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+LONGEST_FILE = 65_536  # bytes
+
+
+def resolve(value: str, name: str) -> str:
+    """The text that ``value`` stands for; ``name`` is what the option is called in errors.
+
+    Raises ValueError, which names the variable or the file and never what is in it.
+    """
+    kind, _, where = value.partition(":")
+    if kind == "env":
+        return _from_environment(where, name)
+    if kind == "file":
+        return _from_file(Path(where), name)
+    return value.strip()
+
+
+def _from_environment(variable: str, name: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ValueError(f"{name}: the environment variable {variable!r} is not set or empty")
+    return value
+
+
+def _from_file(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LONGEST_FILE + 1)
+        text = raw.decode("utf-8-sig").strip()
+    except OSError as error:
+        raise ValueError(f"{name}: cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: {path} is not UTF-8 text") from error
+    if len(raw) > LONGEST_FILE:
+        raise ValueError(f"{name}: {path} is larger than a connection string can be")
+    if not text:
+        raise ValueError(f"{name}: {path} is empty")
+    return text

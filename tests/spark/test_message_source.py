@@ -1,0 +1,380 @@
+"""The source against a broker, called as Spark calls it but without Spark: fast."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker
+from sbpair.spark.entities import SourceError
+from sbpair.spark.message_rows import COLUMNS
+from sbpair.spark.message_source import MessageReader, MessageStreamReader
+from sbpair.spark.source_options import SourceOptions
+
+NAMES = [name for name, _ in COLUMNS]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        yield running
+
+
+@pytest.fixture
+def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
+    name = f"q{abs(hash(request.node.name))}"
+    broker.namespace("contoso").create_queue(name)
+    return name
+
+
+def options(broker: Broker, queue: str = "", side: str = "contoso", **more: str) -> SourceOptions:
+    given = {"connectionString": broker.namespace(side).connection_string, "safetyLagMs": "0"}
+    return SourceOptions.of(given | ({"queueName": queue} if queue else {}) | more)
+
+
+def send(broker: Broker, path: str, *bodies: str, **more: object) -> None:
+    with (
+        ServiceBusClient.from_connection_string(broker.namespace("contoso").connection_string) as client,
+        client.get_queue_sender(path) as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(body, message_id=body, **more) for body in bodies])
+
+
+def rows_of(reader: MessageReader | MessageStreamReader, partitions: list) -> list[dict[str, object]]:
+    """As executors do it: with copies of the reader, for one partition after another."""
+    copies = [pickle.loads(pickle.dumps((reader, partition))) for partition in partitions]
+    return [dict(zip(NAMES, row, strict=True)) for copy, partition in copies for row in copy.read(partition)]
+
+
+class Engine:
+    """Calls a stream's reader in the order in which Spark does, with one object to plan and another to read.
+
+    getDefaultReadLimit, initialOffset, latestOffset(start), [offset log], commit(end before), partitions,
+    read, [sink], [commit log]; after the last batch latestOffset once more.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.reader = MessageStreamReader(options)
+        self.offsets: list[dict[str, int]] = []  # the offset log
+        self.done = 0  # the commit log: how many batches are through
+        self.sink: list[str] = []
+
+    def restart(self) -> None:
+        self.reader = MessageStreamReader(self.options)
+
+    @property
+    def start(self) -> dict[str, int]:
+        if not self.offsets:
+            self.initial = self.reader.initialOffset()
+        return self.offsets[self.done - 1] if self.done else self.initial
+
+    def plan(self) -> bool:
+        """Write the next batch to the offset log. False when there is nothing new."""
+        start = self.start
+        if len(self.offsets) == self.done:
+            end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
+            if end == start:
+                return False
+            self.offsets.append(end)
+        return True
+
+    def work(self, times: int = 1, *, crash: str = "") -> list[str]:
+        """One batch; ``crash`` ends it early at a point."""
+        start, end = self.start, self.offsets[self.done]
+        self.reader.commit(start)
+        for _ in range(times):
+            bodies = [row["body"].decode() for row in self._read(start, end)]
+        if crash == "before sink":
+            return []
+        self.sink += bodies
+        if crash == "before commit":
+            return bodies
+        self.done += 1
+        return bodies
+
+    def _read(self, start: dict[str, int], end: dict[str, int]) -> list[dict[str, object]]:
+        return rows_of(self.reader, self.reader.partitions(start, end))
+
+    def available_now(self) -> list[str]:
+        self.restart()
+        self.reader.prepareForTriggerAvailableNow()
+        before = len(self.sink)
+        while self.plan():
+            self.work()
+        return self.sink[before:]
+
+
+def waiting(broker: Broker, path: str, side: str = "contoso") -> int:
+    return broker.namespace(side).counts(path).active
+
+
+def test_a_batch_shows_what_waits_and_leaves_it_there(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a", "b", "c", subject="s", application_properties={"n": 1}, content_type="text")
+    reader = MessageReader(options(broker, queue, minPartitions="2"))
+
+    rows = rows_of(reader, reader.partitions())
+    again = rows_of(reader, reader.partitions())
+
+    assert [row["body"] for row in rows] == [b"a", b"b", b"c"]
+    assert rows == again
+    assert waiting(broker, queue) == 3
+    first = rows[0]
+    assert (first["queue"], first["subject"], first["content_type"]) == (queue, "s", "text")
+    assert first["application_properties"] == {"n": "1"}
+    assert first["state"] == "active"
+    assert first["enqueued_time"] is not None
+
+
+def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker: Broker, queue: str) -> None:
+    send(broker, queue, *"abcdef")
+    ends = {
+        "startingSequenceNumbers": f'{{"{queue}": 2}}',
+        "endingSequenceNumbers": f'{{"{queue}": 4}}',
+        "includeBody": "false",
+    }
+    reader = MessageReader(options(broker, queue, **ends))
+
+    rows = rows_of(reader, reader.partitions())
+
+    assert [row["message_id"] for row in rows] == ["b", "c", "d"]
+    assert {row["body"] for row in rows} == {None}
+
+
+def test_dead_letters_and_subscriptions_are_read_by_their_own_options(broker: Broker, queue: str) -> None:
+    namespace = broker.namespace("contoso")
+    namespace.create_topic(f"{queue}-topic")
+    namespace.create_subscription(f"{queue}-topic", "all")
+    send(broker, f"{queue}-topic", "news")
+    send(broker, queue, "bad")
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        receiver.dead_letter_message(message, reason="poison", error_description="it stinks")
+
+    dead = MessageReader(options(broker, queue, subQueue="deadletter"))
+    news = MessageReader(options(broker, topicName=f"{queue}-topic", subscriptionName="all"))
+
+    (row,) = rows_of(dead, dead.partitions())
+    assert (row["dead_letter_reason"], row["dead_letter_error_description"]) == ("poison", "it stinks")
+    assert [row["body"] for row in rows_of(news, news.partitions())] == [b"news"]
+
+
+def test_what_a_parked_message_was_relieved_of_is_shown(broker: Broker, queue: str) -> None:
+    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    with PairedServiceBusClient.from_connection_strings(
+        primary.connection_string,
+        secondary.connection_string,
+        options=PairedNamespaceOptions(
+            backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
+        ),
+        connection_verify=str(broker.ca_file),
+    ) as client:
+        client.hold(queue)
+        with client.get_queue_sender(queue) as sender:
+            message = ServiceBusMessage("parked", session_id="s1", time_to_live=timedelta(minutes=5))
+            sender.send_messages(message)
+    reader = MessageReader(
+        options(broker, side="contoso-dr", backlogs="true", primaryNamespaceName="contoso")
+    )
+
+    (row,) = [row for row in rows_of(reader, reader.partitions()) if row["transfer_path"] == queue]
+
+    assert (row["transfer_session_id"], row["transfer_time_to_live"]) == ("s1", 300.0)
+    assert row["session_id"] is None
+    assert row["trouble"] is None
+    assert str(row["queue"]).startswith("contoso/x-servicebus-transfer/")
+
+
+def test_one_run_of_what_is_available_leaves_nothing_on_the_broker(broker: Broker, queue: str) -> None:
+    bodies = [f"m{number}" for number in range(25)]
+    send(broker, queue, *bodies)
+    engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="10"))
+
+    assert engine.available_now() == bodies
+    assert engine.done == 3
+    assert waiting(broker, queue) == 0
+
+
+def test_nothing_is_consumed_by_default(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a", "b")
+    engine = Engine(options(broker, queue))
+
+    assert engine.available_now() == ["a", "b"]
+    assert engine.available_now() == []
+    assert waiting(broker, queue) == 2
+
+
+@pytest.mark.parametrize("crash", ["before sink", "before commit"])
+def test_a_batch_that_did_not_reach_the_commit_log_is_still_on_the_broker(
+    broker: Broker, queue: str, crash: str
+) -> None:
+    send(broker, queue, *"abcdef")
+    engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="3"))
+    assert engine.plan()
+    assert engine.work() == ["a", "b", "c"]
+    assert engine.plan()
+    engine.work(crash=crash)
+
+    engine.restart()
+    assert waiting(broker, queue) == 3
+    assert engine.plan()
+    assert engine.work() == ["d", "e", "f"]
+    assert engine.available_now() == []
+    assert waiting(broker, queue) == 0
+
+
+def test_a_frame_that_is_evaluated_twice_reads_the_same_messages(broker: Broker, queue: str) -> None:
+    send(broker, queue, *"abcdef")
+    engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="3"))
+    while engine.plan():
+        engine.work(times=2)
+
+    assert engine.sink == list("abcdef")
+    assert waiting(broker, queue) == 0
+
+
+def test_what_another_consumer_took_is_not_missed_by_both(broker: Broker, queue: str) -> None:
+    send(broker, queue, *"abcdef")
+    engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="3"))
+    assert engine.plan()
+    with (
+        ServiceBusClient.from_connection_string(broker.namespace("contoso").connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        theirs = receiver.receive_messages(2, max_wait_time=10)
+        for message in theirs:
+            receiver.complete_message(message)
+    engine.work()
+    while engine.plan():
+        engine.work()
+
+    assert {str(message) for message in theirs} | set(engine.sink) == set("abcdef")
+    assert waiting(broker, queue) == 0
+
+
+def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a")
+    engine = Engine(options(broker, queue, settlement="complete"))
+    assert engine.plan()
+    engine.work()
+    start = engine.start
+    send(broker, queue, "late")
+
+    MessageStreamReader(engine.options)._settle_idle(start, set())
+
+    assert waiting(broker, queue) == 1
+    assert engine.available_now() == ["late"]
+
+
+def test_a_scheduled_message_is_read_when_its_time_has_come(broker: Broker, queue: str) -> None:
+    from datetime import UTC, datetime
+
+    send(broker, queue, "later", scheduled_enqueue_time_utc=datetime.now(UTC) + timedelta(hours=1))
+    send(broker, queue, "now")
+    engine = Engine(options(broker, queue, settlement="complete"))
+
+    assert engine.available_now() == ["now"]
+    assert broker.namespace("contoso").counts(queue).scheduled == 1
+
+
+def test_an_entity_with_sessions_is_read_but_refused_by_name_for_settling(broker: Broker, queue: str) -> None:
+    path = f"{queue}-sessions"
+    broker.namespace("contoso").create_queue(path, requires_session=True)
+    send(broker, path, "a", session_id="s")
+
+    assert Engine(options(broker, path)).available_now() == ["a"]
+    with pytest.raises(SourceError, match=rf"{path}: .*sessions is read with settlement=none only"):
+        Engine(options(broker, path, settlement="complete")).plan()
+
+
+def test_a_partitioned_entity_is_read_but_refused_by_name_for_settling() -> None:
+    with Broker({"premium": 0}, partitions={"premium": 4}) as broker:
+        broker.namespace("premium").create_queue("parts", enable_partitioning=True)
+        given = {"connectionString": broker.namespace("premium").connection_string, "queueName": "parts"}
+        given["safetyLagMs"] = "0"
+        with (
+            ServiceBusClient.from_connection_string(given["connectionString"]) as client,
+            client.get_queue_sender("parts") as sender,
+        ):
+            for number in range(12):
+                sender.send_messages(ServiceBusMessage(str(number)))
+
+        engine = Engine(SourceOptions.of(given))
+        assert sorted(map(int, engine.available_now())) == list(range(12))
+        assert len(engine.offsets[-1]) == 4
+        with pytest.raises(SourceError, match="parts is partitioned: settlement=complete is not for it"):
+            Engine(SourceOptions.of(given | {"settlement": "complete"})).plan()
+
+
+def test_a_connection_that_was_lost_between_batches_is_opened_anew(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a")
+    engine = Engine(options(broker, queue, settlement="complete"))
+    assert engine.available_now() == ["a"]
+    broker.namespace("contoso").take_down("reset")
+    broker.namespace("contoso").bring_up()
+    send(broker, queue, "b")
+
+    assert engine.available_now() == ["b"]
+    assert waiting(broker, queue) == 0
+
+
+def test_a_queue_that_does_not_exist_is_named_and_a_missing_backlog_is_empty(broker: Broker) -> None:
+    with pytest.raises(SourceError, match=r"sbpair: nowhere: .*check its name"):
+        MessageReader(options(broker, "nowhere")).partitions()
+    backlogs = options(broker, backlogs="true", primaryNamespaceName="fabrikam")
+    assert MessageReader(backlogs).partitions() == []
+
+
+def test_a_wrong_key_is_told_without_the_key(broker: Broker, queue: str) -> None:
+    good = broker.namespace("contoso").connection_string
+    key = good.split("SharedAccessKey=")[1].split(";")[0]
+    given = {"connectionString": good.replace(key, "bm90IHRoZSBrZXk="), "queueName": queue}
+    with pytest.raises(SourceError, match="check the key and its rights") as caught:
+        MessageReader(SourceOptions.of(given)).partitions()
+    assert "bm90" not in str(caught.value)
+    assert "bm90" not in repr(SourceOptions.of(given))
+
+
+def test_an_empty_queue_is_an_empty_batch_at_once(broker: Broker, queue: str) -> None:
+    assert MessageReader(options(broker, queue)).partitions() == []
+    assert Engine(options(broker, queue)).available_now() == []
+
+
+REFUSED = {
+    "unknown": ({"queuName": "x"}, "unknown option 'queuname'; did you mean queueName"),
+    "missing": ({}, "one of queueName, topicName with subscriptionName, and backlogs=true is needed"),
+    "both": ({"queueName": "a", "topicName": "t", "subscriptionName": "s"}, "one of queueName"),
+    "half": ({"topicName": "t"}, "topicName and subscriptionName go together"),
+    "latest": (
+        {"queueName": "a", "settlement": "complete", "startingSequenceNumbers": "latest"},
+        "settlement=complete needs startingSequenceNumbers=earliest",
+    ),
+    "number": ({"queueName": "a", "minPartitions": "many"}, "minPartitions must be a whole number from 1"),
+    "json": (
+        {"queueName": "a", "startingSequenceNumbers": "[1]"},
+        "startingSequenceNumbers must be earliest",
+    ),
+    "choice": ({"queueName": "a", "settlement": "always"}, "settlement must be one of none, complete"),
+    "label": ({"backlogs": "true"}, "the option primaryNamespaceName is missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_option_that_cannot_be_used_is_refused_by_name(name: str) -> None:
+    given, text = REFUSED[name]
+    with pytest.raises(ValueError, match=text):
+        SourceOptions.of({"connectionString": "env:NOWHERE"} | given)
+
+
+def test_a_batch_does_not_settle() -> None:
+    given = {"connectionString": "env:NOWHERE", "queueName": "a", "settlement": "complete"}
+    with pytest.raises(ValueError, match="settlement=complete is for streams"):
+        MessageReader(SourceOptions.of(given))

@@ -1,0 +1,149 @@
+"""Messages read, written and moved by Spark itself, against the broker: nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker import Broker
+from sbpair.broker.clock import ShiftedClock
+from tests.spark import ledger
+from tests.spark.ledger import BACKLOGS, ids_in, park, parked, send, string
+
+LOCK = timedelta(seconds=60)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0, "fabrikam": 0}, clock=ShiftedClock()) as running:
+        yield running
+
+
+def pair(broker: Broker) -> dict[str, str]:
+    return {
+        "connectionString": string(broker, "contoso"),
+        "secondaryConnectionString": string(broker, "contoso-dr"),
+        "primaryNamespaceName": "contoso",
+        "backlogQueueCount": str(BACKLOGS),
+        "caFile": str(broker.ca_file),
+    }
+
+
+@pytest.mark.spec("G-1", "P-44")
+def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
+    spark, broker: Broker, tmp_path: Path
+) -> None:
+    """The batch is evaluated twice, takes longer than a lock, and a syphon empties the same backlogs."""
+    broker.namespace("contoso").create_queue("busy")
+    sent = [f"m{number}" for number in range(120)]
+    park(broker, "busy", sent)
+    seen: set[str] = set()
+    batches = 0
+
+    def slow_and_twice(rows, number: int) -> None:
+        nonlocal batches
+        batches += 1
+        first = {row.message_id for row in rows.select("message_id").collect()}
+        broker.advance(LOCK * 2)
+        if batches == 2:
+            with ledger.syphon(broker):
+                deadline = time.monotonic() + 60
+                while not broker.namespace("contoso").counts("busy").active and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                seen.update(row.message_id for row in rows.select("message_id").collect())
+        seen.update(first)
+
+    query = (
+        spark.readStream.format("sbpair")
+        .options(
+            connectionString=string(broker, "contoso-dr"),
+            backlogs="true",
+            primaryNamespaceName="contoso",
+            backlogQueueCount=str(BACKLOGS),
+            settlement="complete",
+            maxMessagesPerTrigger="40",
+            safetyLagMs="0",
+        )
+        .load()
+        .writeStream.foreachBatch(slow_and_twice)
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    forwarded = set(ids_in(broker, "busy"))
+    assert set(sent) - seen - forwarded == set()
+    assert forwarded, "the syphon had its share"
+    assert parked(broker) == 0
+
+
+@pytest.mark.spec("G-1", "P-3", "P-21")
+def test_a_stream_goes_on_when_the_primary_goes_down_and_a_syphon_job_brings_the_rest_home(
+    spark, broker: Broker, tmp_path: Path
+) -> None:
+    primary = broker.namespace("contoso")
+    primary.create_queue("orders")
+    broker.namespace("fabrikam").create_queue("in")
+    sent = [f"o{number}" for number in range(120)]
+    send(broker, "in", sent, "fabrikam")
+
+    query = (
+        spark.readStream.format("sbpair")
+        .options(connectionString=string(broker, "fabrikam"), queueName="in", settlement="complete")
+        .options(maxMessagesPerTrigger="30", safetyLagMs="0")
+        .load()
+        .selectExpr("body", "message_id")
+        .writeStream.format("sbpair")
+        .options(**pair(broker), entityPath="orders", operationTimeoutSeconds="16")
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    deadline = time.monotonic() + 120
+    while not primary.counts("orders").active and query.isActive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    primary.take_down("reset")
+    query.awaitTermination()
+    assert query.exception() is None
+    assert broker.namespace("fabrikam").counts("in").active == 0
+    waiting = parked(broker)
+    assert waiting, "the outage came in the middle"
+
+    primary.bring_up()
+    journal = tmp_path / "journal"
+    rows = (
+        spark.read.format("sbpair-syphon")
+        .options(**pair(broker), journal=str(journal), maxDurationSeconds="60")
+        .load()
+        .collect()
+    )
+
+    assert {row.backlog for row in rows} == set(ledger.backlogs())
+    assert all(row.is_empty for row in rows), rows
+    assert sum(row.completed for row in rows) == waiting
+    assert set(ids_in(broker, "orders")) == set(sent)
+    events = spark.read.format("sbpair-journal").load(str(journal))
+    told = events.where("event = 'messages_forwarded'").select("message_ids").collect()
+    assert len({each for row in told for each in row.message_ids}) == waiting
+    assert not events.where("event = 'backlogs_drained'").count(), "one of many cannot say it of all"
+
+
+def test_a_table_is_written_in_batches_and_gets_an_id_for_each_row(spark, broker: Broker) -> None:
+    broker.namespace("contoso").create_queue("table")
+    rows = spark.range(250).selectExpr("cast(id as string) as body", "'s' as subject")
+
+    rows.write.format("sbpair").options(**pair(broker), entityPath="table").mode("append").save()
+
+    ids = ids_in(broker, "table")
+    assert len(set(ids)) == len(ids) == 250
+    with pytest.raises(Exception, match="messages cannot be overwritten"):
+        rows.write.format("sbpair").options(**pair(broker), entityPath="table").mode("overwrite").save()
+    with pytest.raises(Exception, match="no message has a 'subjekt'; did you mean subject"):
+        rows.withColumnRenamed("subject", "subjekt").write.format("sbpair").options(
+            **pair(broker), entityPath="table"
+        ).mode("append").save()

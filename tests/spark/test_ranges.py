@@ -1,0 +1,122 @@
+"""Which messages belong to a batch? Without a JVM, and without a broker."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Generator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbpair.spark.ranges import LANE_BITS, Piece, Seen, Span, advance, allot, lanes, pieces, span
+
+NOW = 1_000_000
+SCHEDULED = 2
+
+
+def peeks(search: Generator, messages: list[Seen]) -> tuple[object, int]:
+    """Drive a search over messages; what it found, and how often it looked."""
+    numbers, count = [each.number for each in messages], 0
+    try:
+        probe = next(search)
+        while True:
+            count += 1
+            place = bisect.bisect_left(numbers, probe)
+            probe = search.send(messages[place] if place < len(messages) else None)
+    except StopIteration as done:
+        return done.value, count
+
+
+def old(*numbers: int) -> list[Seen]:
+    return [Seen(number, NOW - 10) for number in numbers]
+
+
+@given(st.sets(st.integers(1, 5000), max_size=60), st.integers(0, 5000))
+def test_a_span_is_all_that_is_behind_the_offset(numbers: set[int], after: int) -> None:
+    behind = [number for number in sorted(numbers) if number > after]
+
+    found, _ = peeks(span("q", after, NOW), old(*sorted(numbers)))
+
+    assert found == (Span("q", behind[0], behind[-1]) if behind else None)
+
+
+def test_the_end_of_a_long_queue_is_found_with_few_peeks() -> None:
+    found, count = peeks(span("q", 0, NOW), old(*range(1, 100_001)))
+
+    assert found == Span("q", 1, 100_000)
+    assert count < 2 * 17 + 3
+
+
+def test_what_was_enqueued_just_now_waits_and_what_stands_behind_it_too() -> None:
+    messages = [*old(1, 2, 3), Seen(4, NOW + 5), Seen(5, NOW + 6)]
+
+    assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 3)
+    assert peeks(span("q", 3, NOW), messages)[0] is None
+
+
+def test_a_scheduled_message_does_not_hold_up_those_behind_it() -> None:
+    messages = [*old(1), Seen(2, NOW + 60_000, SCHEDULED), *old(3)]
+
+    assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 3)
+
+
+def test_each_partition_is_a_lane_of_its_own() -> None:
+    third = 3 << LANE_BITS
+    messages = old(1, 2, third + 1, third + 9)
+
+    assert peeks(lanes("q"), messages)[0] == ["q", "q#3"]
+    assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 2)
+    assert peeks(span("q#3", 0, NOW), messages)[0] == Span("q#3", third + 1, third + 9)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 500)), min_size=1, max_size=8), st.integers(1, 600)
+)
+def test_a_limit_is_kept_and_nobody_starves(sizes: list[tuple[int, int]], most: int) -> None:
+    spans = [Span(f"q{place}", first, first + size) for place, (first, size) in enumerate(sizes)]
+
+    granted = allot(spans, most)
+
+    assert {each.lane for each in granted} == {each.lane for each in spans}
+    assert sum(each.last - each.first + 1 for each in granted) <= max(most, len(spans))
+    assert all(each.first <= each.last for each in granted)
+
+
+def test_a_gap_in_the_numbers_does_not_use_up_the_limit() -> None:
+    assert allot([Span("q", 1_000_000, 1_000_500)], 100) == [Span("q", 1_000_000, 1_000_099)]
+
+
+@given(st.integers(0, 300), st.integers(1, 300), st.integers(1, 12))
+def test_pieces_cover_a_range_once_and_in_order(after: int, size: int, least: int) -> None:
+    made = pieces({"q": after}, {"q": after + size}, least, settles=True)
+
+    numbers = [number for piece in made for number in range(piece.first, piece.last + 1)]
+    assert numbers == list(range(after + 1, after + size + 1))
+    assert len(made) == min(least, size)
+    assert [piece.settle_upto for piece in made] == [after or None, *[None] * (len(made) - 1)]
+
+
+def test_only_lanes_that_moved_have_pieces() -> None:
+    start, end = {"a": 5, "b": 7}, {"a": 5, "b": 9}
+
+    assert pieces(start, end, 1, settles=False) == [Piece("b", 8, 9)]
+    assert pieces(start, start, 1, settles=True) == []
+
+
+def test_a_queue_that_appears_later_begins_at_its_start() -> None:
+    assert pieces({"a": 5}, {"a": 5, "b": 2}, 1, settles=True) == [Piece("b", 1, 2)]
+
+
+def test_an_offset_keeps_what_did_not_move() -> None:
+    assert advance({"a": 5, "b": 7}, [Span("b", 8, 9)]) == {"a": 5, "b": 9}
+
+
+@pytest.mark.parametrize("lane", ["q", "q#3"])
+def test_the_first_read_of_a_lane_does_not_count_the_numbers_before_it(lane: str) -> None:
+    first = (int(lane[2:] or 0) << LANE_BITS) + 1 if "#" in lane else 1
+    piece, *more = pieces({}, {lane: first + 9}, 1, settles=True)
+
+    assert more == []
+    assert piece.first >= first - 1
+    assert piece.settle_upto is None
