@@ -9,6 +9,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── EntityAlreadyExists    409  40900  com.microsoft:entity-already-exists
     ├── EntityDisabled         403  40300  com.microsoft:entity-disabled
     ├── InvalidDescription     400  40000  com.microsoft:argument-error
+    │   ├── InvalidRule        400  40000  com.microsoft:argument-error
     │   └── NotSupported       400  40000  amqp:not-implemented
     ├── InvalidArgument        400  40000  com.microsoft:argument-error
     ├── OutOfRange             400  40000  com.microsoft:argument-out-of-range
@@ -100,6 +101,10 @@ class InvalidDescription(BrokerError):
 
     condition = "com.microsoft:argument-error"
     status, sub_code = 400, 40000
+
+
+class InvalidRule(InvalidDescription):
+    """A rule's name, filter or action cannot be read, or says what none may; the text says where (3.8)."""
 
 
 class NotSupported(InvalidDescription):

@@ -15,6 +15,8 @@ from sbpair.amqp.events import LinkDetached
 from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.description import LARGEST_SPAN
+from sbpair.broker.entities.rule_operations import add_rule, remove_rule
+from sbpair.broker.entities.rules import DEFAULT_RULE, Rule
 from sbpair.broker.errors import InvalidDescription
 
 NOON = 1_800_000_000_000
@@ -259,6 +261,14 @@ class TestUseOfASubscription:
     def test_a_peek(self, subscription, stays_from_then):
         assert subscription.peek(1, 1, THEN) == []
         assert stays_from_then(subscription)
+
+    def test_a_rule_added(self, subscription, stays_from_then):
+        add_rule(subscription, Rule("another"), THEN)
+        assert stays_from_then(subscription)
+
+    def test_a_rule_that_is_removed_is_none(self, subscription, is_there):
+        remove_rule(subscription, DEFAULT_RULE)
+        assert not is_there(subscription, NOON + FIVE)
 
     def test_what_is_published_is_none(self, subscription, lasting_topic, message, is_there):
         lasting_topic.enqueue(message(), THEN)

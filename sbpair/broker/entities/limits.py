@@ -6,9 +6,11 @@ from ..errors import TooManyEntities
 from .entity import Entity
 from .kinds import AnySubscription
 from .layout import Layout
+from .rules import CorrelationFilter, Rule, SqlFilter
 
 MOST_ENTITIES = 10_000  # queues and topics
 MOST_SUBSCRIPTIONS = 2_000  # of one topic (3.8)
+MOST_SQL_FILTERS, MOST_CORRELATION_FILTERS = 2_000, 100_000  # likewise
 
 
 class Limits:
@@ -38,3 +40,16 @@ class Limits:
         if not isinstance(entity, AnySubscription):
             self._all += change
             self._partitioned += change * entity.description.enable_partitioning
+
+
+def check_rules(subscription: AnySubscription, rule: Rule) -> None:
+    """Raises TooManyEntities when the topic has no room for one more filter of that kind (3.8)."""
+    topic, before = subscription.topic, subscription.rules.get(rule.name)
+    counts = [each.rules for each in topic.subscriptions.values()]
+    for kind, held, most in (
+        (SqlFilter, sum(rules.sql_filters for rules in counts), MOST_SQL_FILTERS),
+        (CorrelationFilter, sum(rules.correlation_filters for rules in counts), MOST_CORRELATION_FILTERS),
+    ):
+        is_another = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
+        if is_another and held >= most:
+            raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", most)

@@ -33,6 +33,9 @@ from .partitioned import Partitioned, PartitionedQueue
 from .partitioned_topic import PartitionedTopic
 from .paths import path_of
 from .queue import Queue
+from .rules import Rule, RuleSet
+from .rules.lifted_form import LiftedForm
+from .rules.message_properties import MessageForm
 from .stored_message import Instant, LockToken, StoredMessage
 from .surroundings import Surroundings
 from .tier import Tier
@@ -54,7 +57,7 @@ class Namespace:
     """The entities of one namespace, in memory.
 
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
-    the documentation had it until 2021, and not to the dead-letter queue.
+    the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Namespace:
         layout: Layout | None = None,
         tier: Tier = Tier.STANDARD,
         legacy_forward_tdlq: bool = False,
+        form: MessageForm | None = None,
     ) -> None:
         self.name = name
         self.created_at = created_at
@@ -73,7 +77,9 @@ class Namespace:
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self._queues: dict[str, Entity] = {}
         self._limits = Limits(self.layout)
-        self._surroundings = Surroundings(new_token, legacy_forward_tdlq=legacy_forward_tdlq)
+        self._surroundings = Surroundings(
+            new_token, form or LiftedForm(), legacy_forward_tdlq=legacy_forward_tdlq
+        )
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
@@ -185,9 +191,14 @@ class Namespace:
         return [entity for entity in self._sorted() if isinstance(entity, AnyTopic)]
 
     def create_subscription(
-        self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
+        self,
+        topic_path: str,
+        name: str,
+        description: SubscriptionDescription,
+        now: Instant,
+        rule: Rule | None = None,
     ) -> AnySubscription:
-        """Make a subscription, which gets what is published from now on.
+        """Make a subscription, which gets what is published from now on: by ``rule``, else all of it.
 
         Raises EntityNotFound without the topic, and as :meth:`create_queue`; TooManyEntities counts those of
         the topic.
@@ -198,11 +209,12 @@ class Namespace:
         self._check_targets(f"{topic.path}/Subscriptions/{name}", settled, None)
         self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
         topic.check_manageable()
+        rules = RuleSet(rule or Rule(created_at=now))
         if isinstance(topic, Topic):
-            made = topic.subscription(name, settled, now, self._surroundings)
+            made = topic.subscription(name, settled, now, self._surroundings, rules)
             topic.add(made)
             return self._add(made)
-        partitioned = topic.subscription(name, settled, now, self._surroundings)
+        partitioned = topic.subscription(name, settled, now, self._surroundings, rules)
         topic.add(partitioned)
         return self._add(partitioned)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .layout import Layout
 from .partitioned import Partitioned
+from .rules import RuleSet
 from .stored_message import Instant
 from .subscription import Subscription
 from .surroundings import Surroundings
@@ -43,10 +44,15 @@ class PartitionedTopic(Partitioned[Topic]):
             subscription.topic_changed()
 
     def subscription(
-        self, name: str, asked: SubscriptionDescription, now: Instant, surroundings: Surroundings
+        self,
+        name: str,
+        asked: SubscriptionDescription,
+        now: Instant,
+        surroundings: Surroundings,
+        rules: RuleSet,
     ) -> PartitionedSubscription:
         """Make a subscription; it gets nothing until it is added."""
-        return PartitionedSubscription(self, name, asked, now, surroundings)
+        return PartitionedSubscription(self, name, asked, now, surroundings, rules)
 
     def add(self, made: PartitionedSubscription) -> None:
         """Publish to a subscription from now on."""
@@ -77,12 +83,14 @@ class PartitionedSubscription(Partitioned[Subscription]):
         asked: SubscriptionDescription,
         now: Instant,
         surroundings: Surroundings,
+        rules: RuleSet,
     ) -> None:
         self.topic = topic
         self.name = name
         self.asked = asked
+        self.rules = rules
         partitions = [
-            Subscription(each, name, asked, now, surroundings.of(each.partition))
+            Subscription(each, name, asked, now, surroundings.of(each.partition), rules)
             for each in topic.partitions
             if each.partition is not None
         ]

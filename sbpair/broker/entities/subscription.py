@@ -1,16 +1,16 @@
-"""A subscription: a queue that is filled by its topic, and by nobody else.
-
-Its rule is ``$Default``, which takes every message (3.8).
-"""
+"""A subscription: a queue that is filled by its topic, with what its rules take, and by nobody else (3.8)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import NotAllowed, SessionRequired
 from .forwarding import REASONS, WITHOUT_SESSION
 from .queue import DESCRIPTION, REASON, Queue
+from .rules import RuleSet
+from .rules.message_properties import Reading
+from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
 from .surroundings import Surroundings
 from .topic_description import SubscriptionDescription
@@ -18,12 +18,15 @@ from .topic_description import SubscriptionDescription
 if TYPE_CHECKING:
     from .topic import Topic
 
-DEFAULT_RULE = "$Default"
 NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
+FILTER_FAILED = "FilterException"
 
 
 class Subscription(Queue):
-    """Subscription ``name`` of ``topic``; ``asked`` was asked of it, ``description`` is what it follows."""
+    """Subscription ``name`` of ``topic``; ``asked`` was asked of it, ``description`` is what it follows.
+
+    ``rules`` may be shared, with the other partitions of the same subscription.
+    """
 
     def __init__(
         self,
@@ -32,11 +35,14 @@ class Subscription(Queue):
         asked: SubscriptionDescription,
         now: Instant,
         surroundings: Surroundings,
+        rules: RuleSet,
     ) -> None:
         super().__init__(f"{topic.path}/Subscriptions/{name}", asked.under(topic.asked), now, surroundings)
         self.topic = topic
         self.name = name
         self.asked = asked
+        self.rules = rules
+        self._form = surroundings.form
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Raises NotAllowed: a topic is sent to."""
@@ -47,18 +53,39 @@ class Subscription(Queue):
         """Why it takes no message from a sender."""
         return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
 
-    def publish(self, message: StoredMessage) -> None:
-        """Take a copy of what the topic was sent; the bytes are shared. No use of the subscription (T-21)."""
-        copy = message.copy()
+    def publish(self, message: StoredMessage, reading: Reading) -> None:
+        """Take the copies that the rules want of what the topic was sent. No use of it (T-21)."""
+        if self.rules.takes_all:
+            self._accept(message.copy())
+            return
+        verdict = self.rules.judge(reading)
+        failure = verdict.failure
+        if verdict.is_taken:
+            self._accept(message.copy())
+        for changes in verdict.changes:
+            copy = message.copy()
+            try:
+                self._form.write(copy, changes)
+            except EvaluationError as error:
+                failure = failure or f"An action could not be written: {error}."
+            else:
+                self._accept(copy)
+        if failure is not None and self.asked.dead_lettering_on_filter_evaluation_exceptions:
+            self._refuse(message.copy(), {REASON: FILTER_FAILED, DESCRIPTION: failure})
+
+    def _accept(self, copy: StoredMessage) -> None:
         if self.sessions is not None and copy.session_id is None:
-            assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
-            copy.dead_letter_source = self.path
-            copy.amend(NO_SESSION)  # 3.2: the sender cannot be told
-            self.dead_letter_queue._admit(copy)
+            self._refuse(copy, NO_SESSION)
             return
         self._place(copy)
         self.size += copy.size
         self._offer_fresh(copy)
+
+    def _refuse(self, copy: StoredMessage, properties: Mapping[str, object]) -> None:
+        assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
+        copy.dead_letter_source = self.path
+        copy.amend(properties)  # 3.2: the sender cannot be told
+        self.dead_letter_queue._admit(copy)
 
     def change(self, asked: SubscriptionDescription, now: Instant) -> None:
         """Follow another description from now on. Raises InvalidDescription for a flag that is for ever."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .entity import Entity
     from .message_session import SessionLock
     from .queue import Queue
+    from .rules.message_properties import MessageForm
 
 
 @dataclass(slots=True)
@@ -23,10 +24,12 @@ class Surroundings:
     ``ready``: entities, and held sessions, with something to deliver or to tell. ``stirred``: queues whose
     next timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they
     came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
+    ``form`` reads messages for rules.
     ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``.
     """
 
     new_token: Callable[[], LockToken]
+    form: MessageForm
     operations: Operations = field(default_factory=Operations)
     ready: set[Entity | SessionLock] = field(default_factory=set)
     stirred: dict[Queue, None] = field(default_factory=dict)  # in order: runs are to be repeatable

@@ -2,7 +2,7 @@
 
     enqueue --> SCHEDULED --.          .--> Subscriptions/billing
        |                    v          |
-       '--------------> published -----+--> Subscriptions/audit       a copy each, of the same bytes
+       '--------------> published -----+--> Subscriptions/audit       the copies that its rules want
                                        '--> (nobody: it is gone)
 
 It is a queue in what it does for senders (status, quota, schedule, duplicates, sequence numbers); of what
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from ..errors import NotAllowed
 from .queue import Queue
+from .rules import RuleSet
+from .rules.message_properties import Reading
 from .stored_message import Instant, StoredMessage
 from .subscription import Subscription
 from .surroundings import Surroundings
@@ -27,6 +29,7 @@ class Topic(Queue):
         self.dead_letter_queue = None  # 3.2: its subscriptions have one each
         self.asked = asked
         self.subscriptions: dict[str, Subscription] = {}
+        self._form = surroundings.form
 
     @property
     def size_in_bytes(self) -> int:
@@ -44,15 +47,21 @@ class Topic(Queue):
 
     def _offer_fresh(self, message: StoredMessage) -> None:
         if not message.is_ping:  # P-31
+            reading = Reading(message, self._form)
             for subscription in self.subscriptions.values():
-                subscription.publish(message)
+                subscription.publish(message, reading)
         self._forget(message)
 
     def subscription(
-        self, name: str, asked: SubscriptionDescription, now: Instant, surroundings: Surroundings
+        self,
+        name: str,
+        asked: SubscriptionDescription,
+        now: Instant,
+        surroundings: Surroundings,
+        rules: RuleSet,
     ) -> Subscription:
         """Make a subscription; it gets nothing until it is added."""
-        return Subscription(self, name, asked, now, surroundings)
+        return Subscription(self, name, asked, now, surroundings, rules)
 
     def add(self, made: Subscription) -> None:
         """Publish to a subscription from now on."""

@@ -60,8 +60,7 @@ class TopicDescription:
 class SubscriptionDescription:
     """A subscription's settings; units, ranges and defaults are those of QueueDescription.
 
-    ``dead_lettering_on_filter_evaluation_exceptions`` waits for filters that can fail: the rule that every
-    subscription has, ``$Default``, takes all.
+    ``dead_lettering_on_filter_evaluation_exceptions``: what a rule failed on is kept, dead (3.8).
     """
 
     lock_duration: int = MINUTE

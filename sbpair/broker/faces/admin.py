@@ -6,7 +6,7 @@
     DELETE /{entity}                    200, or 404
     GET    /$Resources/queues           a page of queues, $skip and $top; /$Resources/topics likewise
     GET    /{topic}/Subscriptions       a page of subscriptions; each is an entity below this path
-    GET    /{topic}/Subscriptions/{subscription}/Rules            its one rule; below this path likewise
+    GET    /{topic}/Subscriptions/{subscription}/Rules            its rules; each is an entity below this path
     GET    /$namespaceinfo              what the namespace is
 
 An entity is a queue or a topic: the body of a PUT says which. A slash in a name arrives as ``%2F`` or as it
@@ -27,7 +27,8 @@ from ..auth import Right, TokenRefused, Verifier
 from ..entities import Namespace
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription
-from ..entities.subscription import DEFAULT_RULE
+from ..entities.rule_operations import add_rule, find_rule, remove_rule, rule_path, update_rule
+from ..entities.rules import Rule
 from ..errors import (
     BrokerError,
     EntityNotFound,
@@ -46,13 +47,13 @@ from .descriptions import (
     update_subscription,
     write_description,
 )
-from .topic_fields import rule_not_implemented, write_default_rule
+from .rule_fields import RULE, read_rule, write_rule
 
 __all__ = ["Request", "Response", "answer", "refusal"]
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # the oldest that knows of partitions
 PAGE_SIZE = 100
-Shown = TypeVar("Shown", bound=Entity)
+Shown = TypeVar("Shown")
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
 _WHOLE = re.compile(r"[0-9]{1,9}")
@@ -162,27 +163,46 @@ class _Call:
         return self._list("Subscriptions", self.namespace.subscriptions(topic), self._entry)
 
     def _rule(self, topic: str, name: str, rule: str) -> Response:
-        def get() -> Response:
-            try:
-                subscription = self.namespace.subscription(topic, name)
-            except EntityNotFound:
-                return self._empty()
-            is_there = rule.casefold() == DEFAULT_RULE.casefold()
-            return xml(200, self._rule_entry(subscription)) if is_there else self._empty()
+        return self._route(
+            {
+                "GET": lambda: self._get_rule(topic, name, rule),
+                "PUT": lambda: self._put_rule(topic, name, rule),
+                "DELETE": lambda: self._delete_rule(topic, name, rule),
+            }
+        )
 
-        def refuse() -> Response:
-            self.namespace.subscription(topic, name)
-            raise rule_not_implemented(rule)
+    def _get_rule(self, topic: str, name: str, rule: str) -> Response:
+        try:
+            subscription = self.namespace.subscription(topic, name)
+            return xml(200, self._rule_entry(subscription, find_rule(subscription, rule)))
+        except EntityNotFound:
+            return self._empty()
 
-        return self._route({"GET": get, "PUT": refuse, "DELETE": refuse})
+    def _put_rule(self, topic: str, name: str, rule: str) -> Response:
+        kind, fields = self._description()
+        if kind != RULE:
+            raise InvalidDescription(f"The body describes a {kind}: a {RULE} is expected here.")
+        subscription = self.namespace.subscription(topic, name)
+        asked = read_rule(fields, rule, self.now)
+        if self._is_update():
+            return xml(200, self._rule_entry(subscription, update_rule(subscription, asked, self.now)))
+        return xml(201, self._rule_entry(subscription, add_rule(subscription, asked, self.now)))
+
+    def _delete_rule(self, topic: str, name: str, rule: str) -> Response:
+        remove_rule(self.namespace.subscription(topic, name), rule)
+        return Response(200)
 
     def _list_rules(self, topic: str, name: str) -> Response:
-        return self._list("Rules", [self.namespace.subscription(topic, name)], self._rule_entry)
+        subscription = self.namespace.subscription(topic, name)
+        return self._list(
+            "Rules", list(subscription.rules), lambda rule: self._rule_entry(subscription, rule)
+        )
 
-    def _rule_entry(self, subscription: AnySubscription) -> str:
-        created = atom.instant(subscription.created_at)
-        path = f"{subscription.path}/Rules/{DEFAULT_RULE}"
-        return self._entry_of(path, DEFAULT_RULE, created, created, write_default_rule(subscription))
+    def _rule_entry(self, subscription: AnySubscription, rule: Rule) -> str:
+        created = atom.instant(rule.created_at)
+        return self._entry_of(
+            rule_path(subscription, rule.name), rule.name, created, created, write_rule(rule)
+        )
 
     # -- what all have in common
 

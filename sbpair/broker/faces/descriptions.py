@@ -18,6 +18,7 @@ from .queue_fields import read_queue_description, write_queue_description
 from .topic_fields import (
     SUBSCRIPTION,
     TOPIC,
+    read_first_rule,
     read_subscription_description,
     read_topic_description,
     write_subscription_description,
@@ -63,7 +64,7 @@ CHANGES: Mapping[str, Change] = {
 def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Make a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
     asked = read_subscription_description(fields, SubscriptionDescription())
-    return namespace.create_subscription(topic, name, asked, now)
+    return namespace.create_subscription(topic, name, asked, now, read_first_rule(fields, now))
 
 
 def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:

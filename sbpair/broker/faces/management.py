@@ -17,7 +17,7 @@ from ..entities.entity import Entity
 from ..errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ..faults import Lose, Refusal, Withhold
 from ..faults import Operation as Struck
-from . import message_operations, session_operations
+from . import message_operations, rule_requests, session_operations
 from .address import management_of
 from .management_call import NAMES, ManagementCall, body_of
 from .moment import Moment
@@ -54,6 +54,9 @@ OPERATIONS: dict[str, Operation] = {
     "get-session-state": Operation(session_operations.get_state),
     "set-session-state": Operation(session_operations.set_state),
     "renew-session-lock": Operation(session_operations.renew_session_lock),
+    "add-rule": Operation(rule_requests.add),
+    "remove-rule": Operation(rule_requests.remove),
+    "enumerate-rules": Operation(rule_requests.enumerate_rules),
 }
 
 

@@ -1,14 +1,13 @@
-"""Which elements tell of a topic, of a subscription, of a rule? Tables, in the service's order."""
+"""Which elements tell of a topic, of a subscription? Tables, in the service's order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from xml.etree.ElementTree import Element
 
 from ..entities import SubscriptionDescription, TopicDescription
 from ..entities.kinds import AnySubscription, AnyTopic
-from ..entities.subscription import DEFAULT_RULE
-from ..errors import NotImplementedHere
+from ..entities.rules import DEFAULT_RULE, Rule, RuleSet
 from . import atom
 from .fields import (
     BOOLEAN,
@@ -24,8 +23,14 @@ from .fields import (
     shown,
     write_fields,
 )
+from .rule_fields import read_rule
 
-TOPIC, SUBSCRIPTION, RULE = "TopicDescription", "SubscriptionDescription", "RuleDescription"
+
+def _sum(topic: AnyTopic, count: Callable[[RuleSet], int]) -> int:
+    return sum(count(subscription.rules) for subscription in topic.subscriptions.values())
+
+
+TOPIC, SUBSCRIPTION = "TopicDescription", "SubscriptionDescription"
 TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
     Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
@@ -43,8 +48,10 @@ TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("SupportOrdering", "support_ordering", BOOLEAN),
     Report("CountDetails", count_details),
     shown("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions))),
-    shown("SqlFilterCount", lambda *_: "0"),
-    shown("CorrelationFilterCount", lambda *_: "0"),
+    shown("SqlFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.sql_filters))),
+    shown(
+        "CorrelationFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.correlation_filters))
+    ),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
     shown("EntityAvailabilityStatus", lambda topic, _: topic.availability),
@@ -53,7 +60,7 @@ TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("UserMetadata", "user_metadata", OPTIONAL),
     Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
 )
-_DEFAULT_RULE = "DefaultRuleDescription"
+DEFAULT_RULE_ELEMENT = "DefaultRuleDescription"
 SUBSCRIPTION_ELEMENTS: tuple[Row[AnySubscription], ...] = (
     Setting("LockDuration", "lock_duration", DURATION),
     Setting("RequiresSession", "requires_session", BOOLEAN),
@@ -93,51 +100,21 @@ def write_topic_description(topic: AnyTopic, now: int) -> str:
 def read_subscription_description(
     fields: Mapping[str, Element], base: SubscriptionDescription
 ) -> SubscriptionDescription:
-    """``base`` with what ``fields`` set.
-
-    Raises InvalidDescription, NotSupported, and NotImplementedHere for a first rule that is another.
-    """
-    rule = fields.get(_DEFAULT_RULE)
-    if rule is not None:
-        _check_usual(rule)
-    others = {name: field for name, field in fields.items() if name != _DEFAULT_RULE}
+    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    others = {name: field for name, field in fields.items() if name != DEFAULT_RULE_ELEMENT}
     return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
+
+
+def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
+    """The rule that a subscription is to be made with; None for the usual one. Raises as ``read_rule``."""
+    found = fields.get(DEFAULT_RULE_ELEMENT)
+    if found is None:
+        return None
+    inner = {child.tag.rpartition("}")[2]: child for child in found}
+    name = inner["Name"].text if "Name" in inner else None
+    return read_rule(inner, name or DEFAULT_RULE, now)
 
 
 def write_subscription_description(subscription: AnySubscription, now: int) -> str:
     """The whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.asked, now)
-
-
-def write_default_rule(subscription: AnySubscription) -> str:
-    """The description of the rule that every subscription has: it takes all, and changes nothing (3.8)."""
-    condition = atom.element("SqlExpression", "1=1") + atom.element("CompatibilityLevel", "20")
-    return atom.description(
-        RULE,
-        (
-            atom.element("Filter", condition, {"i:type": "TrueFilter"}),
-            atom.element("Action", "", {"i:type": "EmptyRuleAction"}),
-            atom.element("CreatedAt", atom.instant(subscription.created_at)),
-            atom.element("Name", DEFAULT_RULE),
-        ),
-    )
-
-
-def _check_usual(rule: Element) -> None:
-    kind = f"{{{atom.INSTANCE}}}type"
-    for name, usual in (("Filter", "TrueFilter"), ("Action", "EmptyRuleAction")):
-        found = rule.find(f"{{{atom.SERVICE_BUS}}}{name}")
-        given = usual if found is None else found.get(kind, usual).rpartition(":")[2]
-        if given != usual:
-            raise NotImplementedHere(f"A first rule with a {given[:100]} is not implemented by this broker.")
-    name = rule.findtext(f"{{{atom.SERVICE_BUS}}}Name") or DEFAULT_RULE
-    if name != DEFAULT_RULE:
-        raise rule_not_implemented(name)
-
-
-def rule_not_implemented(name: str) -> NotImplementedHere:
-    """What is said to who wants to create, change or delete a rule."""
-    return NotImplementedHere(
-        f"The rule '{name[:100]}' is not implemented by this broker: a subscription has the rule "
-        f"{DEFAULT_RULE}, which takes all messages, and no other."
-    )

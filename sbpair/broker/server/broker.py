@@ -24,6 +24,7 @@ from ..entities.layout import Layout
 from ..entities.namespace import Namespace
 from ..entities.tier import Tier
 from ..errors import BrokerError
+from ..faces.rule_form import RuleForm
 from .control import NamespaceControl
 from .station import Station
 
@@ -79,6 +80,7 @@ class Broker:
                 layout=Layout((partitions or {}).get(name), first_partition),
                 tier=_tier_of(tier),
                 legacy_forward_tdlq=legacy_forward_tdlq,
+                form=RuleForm(),
             )
             self._add(namespace, port, open_access)
         for name in partitions or {}:

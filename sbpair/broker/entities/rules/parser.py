@@ -1,0 +1,283 @@
+"""What does the text of a filter or an action say? A Pratt parser: each sign knows how strongly it binds.
+
+    OR 10 · AND 20 · NOT 30 · = <> != < <= > >= IS IN LIKE 40 · + - 50 · * / % 60 · sign 70
+
+An expression and a predicate are two things: ``TRUE`` alone is no filter, ``paid = TRUE`` is one. What may be
+written is short (``tokens.LONGEST``), flat (``DEEPEST``, ``MOST_OPERATORS``) and, of actions, few
+(``MOST_STATEMENTS``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ...errors import InvalidRule
+from . import tree
+from .system_properties import canonical
+from .tokens import Kind, Token, tokens_of
+from .values import COMPARISONS, Value
+
+DEEPEST = 64
+MOST_OPERATORS = 128  # of + - * / %, which nest to the left without a parenthesis
+MOST_STATEMENTS = 32
+SIGN_POWER, NOT_POWER = 70, 30
+_POWERS = {
+    **dict.fromkeys(("or",), 10),
+    **dict.fromkeys(("and",), 20),
+    **dict.fromkeys((*COMPARISONS, "is", "in", "like", "not"), 40),
+    **dict.fromkeys("+-", 50),
+    **dict.fromkeys("*/%", 60),
+}
+_CONSTANTS = {"true": True, "false": False, "null": None}
+RESERVED = frozenset(
+    ("and", "escape", "exists", "false", "in", "is", "like", "not", "null", "or", "remove", "set", "true")
+)
+_END_OF_STATEMENT = frozenset((";", ","))
+Read = TypeVar("Read")
+
+
+def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
+    """The predicate that ``text`` says; ``parameters`` (``@name``) stand for values. Raises InvalidRule."""
+    parser = _Parser(text, parameters)
+    predicate = parser.predicate(0)
+    parser.take(Kind.END)
+    return predicate
+
+
+def parse_action(text: str, parameters: Mapping[str, Value]) -> tuple[tree.Statement, ...]:
+    """The statements that ``text`` says, one at least. Raises InvalidRule."""
+    parser = _Parser(text, parameters)
+    statements = [parser.statement()]
+    while parser.next.kind is not Kind.END:
+        if len(statements) == MOST_STATEMENTS:
+            raise InvalidRule(f"The action has more than {MOST_STATEMENTS} statements.")
+        statements.append(parser.statement())
+    return tuple(statements)
+
+
+class _Parser:
+    def __init__(self, text: str, parameters: Mapping[str, Value]) -> None:
+        self._text = text
+        self._parameters = {name.lower(): value for name, value in parameters.items()}
+        self._tokens = tokens_of(text)
+        self.next = next(self._tokens)
+        self._depth = self._operators = 0
+
+    # -- tokens
+
+    def advance(self) -> Token:
+        token = self.next
+        if token.kind is not Kind.END:
+            self.next = next(self._tokens)
+        return token
+
+    def take(self, kind: Kind) -> Token:
+        if self.next.kind is not kind:
+            raise self.unexpected(kind.value)
+        return self.advance()
+
+    def sees(self, *texts: str) -> bool:
+        return self.next.kind in (Kind.WORD, Kind.SIGN) and self.next.text in texts
+
+    def accept(self, text: str) -> bool:
+        if not self.sees(text):
+            return False
+        self.advance()
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.unexpected(text.upper())
+
+    def unexpected(self, expected: str) -> InvalidRule:
+        found = repr(self.next.text) if self.next.text else "its end"
+        where = f"character {self.next.position + 1} of {self._text!r}"
+        return InvalidRule(f"{expected} is expected where {found} stands, {where}.")
+
+    # -- grammar
+
+    def predicate(self, power: int) -> tree.Predicate:
+        start = self.next
+        node = self.node(power)
+        if not isinstance(node, tree.Predicate):
+            raise self.refused(start, "compares nothing: a predicate such as a = 1 is needed")
+        return node
+
+    def expression(self, power: int) -> tree.Expression:
+        start = self.next
+        return self.as_expression(self.node(power), start)
+
+    def as_expression(self, node: tree.Node, start: Token) -> tree.Expression:
+        if isinstance(node, tree.Predicate):
+            raise self.refused(start, "is a predicate: a value is needed")
+        return node
+
+    def as_predicate(self, node: tree.Node, start: Token) -> tree.Predicate:
+        if not isinstance(node, tree.Predicate):
+            raise self.refused(start, "is a value: a predicate such as a = 1 is needed")
+        return node
+
+    def refused(self, start: Token, why: str) -> InvalidRule:
+        return InvalidRule(f"What begins with character {start.position + 1} of {self._text!r} {why}.")
+
+    def node(self, power: int) -> tree.Node:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise InvalidRule(f"The expression nests deeper than {DEEPEST}.")
+        start, left = self.next, self.prefix()
+        while self.next.kind in (Kind.WORD, Kind.SIGN) and _POWERS.get(self.next.text, 0) > power:
+            left = self.infix(left, start, self.advance())
+        self._depth -= 1
+        return left
+
+    def prefix(self) -> tree.Node:
+        token = self.advance()
+        match token.kind:
+            case Kind.NUMBER | Kind.TEXT:
+                return tree.Constant(token.value)
+            case Kind.PARAMETER:
+                return tree.Constant(self.parameter(token.text))
+            case Kind.NAME:
+                return tree.Property(str(token.value))
+            case Kind.WORD:
+                return self.word(token)
+        if token.text == "(":
+            return self.closed(lambda: self.node(0))
+        if token.text in ("+", "-"):
+            return tree.Signed(token.text, self.expression(SIGN_POWER))
+        self.next = token
+        raise self.unexpected("A value")
+
+    def word(self, token: Token) -> tree.Node:
+        if token.text in _CONSTANTS:
+            return tree.Constant(_CONSTANTS[token.text])
+        if token.text == "not":
+            return tree.Not(self.predicate(NOT_POWER))
+        if token.text == "exists":
+            self.expect("(")
+            return tree.Exists(self.closed(self.reference))
+        self.check_not_reserved(token)
+        if self.sees("("):
+            return self.call(token)
+        return self.property_from(token)
+
+    def infix(self, left: tree.Node, start: Token, token: Token) -> tree.Node:
+        if token.text in ("and", "or"):
+            return self.junction(token.text, self.as_predicate(left, start))
+        value = self.as_expression(left, start)
+        power = _POWERS[token.text]
+        if token.text in COMPARISONS:
+            return tree.Comparison(token.text, value, self.expression(power))
+        if token.text == "is":
+            return self.is_null(value, start)
+        if token.text == "not":
+            return tree.Not(self.in_or_like(value, self.advance()))
+        if token.text in ("in", "like"):
+            return self.in_or_like(value, token)
+        self._operators += 1
+        if self._operators > MOST_OPERATORS:
+            raise InvalidRule(f"The expression has more than {MOST_OPERATORS} arithmetic operators.")
+        return tree.Arithmetic(token.text, value, self.expression(power))
+
+    def junction(self, word: str, left: tree.Predicate) -> tree.Junction:
+        right = self.predicate(_POWERS[word])
+        before = left.operands if isinstance(left, tree.Junction) and left.word == word else (left,)
+        return tree.Junction(word, (*before, right))
+
+    def is_null(self, operand: tree.Expression, start: Token) -> tree.Predicate:
+        if not isinstance(operand, tree.Property | tree.PropertyCalled):
+            raise self.refused(start, "is no property: IS NULL asks for one")
+        is_negated = self.accept("not")
+        self.expect("null")
+        return tree.Not(tree.IsNull(operand)) if is_negated else tree.IsNull(operand)
+
+    def in_or_like(self, left: tree.Expression, token: Token) -> tree.Predicate:
+        power = _POWERS["like"]
+        if token.text == "in":
+            self.expect("(")
+            return tree.In(left, self.closed(self.items))
+        if token.text != "like":
+            self.next = token
+            raise self.unexpected("IN or LIKE")
+        pattern = self.expression(power)
+        return tree.Like(left, pattern, self.expression(power) if self.accept("escape") else None)
+
+    def items(self) -> tuple[tree.Expression, ...]:
+        items = [self.expression(0)]
+        while self.accept(","):
+            items.append(self.expression(0))
+        return tuple(items)
+
+    def closed(self, read: Callable[[], Read]) -> Read:
+        found = read()
+        self.expect(")")
+        return found
+
+    # -- names
+
+    def call(self, token: Token) -> tree.NewId | tree.PropertyCalled:
+        self.expect("(")
+        if token.text == "newid":
+            self.expect(")")
+            return tree.NewId()
+        if token.text in ("property", "p"):
+            return tree.PropertyCalled(self.closed(lambda: self.expression(0)))
+        raise self.refused(token, f"calls {token.value}: there are newid() and property(name)")
+
+    def reference(self) -> tree.Property | tree.PropertyCalled:
+        start = self.next
+        node = self.node(SIGN_POWER)
+        if not isinstance(node, tree.Property | tree.PropertyCalled):
+            raise self.refused(start, "is no property")
+        return node
+
+    def property_from(self, token: Token) -> tree.Property:
+        if token.text not in ("sys", "user") or not self.accept("."):
+            return tree.Property(str(token.value))
+        name = self.advance()
+        if name.kind is Kind.WORD:
+            if token.text == "user":
+                self.check_not_reserved(name)
+        elif name.kind is not Kind.NAME:
+            self.next = name
+            raise self.unexpected("The name of a property")
+        if token.text == "user":
+            return tree.Property(str(name.value))
+        known = canonical(str(name.value))
+        if known is None:
+            raise InvalidRule(f"There is no system property {str(name.value)!r:.100}.")
+        return tree.Property(known, is_system=True)
+
+    def parameter(self, name: str) -> Value:
+        if name.lower() not in self._parameters:
+            raise InvalidRule(f"The parameter {name[:100]} has no value.")
+        return self._parameters[name.lower()]
+
+    def check_not_reserved(self, token: Token) -> None:
+        if token.text in RESERVED:
+            raise self.refused(token, f"is the keyword {token.text.upper()}: a property is [{token.value}]")
+
+    # -- actions
+
+    def statement(self) -> tree.Statement:
+        if self.accept("set"):
+            target = self.target()
+            self.expect("=")
+            statement: tree.Statement = tree.Set(target, self.expression(_POWERS["="]))
+        else:
+            self.expect("remove")
+            statement = tree.Remove(self.target())
+        if self.sees(*_END_OF_STATEMENT):
+            self.advance()
+        return statement
+
+    def target(self) -> tree.Property:
+        token = self.advance()
+        if token.kind is Kind.NAME:
+            return tree.Property(str(token.value))
+        if token.kind is not Kind.WORD:
+            self.next = token
+            raise self.unexpected("A property")
+        self.check_not_reserved(token)
+        return self.property_from(token)

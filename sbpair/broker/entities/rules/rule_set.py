@@ -1,0 +1,85 @@
+"""The rules of one subscription, and what they make of a message (3.8).
+
+rules without an action    one copy, however many of them take the message
+a rule with an action      a copy of its own, with its name as the property RuleName
+a rule that fails          the message as it came, to be dead-lettered if the subscription says so
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .correlation_filter import CorrelationFilter
+from .message_properties import PropertyChanges, Reading
+from .rule import Rule
+from .sql_filter import SqlFilter
+from .values import EvaluationError
+
+RULE_NAME = "RuleName"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the rules want of a message: a plain copy, copies with changes, and why a rule failed."""
+
+    is_taken: bool = False
+    changes: list[PropertyChanges] = field(default_factory=list)
+    failure: str | None = None
+
+
+class RuleSet:
+    """The rules by name, in any case; the partitions of a subscription share one."""
+
+    def __init__(self, first: Rule) -> None:
+        self._rules: dict[str, Rule] = {}
+        self.takes_all = False  # as they are: the messages need not be read
+        self._plain = self.sql_filters = self.correlation_filters = 0
+        self.put(first)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return (self._rules[key] for key in sorted(self._rules))
+
+    def get(self, name: str) -> Rule | None:
+        """The rule of that name, or None."""
+        return self._rules.get(name.casefold())
+
+    def put(self, rule: Rule) -> None:
+        """Add the rule, or replace the one of its name."""
+        if (before := self.get(rule.name)) is not None:
+            self._count(before, -1)
+        self._rules[rule.name.casefold()] = rule
+        self._count(rule, 1)
+
+    def drop(self, name: str) -> None:
+        """Take a rule away that is there."""
+        self._count(self._rules.pop(name.casefold()), -1)
+
+    def judge(self, reading: Reading) -> Verdict:
+        """What the rules want of a message."""
+        verdict = Verdict()
+        for rule in self._rules.values():
+            try:
+                if rule.filter.matches(reading):
+                    self._took(rule, reading, verdict)
+            except EvaluationError as error:
+                verdict.failure = verdict.failure or f"The rule '{rule.name}' failed: {error}."
+        return verdict
+
+    def _took(self, rule: Rule, reading: Reading, verdict: Verdict) -> None:
+        if rule.action is None:
+            verdict.is_taken = True
+            return
+        changes = rule.action.changes(reading.properties())
+        changes.user[RULE_NAME] = rule.name
+        changes.removed.discard(RULE_NAME)
+        verdict.changes.append(changes)
+
+    def _count(self, rule: Rule, change: int) -> None:
+        self._plain += change * rule.takes_all
+        self.sql_filters += change * isinstance(rule.filter, SqlFilter)
+        self.correlation_filters += change * isinstance(rule.filter, CorrelationFilter)
+        self.takes_all = 0 < self._plain == len(self._rules)

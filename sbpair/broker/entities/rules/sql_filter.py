@@ -1,0 +1,30 @@
+"""A filter that says in SQL which messages it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .evaluation import Judge, judge
+from .message_properties import Reading
+from .parser import parse_filter
+from .values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    """Takes the messages for which ``expression`` is true; ``parameters`` (``@name``) stand in it for values.
+
+    Raises InvalidRule for an expression that cannot be read.
+    """
+
+    expression: str
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    _judge: Judge = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_judge", judge(parse_filter(self.expression, self.parameters)))
+
+    def matches(self, reading: Reading) -> bool:
+        """Whether it takes the message; unknown is no. Raises EvaluationError."""
+        return self._judge(reading.properties()) is True

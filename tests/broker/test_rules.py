@@ -1,0 +1,328 @@
+"""The rules of subscriptions: who gets which copies, with what written on them."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sbpair.amqp.message import DataBody, Message, Properties
+from sbpair.amqp.types import Described, Int, Symbol, Timestamp, UInt
+from sbpair.broker.entities import (
+    Namespace,
+    StoredMessage,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from sbpair.broker.entities.limits import MOST_SQL_FILTERS
+from sbpair.broker.entities.queue import DESCRIPTION, REASON
+from sbpair.broker.entities.rule_operations import add_rule, find_rule, remove_rule, update_rule
+from sbpair.broker.entities.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from sbpair.broker.entities.stored_message import LockToken
+from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
+from sbpair.broker.faces.message_form import delivered, stored_messages
+from sbpair.broker.faces.rule_form import RuleForm
+
+NOON = 1_800_000_000_000  # ms
+TICKS = 621_355_968_000_000_000
+
+
+@pytest.fixture
+def namespace() -> Namespace:
+    tokens = itertools.count(1)
+    return Namespace(
+        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), form=RuleForm()
+    )
+
+
+@pytest.fixture
+def topic(namespace, is_partitioned):
+    return namespace.create_topic("news", TopicDescription(enable_partitioning=is_partitioned), NOON)
+
+
+def message(_properties: Properties | None = None, **user: object) -> StoredMessage:
+    """A message with these application properties, as it arrives."""
+    encoded = Message(
+        properties=_properties or Properties(message_id="1"),
+        application_properties=user,
+        body=DataBody((b"body",)),
+    ).encode()
+    (stored,) = stored_messages(encoded, 0)
+    return stored
+
+
+@pytest.fixture
+def subscribe(namespace, topic):
+    def make(*rules: Rule, name: str = "all", **fields: object):
+        first, *others = rules or (Rule(),)
+        made = namespace.create_subscription("news", name, SubscriptionDescription(**fields), NOON, first)
+        for rule in others:
+            add_rule(made, rule, NOON)
+        return made
+
+    return make
+
+
+def sql(expression: str, action: str | None = None, name: str = "r", **parameters: object) -> Rule:
+    named = {f"@{key}": value for key, value in parameters.items()}
+    return Rule(name, SqlFilter(expression, named), None if action is None else SqlAction(action))
+
+
+def copies(subscription) -> list[Message]:
+    """What the subscription hands out, decoded."""
+    found = []
+    while (each := subscription.receive(NOON)) is not None:
+        found.append(Message.decode(delivered(each, subscription)))
+        subscription.complete(each.lock_token, NOON)
+    return found
+
+
+def properties(subscription) -> list[dict[object, object]]:
+    return [each.application_properties for each in copies(subscription)]
+
+
+class TestWhoGetsWhat:
+    def test_a_filter_takes_what_it_says(self, topic, subscribe):
+        dear = subscribe(sql("price > 10"))
+        for price in (9, 10, 11):
+            topic.enqueue(message(price=price), NOON)
+        assert properties(dear) == [{"price": 11}]
+
+    def test_rules_without_an_action_make_one_copy_between_them(self, topic, subscribe):
+        both = subscribe(sql("a = 1", name="x"), sql("b = 1", name="y"), Rule("z", TrueFilter()))
+        topic.enqueue(message(a=1, b=1), NOON)
+        assert properties(both) == [{"a": 1, "b": 1}]
+
+    def test_each_rule_with_an_action_makes_its_own_copy_with_its_name(self, topic, subscribe):
+        three = subscribe(
+            sql("a = 1", name="plain"),
+            sql("a = 1", "SET b = 2", name="x"),
+            sql("a = 1", "REMOVE a", name="y"),
+        )
+        topic.enqueue(message(a=1), NOON)
+        assert properties(three) == [{"a": 1}, {"a": 1, "b": 2, "RuleName": "x"}, {"RuleName": "y"}]
+
+    def test_a_false_filter_takes_nothing_and_neither_does_no_rule(self, topic, subscribe):
+        nobody, bare = subscribe(Rule("no", FalseFilter())), subscribe(name="bare")
+        remove_rule(bare, "$default")
+        topic.enqueue(message(), NOON)
+        assert (copies(nobody), copies(bare)) == ([], [])
+
+    def test_a_rule_added_counts_from_then_on(self, topic, subscribe):
+        subscription = subscribe(sql("a = 1"))
+        topic.enqueue(message(a=2), NOON)
+        update_rule(subscription, sql("a = 2"), NOON)
+        topic.enqueue(message(a=2), NOON)
+        assert len(copies(subscription)) == 1
+
+    def test_a_scheduled_message_meets_the_rules_when_it_is_due(self, namespace, topic, subscribe):
+        subscription = subscribe(sql("a = 1"))
+        later = message(a=2)
+        later.scheduled_for = NOON + 1000
+        topic.enqueue(later, NOON)
+        update_rule(subscription, sql("a = 2"), NOON)
+        namespace.handle_timer(NOON + 1000)
+        assert subscription.counts(NOON + 1000).active == 1
+
+    def test_what_was_dropped_as_a_duplicate_stays_dropped_and_copies_are_not_looked_at_again(
+        self, namespace
+    ):
+        asked = TopicDescription(requires_duplicate_detection=True)
+        topic = namespace.create_topic("once", asked, NOON)
+        rules = (sql("1=1", "SET a = 1", name="x"), sql("1=1", "SET sys.MessageId = '1'", name="y"))
+        subscription = namespace.create_subscription("once", "s", SubscriptionDescription(), NOON, rules[0])
+        add_rule(subscription, rules[1], NOON)
+        topic.enqueue_all([message(), message()], NOON)
+        assert subscription.counts(NOON).active == 2
+
+    def test_correlation_compares_every_value_it_names_in_the_same_case(self, topic, subscribe):
+        wanted = CorrelationFilter(label="red", to="there", properties={"n": 1, "s": "x"})
+        subscription = subscribe(Rule("c", wanted))
+        right = Properties(message_id="1", subject="red", to="there")
+        topic.enqueue(message(right, n=1, s="x"), NOON)
+        for properties_, user in (
+            (right, {"n": 1}),
+            (right, {"n": 1, "s": "X"}),
+            (right, {"n": 2, "s": "x"}),
+            (right, {"n": True, "s": "x"}),
+            (Properties(message_id="1", subject="Red", to="there"), {"n": 1, "s": "x"}),
+            (Properties(message_id="1", subject="red"), {"n": 1, "s": "x"}),
+        ):
+            topic.enqueue(message(properties_, **user), NOON)
+        assert subscription.counts(NOON).active == 1
+
+    def test_the_messages_own_properties_can_be_asked_for(self, topic, subscribe):
+        given = Properties(
+            message_id=uuid.UUID(int=5), subject="s", to="t", reply_to="r", correlation_id="c",
+            content_type="text/plain", group_id="g", reply_to_group_id="rg",
+        )  # fmt: skip
+        everything = (
+            f"sys.MessageId = '{uuid.UUID(int=5)}' AND sys.Label = 's' AND sys.To = 't' "
+            "AND sys.ReplyTo = 'r' "
+            "AND sys.CorrelationId = 'c' AND sys.ContentType = 'text/plain' AND sys.SessionId = 'g' "
+            "AND sys.ReplyToSessionId = 'rg' AND sys.EnqueuedTimeUtc = @at AND sys.SequenceNumber > 0 "
+            "AND sys.DeliveryCount = 0 AND sys.Size > 4 AND sys.TimeToLive IS NULL"
+        )
+        subscription = subscribe(sql(everything, at=datetime.fromtimestamp(NOON / 1000, UTC)))
+        sent = message(given)
+        sent.enqueued_at = NOON
+        topic.enqueue(sent, NOON)
+        assert subscription.counts(NOON).active == 1
+
+    def test_values_compare_by_what_they_mean_whatever_amqp_carries_them_as(self, topic, subscribe):
+        subscription = subscribe(
+            sql("i = 5 AND u = 5 AND at = @at AND off = @at AND span = @span AND sym = 'x'",
+                at=datetime.fromtimestamp(NOON / 1000, UTC), span=timedelta(minutes=1))
+        )  # fmt: skip
+        topic.enqueue(
+            message(
+                i=Int(5), u=UInt(5), at=Timestamp(NOON), sym=Symbol("x"),
+                off=Described(Symbol("com.microsoft:datetime-offset"), TICKS + NOON * 10_000),
+                span=Described(Symbol("com.microsoft:timespan"), 600_000_000),
+            ),
+            NOON,
+        )  # fmt: skip
+        assert subscription.counts(NOON).active == 1
+
+
+class TestActions:
+    def test_what_is_not_touched_stays_bit_for_bit(self, topic, subscribe):
+        subscription = subscribe(sql("1=1", "SET added = newid(); SET sys.Label = 'new'"))
+        topic.enqueue(message(Properties(message_id="1", to="there"), i=Int(5), f=1.5, raw=b"x"), NOON)
+        (copy,) = copies(subscription)
+        user = copy.application_properties
+        assert (type(user["i"]), user["f"], user["raw"]) == (Int, 1.5, b"x")
+        assert isinstance(user["added"], uuid.UUID)
+        assert (copy.properties.subject, copy.properties.to) == ("new", "there")
+        assert copy.body == DataBody((b"body",))
+
+    def test_instants_and_spans_are_written_as_the_sdks_read_them(self, topic, subscribe):
+        at, span = datetime.fromtimestamp(NOON / 1000, UTC), timedelta(minutes=1)
+        rule = Rule("r", TrueFilter(), SqlAction("SET at = @a; SET span = @s", {"@a": at, "@s": span}))
+        subscription = subscribe(rule)
+        topic.enqueue(message(), NOON)
+        (user,) = properties(subscription)
+        assert user["at"] == Timestamp(NOON)
+        assert user["span"] == Described(Symbol("com.microsoft:timespan"), 600_000_000)
+
+    def test_a_time_to_live_that_is_set_is_the_copys(self, topic, subscribe):
+        rule = Rule("r", TrueFilter(), SqlAction("SET sys.TimeToLive = @s", {"@s": timedelta(seconds=1)}))
+        subscription = subscribe(rule)
+        topic.enqueue(message(), NOON)
+        assert subscription.receive(NOON + 2000) is None
+
+    def test_a_scheduled_time_that_is_set_is_ignored(self, topic, subscribe):
+        subscription = subscribe(sql("1=1", "SET sys.ScheduledEnqueueTimeUtc = '2099-01-01'"))
+        topic.enqueue(message(), NOON)
+        assert subscription.counts(NOON).active == 1
+
+    def test_the_topics_message_and_other_subscriptions_do_not_see_it(self, topic, subscribe):
+        subscribe(sql("1=1", "SET a = 2"))
+        other = subscribe(name="other")
+        topic.enqueue(message(a=1), NOON)
+        assert properties(other) == [{"a": 1}]
+
+    def test_a_session_that_is_set_is_the_copys(self, namespace):
+        topic = namespace.create_topic("plain", TopicDescription(), NOON)
+        asked = SubscriptionDescription(requires_session=True)
+        rule = sql("1=1", "SET sys.SessionId = kind")
+        subscription = namespace.create_subscription("plain", "s", asked, NOON, rule)
+        topic.enqueue(message(kind="b"), NOON)
+        assert subscription.sessions.accept("b", NOON) is not None
+
+    def test_on_a_partitioned_topic_the_copy_stays_in_the_partition_of_its_first_session(self, namespace):
+        topic = namespace.create_topic("spread", TopicDescription(enable_partitioning=True), NOON)
+        rule = sql("1=1", "SET sys.SessionId = sys.SessionId + 'x'")
+        subscription = namespace.create_subscription("spread", "s", SubscriptionDescription(), NOON, rule)
+        for number in range(20):
+            topic.enqueue(message(Properties(message_id="1", group_id=str(number))), NOON)
+        for index, partition in enumerate(subscription.partitions):
+            while (copy := partition.receive(NOON)) is not None:
+                assert copy.session_id.endswith("x")
+                assert topic.partition_of(copy.session_id[:-1]) is topic.partitions[index]
+
+
+class TestFailures:
+    def test_what_a_filter_fails_on_is_dead_lettered_with_the_reason(self, topic, subscribe):
+        subscription = subscribe(sql("a / b > 1"))
+        topic.enqueue(message(a=1, b=0), NOON)
+        (dead,) = copies(subscription.dead_letter_queue)
+        assert dead.application_properties[REASON] == "FilterException"
+        assert (
+            "The rule 'r' failed: a whole number is divided by zero."
+            in dead.application_properties[DESCRIPTION]
+        )
+        assert dead.application_properties["b"] == 0
+        assert copies(subscription) == []
+
+    def test_it_is_not_where_the_subscription_says_so(self, topic, subscribe):
+        subscription = subscribe(sql("a / b > 1"), dead_lettering_on_filter_evaluation_exceptions=False)
+        topic.enqueue(message(a=1, b=0), NOON)
+        assert subscription.counts(NOON).total == 0
+
+    def test_the_other_rules_still_take_it(self, topic, subscribe):
+        subscription = subscribe(sql("a / b > 1", name="x"), sql("a = 1", name="y"))
+        topic.enqueue(message(a=1, b=0), NOON)
+        counts = subscription.counts(NOON)
+        assert (counts.active, counts.dead_letter) == (1, 1)
+
+    @pytest.mark.parametrize(
+        "action", ["SET a = a / 0", "SET sys.SessionId = @long", "SET sys.MessageId = @long"]
+    )
+    def test_what_an_action_fails_on_is_dead_lettered_as_it_came(self, topic, subscribe, action):
+        subscription = subscribe(Rule("r", TrueFilter(), SqlAction(action, {"@long": "x" * 129})))
+        topic.enqueue(message(a=1), NOON)
+        (dead,) = copies(subscription.dead_letter_queue)
+        assert dead.application_properties["a"] == 1
+        assert copies(subscription) == []
+
+    def test_properties_that_do_not_decode_are_a_failure_too(self, topic, subscribe):
+        subscription, all_of_it = subscribe(sql("a = 1")), subscribe(name="everything")
+        broken = message(a=1)
+        broken.bare = broken.bare.replace(b"\xa1\x01a", b"\xa1\xffa")
+        topic.enqueue(broken, NOON)
+        assert subscription.dead_letter_queue.receive(NOON) is not None
+        assert all_of_it.counts(NOON).active == 1
+
+
+class TestOperations:
+    def test_rules_are_found_in_any_case_and_listed_by_name(self, subscribe):
+        subscription = subscribe(Rule("b"), Rule("A"), Rule("c"))
+        assert [rule.name for rule in subscription.rules] == ["A", "b", "c"]
+        assert find_rule(subscription, "B").name == "b"
+
+    def test_what_is_there_is_not_added_and_what_is_not_is_not_changed(self, subscribe):
+        subscription = subscribe()
+        with pytest.raises(EntityAlreadyExists, match=r"Rules/\$DEFAULT"):
+            add_rule(subscription, Rule("$DEFAULT"), NOON)
+        for operation in (
+            lambda: update_rule(subscription, Rule("x"), NOON),
+            lambda: remove_rule(subscription, "x"),
+        ):
+            with pytest.raises(EntityNotFound, match="Rules/x"):
+                operation()
+
+    @pytest.mark.parametrize("name", ["", "a/b", "-a", "x" * 51, "é"])
+    def test_a_name_no_rule_may_have(self, name):
+        with pytest.raises(InvalidRule, match="rule name"):
+            Rule(name)
+
+    def test_a_topic_has_so_many_sql_filters_and_no_more(self, subscribe):
+        first, second = subscribe(), subscribe(name="second")
+        for number in range(MOST_SQL_FILTERS):
+            add_rule(first, sql("a = 1", name=f"r{number}"), NOON)
+        with pytest.raises(TooManyEntities, match="SqlFilters"):
+            add_rule(second, sql("a = 1"), NOON)
+        add_rule(second, Rule("c", CorrelationFilter(label="x")), NOON)
+        update_rule(first, sql("a = 2", name="r1"), NOON)
+        remove_rule(first, "r0")
+        add_rule(second, sql("a = 1"), NOON)

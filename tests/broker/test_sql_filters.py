@@ -1,0 +1,343 @@
+"""Filters and actions in SQL: what may be written, and what it is worth for a message."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbpair.broker.entities.rules import SqlAction, SqlFilter
+from sbpair.broker.entities.rules.message_properties import MessageProperties
+from sbpair.broker.entities.rules.parser import DEEPEST, MOST_OPERATORS, MOST_STATEMENTS
+from sbpair.broker.entities.rules.tokens import LONGEST
+from sbpair.broker.entities.rules.values import EvaluationError
+from sbpair.broker.errors import InvalidRule
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+USER = {
+    "a": 1,
+    "Half": 0.5,
+    "name": "O'Neil & sons",
+    "paid": True,
+    "nothing": None,
+    "odd-name]": "x",
+    "at": NOON,
+    "span": timedelta(hours=1),
+    "id": uuid.UUID(int=7),
+    "raw": b"\x00",
+    "price": "12",
+}
+SYSTEM = {"label": "urgent", "to": None, "timetolive": timedelta(minutes=5), "enqueuedtimeutc": NOON}
+
+
+def truth(expression: str, parameters: dict[str, object] | None = None) -> bool | None:
+    return SqlFilter(expression, parameters or {})._judge(MessageProperties(SYSTEM, USER))
+
+
+def written(expression: str, **user: object):
+    return SqlAction(expression).changes(MessageProperties(SYSTEM, user))
+
+
+TRUE = [
+    "a = 1",
+    "A = 1",  # names are not case-sensitive
+    "a <> 2 AND a != 2 AND a < 2 AND a <= 1 AND a > 0 AND a >= 1",
+    "NOT a = 2 AND NOT (a = 3)",
+    "a = 2 OR a = 1 AND a = 1",
+    "a = 1.0 AND a = 1e0 AND Half = 5E-1",
+    "a + 2 * 3 = 7 AND (a + 2) * 3 = 9",
+    "-7 / 2 = -3 AND -7 % 3 = -1 AND 7 % -3 = 1",  # as in C#
+    "7 / 2.0 = 3.5 AND 5.5 % 2 = 1.5",
+    "+a = 1 AND - -a = 1",
+    "'x' + 'y' = 'xy'",
+    "name = 'O''Neil & sons'",
+    "name LIKE 'O%sons' AND name LIKE '_''%' AND name NOT LIKE 'o%'",
+    "'50%' LIKE '50!%' ESCAPE '!' AND NOT '500' LIKE '50!%' ESCAPE '!'",
+    "a IN (3, 2, 1) AND a NOT IN (2, 3)",
+    "paid = TRUE AND paid <> FALSE",
+    "nothing IS NULL AND absent IS NULL AND a IS NOT NULL",
+    "EXISTS(nothing) AND NOT EXISTS(absent) AND EXISTS(user.a)",
+    "EXISTS(sys.Label) AND NOT EXISTS(sys.To)",
+    "sys.Label = 'urgent' AND sys.[label] = 'urgent' AND SYS.LABEL = sys.Subject",
+    'user.a = 1 AND user.[a] = 1 AND [a] = 1 AND "a" = 1',
+    "[odd-name]]] = 'x' AND \"odd-name]\" = 'x'",
+    "property('a') = 1 AND p('A') = 1 AND p('a') IS NOT NULL AND EXISTS(p('nothing'))",
+    "newid() <> newid()",
+    "at + span > at AND at - at < span AND span + span > span",
+    "id = id AND raw = raw",
+    "at = sys.EnqueuedTimeUtc AND sys.TimeToLive < span",
+    "(((a))) = 1",
+]
+UNKNOWN = [
+    "absent = 1",
+    "NOT absent = 1",
+    "absent <> absent",
+    "nothing = NULL",
+    "absent + 1 = 1",
+    "-absent = 1",
+    "absent LIKE '%'",
+    "'x' LIKE absent",
+    "absent NOT IN (1)",
+    "a IN (2, absent)",
+    "absent = 1 AND a = 1",
+    "absent = 1 OR a = 2",
+    "sys.To = 'x'",
+    "p(absent) = 1",
+]
+FALSE = [
+    "a = 2",
+    "absent = 1 AND a = 2",
+    "a IN (2)",
+    "name LIKE 'o%'",
+    "NOT EXISTS(a)",
+    "name = 'o''neil & sons'",
+]
+FAILS = {
+    "a = 'x'": "does not compare",
+    "paid = 1": "does not compare",
+    "paid < TRUE": "does not compare",
+    "raw > raw": "does not compare",
+    "a + 'x' = 'x'": "no number \\+ text",
+    "a LIKE '1'": "LIKE is given a number",
+    "name LIKE 'x' ESCAPE 'ab'": "not one character",
+    "a / 0 = 1": "divided by zero",
+    "9223372036854775807 + a = 1": "more than 64 bits",
+    "-name = 1": "has no sign",
+    "p(a) = 1": "property\\(\\) is given a number",
+}
+REFUSED = {
+    "": "A value is expected",
+    "a": "compares nothing",
+    "TRUE": "compares nothing",
+    "a =": "A value is expected",
+    "a = = 1": "A value is expected",
+    "(a = 1": r"\) is expected",
+    "a = 1)": "the end is expected",
+    "a = 1 = 1": "is a predicate",
+    "(a = 1) + 1 = 2": "is a predicate",
+    "a AND b": "is a value",
+    "a = 1 b": "the end is expected",
+    "1 IS NULL": "is no property",
+    "EXISTS(1)": "is no property",
+    "a NOT 1": "IN or LIKE is expected",
+    "a IN ()": "A value is expected",
+    "a IS 1": "NULL is expected",
+    "sys.Nope = 1": "no system property 'Nope'",
+    "sys. = 1": "The name of a property is expected",
+    "like = 1": "is the keyword LIKE",
+    "user.like = 1": "is the keyword LIKE",
+    "f(1) = 1": "calls f",
+    "newid(1) = 1": r"\) is expected",
+    "a = @x": "@x has no value",
+    "a = 'x": "Nothing can begin with",
+    "a = #": "Nothing can begin with '#'",
+    "a = 9223372036854775808": "larger than",
+    "_a = 1": "Nothing can begin with '_'",
+    "SET a = 1": "is the keyword SET",
+    "a = " + "(" * DEEPEST + "1" + ")" * DEEPEST: f"deeper than {DEEPEST}",
+    "NOT " * (DEEPEST + 1) + "a = 1": f"deeper than {DEEPEST}",
+    "a = 1" + "+1" * (MOST_OPERATORS + 1): f"more than {MOST_OPERATORS}",
+    "a = 1" + " " * LONGEST: f"at most {LONGEST}",
+}
+
+
+class TestFilters:
+    @pytest.mark.parametrize("expression", TRUE)
+    def test_what_is_true(self, expression):
+        assert truth(expression) is True
+
+    @pytest.mark.parametrize("expression", UNKNOWN)
+    def test_what_is_unknown_is_not_taken(self, expression):
+        assert truth(expression) is None
+
+    @pytest.mark.parametrize("expression", FALSE)
+    def test_what_is_false(self, expression):
+        assert truth(expression) is False
+
+    @pytest.mark.parametrize("expression", FAILS)
+    def test_what_has_no_result(self, expression):
+        with pytest.raises(EvaluationError, match=FAILS[expression]):
+            truth(expression)
+
+    @pytest.mark.parametrize("number", range(len(REFUSED)))
+    def test_what_cannot_be_read_is_refused_and_says_where(self, number):
+        expression, words = list(REFUSED.items())[number]
+        with pytest.raises(InvalidRule, match=words):
+            SqlFilter(expression)
+
+    def test_parameters_stand_for_values_of_any_kind(self):
+        assert truth("a = @One AND at >= @then", {"@one": 1, "@then": NOON})
+
+    def test_division_of_doubles_by_zero_is_infinite(self):
+        assert truth("1.0 / 0 > 1e300 AND -1.0 / 0 < -1e300")
+        assert truth("0.0 / 0 <> 0.0 / 0")
+
+    def test_the_longest_chain_of_alternatives_is_read(self):
+        expression = " OR ".join(["a=2"] * 145) + " OR a=1"
+        assert len(expression) <= LONGEST
+        assert truth(expression)
+
+    def test_a_pattern_made_to_take_for_ever_does_not(self):
+        text, pattern = "a" * 30_000, "%a_" * 300 + "b"
+        began = time.perf_counter()
+        judged = SqlFilter("t LIKE p")._judge(MessageProperties({}, {"t": text, "p": pattern}))
+        assert judged is False
+        assert time.perf_counter() - began < 5
+
+
+class TestActions:
+    def test_each_statement_sees_what_those_before_it_wrote(self):
+        changes = written("SET b = a + 1; SET c = b * 10 REMOVE a, SET d = a;", a=1)
+        assert changes.user == {"b": 2, "c": 20, "d": None}
+        assert changes.removed == {"a"}
+
+    def test_a_property_keeps_the_spelling_and_the_kind_it_had(self):
+        changes = written(
+            "SET PRICE = 13; SET Count = '7'; SET paid = 'TRUE'; SET ratio = 'x'",
+            price="12",
+            count=1,
+            paid=False,
+            ratio=0.5,
+        )
+        assert changes.user == {"price": "13", "count": 7, "paid": True, "ratio": "x"}
+
+    def test_what_is_set_and_removed_is_removed_and_the_other_way_round(self):
+        assert written("SET b = 1 REMOVE b").user == {}
+        assert written("REMOVE a SET a = 2", a=1).removed == set()
+
+    def test_the_messages_own_properties_are_set_as_texts(self):
+        changes = written("SET sys.Label = 5; SET sys.To = 'x'; REMOVE sys.ReplyTo; SET b = sys.Label")
+        assert changes.system == {"label": "5", "to": "x", "replyto": None}
+        assert changes.user == {"b": "5"}
+
+    def test_a_scheduled_time_is_ignored(self):
+        assert written("SET sys.ScheduledEnqueueTimeUtc = '2030-01-01'").system == {}
+
+    def test_removing_what_is_not_there_is_nothing(self):
+        assert written("REMOVE absent").removed == set()
+
+    @pytest.mark.parametrize(
+        ("expression", "words"),
+        [
+            ("", "REMOVE is expected"),
+            ("a = 1", "REMOVE is expected"),
+            ("SET a", "= is expected"),
+            ("SET a = (b = 1)", "is a predicate"),
+            ("SET 1 = 1", "A property is expected"),
+            ("SET sys.Nope = 1", "no system property"),
+            ("SET sys.SequenceNumber = 1", "not one that SET can change"),
+            ("REMOVE sys.MessageId", "not one that REMOVE can change"),
+            ("SET set = 1", "keyword SET"),
+            ("REMOVE a;" * (MOST_STATEMENTS + 1), f"more than {MOST_STATEMENTS} statements"),
+        ],
+    )
+    def test_what_cannot_be_read_is_refused(self, expression, words):
+        with pytest.raises(InvalidRule, match=words):
+            SqlAction(expression)
+
+    def test_as_many_statements_as_are_allowed(self):
+        assert written("REMOVE a;" * MOST_STATEMENTS, a=1).removed == {"a"}
+
+    def test_a_span_that_is_none_fails(self):
+        with pytest.raises(EvaluationError, match="a span is needed"):
+            written("SET sys.TimeToLive = 5")
+
+
+# -- any text
+
+VOCABULARY = """
+    a b [c d] sys.Label user.a sys. . ( ) , ; = <> != < <= > >= + - * / % AND OR NOT IN LIKE ESCAPE IS NULL
+    EXISTS TRUE FALSE SET REMOVE newid() p( property( 'x' '%_' 1 2.5 1e400 @p ' [ " "e" é ² \x00
+"""
+WORDS = st.sampled_from(VOCABULARY.split())
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS).map("".join))
+)
+def test_any_text_is_read_or_refused_and_what_is_read_can_be_asked(text):
+    for kind in (SqlFilter, SqlAction):
+        try:
+            made = kind(text, {"@p": 1})
+        except InvalidRule:
+            continue
+        properties = MessageProperties(SYSTEM, USER)
+        with contextlib.suppress(EvaluationError):
+            made._judge(properties) if isinstance(made, SqlFilter) else made.changes(properties)
+
+
+# -- against another SQL
+
+NUMBERS = st.one_of(st.integers(-5, 5).map(lambda n: f"({n})"), st.sampled_from(["x", "y", "z", "nil"]))
+TEXTS = st.one_of(st.text("ab%_", max_size=4).map(lambda t: f"'{t}'"), st.sampled_from(["s", "t", "nil"]))
+SUMS = st.recursive(
+    NUMBERS,
+    lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda p: f"({' '.join(p)})"),
+    max_leaves=6,
+)
+ATOMS = st.one_of(
+    st.tuples(SUMS, st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="]), SUMS).map(" ".join),
+    st.tuples(TEXTS, st.sampled_from(["=", "<>", "<", ">="]), TEXTS).map(" ".join),
+    st.tuples(TEXTS, st.sampled_from(["LIKE", "NOT LIKE"]), TEXTS).map(" ".join),
+    st.tuples(TEXTS, st.lists(st.sampled_from(["a", "b", "%", "_", "!%", "!_", "!!"]), max_size=4)).map(
+        lambda p: f"{p[0]} LIKE '{''.join(p[1])}' ESCAPE '!'"
+    ),
+    st.tuples(SUMS, st.sampled_from(["IN", "NOT IN"]), st.lists(SUMS, min_size=1, max_size=3)).map(
+        lambda p: f"{p[0]} {p[1]} ({', '.join(p[2])})"
+    ),
+    st.tuples(st.sampled_from("xyzst"), st.sampled_from(["IS NULL", "IS NOT NULL"])).map(" ".join),
+)
+PREDICATES = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda p: f"({' '.join(p)})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(" ".join),
+        inner.map(lambda p: f"NOT {p}"),
+        inner.map(lambda p: f"NOT ({p})"),
+    ),
+    max_leaves=8,
+)
+NUMBER_OR_NONE = st.one_of(st.none(), st.integers(-5, 5))
+TEXT_OR_NONE = st.one_of(st.none(), st.text("ab%_", max_size=6))
+
+
+@pytest.fixture(scope="module")
+def sqlite():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA case_sensitive_like = ON")
+    yield connection
+    connection.close()
+
+
+@settings(max_examples=300, deadline=None)
+@given(PREDICATES, NUMBER_OR_NONE, NUMBER_OR_NONE, NUMBER_OR_NONE, TEXT_OR_NONE, TEXT_OR_NONE)
+def test_it_agrees_with_another_sql_where_both_speak(sqlite, predicate, x, y, z, s, t):
+    if len(predicate) > LONGEST:
+        return
+    values = {"x": x, "y": y, "z": z, "s": s, "t": t, "nil": None}
+    query = f"SELECT {predicate} FROM (SELECT :x x, :y y, :z z, :s s, :t t, :nil nil)"
+    (found,) = sqlite.execute(query, values).fetchone()
+    sent = {name: value for name, value in values.items() if value is not None}
+    assert SqlFilter(predicate)._judge(MessageProperties({}, sent)) is (
+        None if found is None else bool(found)
+    ), predicate
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40))
+def test_whole_numbers_divide_as_in_another_sql(a, b):
+    properties = MessageProperties({}, {"a": a, "b": b})
+    if b == 0:
+        with pytest.raises(EvaluationError):
+            SqlFilter("a / b = 0")._judge(properties)
+        return
+    quotient = int(math.copysign(abs(a) // abs(b), a * b)) if a else 0
+    assert SqlFilter("a / b = @q AND a % b = @r", {"@q": quotient, "@r": a - quotient * b})._judge(properties)
