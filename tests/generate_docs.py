@@ -412,6 +412,73 @@ def proof_clients() -> str:
     return table(("seen by", "who that is"), [(name, doc) for name, doc in CLIENTS.items()])
 
 
+def faults() -> str:
+    from sbpair.broker.faults import EFFECTS
+
+    rows = []
+    for name, kind in EFFECTS.items():
+        level = ", ".join(sorted(each.value for each in kind.strikes)) or "stands"
+        settings = ", ".join(f"`{field.name}` {field.default!r:.30}" for field in dataclasses.fields(kind))
+        rows.append(
+            (f"`{name}`", f"`{kind.__name__}`", (kind.__doc__ or "").strip(), level, settings or "none")
+        )
+    return table(("in plans", "class", "what happens", "strikes", "settings and defaults"), rows)
+
+
+def fault_limits() -> str:
+    docs = {
+        "entity": "a path, or a pattern with `*`; without one, every entity",
+        "operation": "one of what the effect strikes; without one, sends, or what the effect is for",
+        "nth": "only the n-th that matches, from 1",
+        "times": "at most so often",
+        "probability": "0 to 1, drawn from `seed`",
+        "seed": "a whole number: the same draws again",
+        "after": "seconds until it begins",
+        "lasting": "seconds until it ends",
+        "every": "seconds from one begin to the next",
+    }
+    from sbpair.broker.faults import FaultRule
+
+    names = [field.name for field in dataclasses.fields(FaultRule) if field.name != "effect"]
+    return table(("limit", "what it is"), [(f"`{name}`", docs[name]) for name in names])
+
+
+def outages() -> str:
+    rows = [
+        (f"`{value}`", doc)
+        for _, value, doc in commented_members("sbpair/broker/faults/effects.py", "Outage")
+    ]
+    return table(("outage", "what a client meets"), rows)
+
+
+def scenarios() -> str:
+    from sbpair.broker.faults import SCENARIOS
+
+    rows = [(f"`{each.name}`", each.what, each.sees, each.paired) for each in SCENARIOS.values()]
+    return table(
+        ("scenario", "what goes wrong", "what a client should see", "what a paired client does"), rows
+    )
+
+
+def fixtures() -> str:
+    tree = ast.parse((ROOT / "sbpair/testing/plugin.py").read_text("utf-8"))
+    rows = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and any(
+            "fixture" in ast.unparse(d) for d in node.decorator_list
+        ):
+            scope = "the run" if "session" in ast.unparse(node.decorator_list[0]) else "a test"
+            rows.append((f"`{node.name}`", scope, _opening(ast.get_docstring(node) or "")))
+    return table(("fixture", "lives for", "what it is"), rows)
+
+
+def frame_actions() -> str:
+    rows = [
+        (f"`{value}`", doc) for _, value, doc in commented_members("sbpair/testing/frame_rule.py", "Action")
+    ]
+    return table(("action", "what becomes of the frame"), rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "states": states,
@@ -439,6 +506,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-errors": cli_errors,
     "proof-clients": proof_clients,
     "proofs": proofs,
+    "faults": faults,
+    "fault-limits": fault_limits,
+    "outages": outages,
+    "scenarios": scenarios,
+    "fixtures": fixtures,
+    "frame-actions": frame_actions,
     "promises-proved": promises_proved,
     "faults-driven": faults_driven,
 }

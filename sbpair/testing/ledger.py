@@ -7,6 +7,9 @@ The total-queue checker of jepsen, over message ids:
   attempted only    recovered         (the sender was told of a failure: fine)
   never attempted   UNEXPECTED
 
+A send that failed is *ambiguous*: a copy may be stored all the same. A message may have one extra copy for
+each of these (G-4); what has more is *unexplained*.
+
 An id that arrives more often than once is *duplicated*. An attempt may be
 repeated: a retry with the same id is one message, not two. The order in which
 the calls arrive does not matter, so a receiver may be quicker than the answer
@@ -19,7 +22,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -39,6 +43,12 @@ class LedgerReport:
     unexpected: frozenset[str]
     recovered: frozenset[str]
     duplicates: int
+    unexplained: frozenset[str] = frozenset()
+
+    @property
+    def is_bounded(self) -> bool:
+        """True when no message has more extra copies than ambiguities it met (G-4)."""
+        return not self.unexplained
 
     @property
     def is_conserved(self) -> bool:
@@ -61,6 +71,7 @@ class Ledger:
         self._attempted: set[str] = set()
         self._acknowledged: set[str] = set()
         self._received: Counter[str] = Counter()
+        self._ambiguous: Counter[str] = Counter()
 
     def attempted(self, message_id: str) -> None:
         """Note that a send of this message begins; call it before the send."""
@@ -72,6 +83,22 @@ class Ledger:
         with self._lock:
             self._attempted.add(message_id)
             self._acknowledged.add(message_id)
+
+    def ambiguous(self, message_id: str, times: int = 1) -> None:
+        """Note that a copy of this message may have been stored though its sender was not told so."""
+        with self._lock:
+            self._ambiguous[message_id] += times
+
+    @contextmanager
+    def sending(self, message_id: str) -> Iterator[None]:
+        """Note one send, around its call: acknowledged when that returns, ambiguous when it raises."""
+        self.attempted(message_id)
+        try:
+            yield
+        except BaseException:
+            self.ambiguous(message_id)
+            raise
+        self.acknowledged(message_id)
 
     def received(self, message_id: str) -> None:
         """Note one arrival of this message."""
@@ -108,4 +135,7 @@ class Ledger:
                 unexpected=frozenset(received - self._attempted),
                 recovered=frozenset((self._attempted - self._acknowledged) & received),
                 duplicates=sum(copies - 1 for copies in self._received.values()),
+                unexplained=frozenset(
+                    key for key, copies in self._received.items() if copies - 1 > self._ambiguous[key]
+                ),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from math import inf
 
 import pytest
@@ -154,6 +155,11 @@ class TestPlan:
         (planned,) = planned_faults({"namespace": "contoso", "effect": name, **entity})
         assert planned.rule.effect == EFFECTS[name]()
 
+    def test_no_setting_of_an_effect_has_the_name_of_a_limit(self):
+        limits = {field.name for field in fields(FaultRule)}
+        for kind in EFFECTS.values():
+            assert not limits & {field.name for field in fields(kind)}, kind.name
+
     @pytest.mark.parametrize("name", SCENARIOS)
     def test_every_scenario_can_be_planned_and_says_what_a_client_sees(self, name):
         assert planned_faults({"namespace": "contoso", "scenario": name, "entity": "orders"})
@@ -171,7 +177,7 @@ class TestPlan:
             ({"namespace": "contoso", "effect": "withhold", "times": True}, "times"),
             ({"namespace": "contoso", "effect": "withhold", "operation": "sned"}, "sned"),
             ({"namespace": "contoso", "effect": "withhold", "operation": "connect"}, "strikes"),
-            ({"namespace": "contoso", "effect": "detach", "after": "yes"}, "after"),
+            ({"namespace": "contoso", "effect": "detach", "carried_out": "yes"}, "carried_out"),
             ({"namespace": "contoso", "scenario": "flapping", "times": 1}, "times"),
             ("withhold", "table"),
         ],

@@ -64,9 +64,9 @@ class TestOperations:
             (Throttle(), ServiceBusServerBusyError, 0),
             (Full(), ServiceBusQuotaExceededError, 0),
             (DetachLink(), ServiceBusError, 0),
-            (DetachLink(after=True), ServiceBusError, 1),
+            (DetachLink(carried_out=True), ServiceBusError, 1),
             (CloseConnection(), ServiceBusConnectionError, 0),
-            (CloseConnection(after=True), ServiceBusConnectionError, 1),
+            (CloseConnection(carried_out=True), ServiceBusConnectionError, 1),
         ],
         ids=lambda value: getattr(value, "name", None),
     )
@@ -119,7 +119,9 @@ class TestOperations:
             send(client, queue)
         assert contoso.counts(queue).active == 0
 
-    @pytest.mark.parametrize(("effect", "left"), [(Withhold(), 0), (Lose(), 1), (DetachLink(after=True), 0)])
+    @pytest.mark.parametrize(
+        ("effect", "left"), [(Withhold(), 0), (Lose(), 1), (DetachLink(carried_out=True), 0)]
+    )
     def test_a_settlement_that_is_struck_was_done_or_not(self, client, contoso, queue, effect, left):
         send(client, queue)
         with client.get_queue_receiver(queue, max_wait_time=5) as receiver:

@@ -145,31 +145,31 @@ class TwoFieldError(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Ending(Effect):
-    """Base of the effects that end a link or a connection; ``after`` it was done, or instead of it."""
+    """Base of the effects that end a link or a connection: after it was ``carried_out``, or instead."""
 
     strikes: ClassVar[frozenset[Operation]] = _TRAFFIC
     usual: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
     answers: ClassVar[bool] = False
     condition: str = "amqp:link:detach-forced"
     description: str = "Ended by a fault that was set on this entity."
-    after: bool = False
+    carried_out: bool = False
 
     @property
     def happens(self) -> bool:  # type: ignore[override]
         """Whether what was asked for is carried out before the end."""
-        return self.after
+        return self.carried_out
 
 
 @dataclass(frozen=True, slots=True)
 class DetachLink(Ending):
-    """Detach the link with a condition; with ``after``, what came over it was carried out first."""
+    """Detach the link with a condition; ``carried_out``: after what came was done, else instead."""
 
     name: ClassVar[str] = "detach"
 
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection(Ending):
-    """Close the connection with a condition; with ``after``, what came over it was carried out first."""
+    """Close the connection with a condition; ``carried_out``: after what came was done, else instead."""
 
     name: ClassVar[str] = "close"
     condition: str = "amqp:connection:forced"

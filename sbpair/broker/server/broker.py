@@ -63,6 +63,10 @@ class Broker:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
         self._clock = clock or SystemClock()
+        self._open_access = open_access
+        self._tier = _tier_of(tier)
+        self._legacy_forward_tdlq = legacy_forward_tdlq
+        self._first_partition = first_partition
         self._host = host
         self._tls_directory = tls_directory
         self._certificates: Certificates | None = None
@@ -74,24 +78,25 @@ class Broker:
         self._stations: list[Station] = []
         self._controls: dict[str, NamespaceControl] = {}
         for name, port in namespaces.items():
-            namespace = Namespace(
-                name,
-                created_at=self._clock.now(),
-                layout=Layout((partitions or {}).get(name), first_partition),
-                tier=_tier_of(tier),
-                legacy_forward_tdlq=legacy_forward_tdlq,
-                form=RuleForm(),
-            )
-            self._add(namespace, port, open_access)
+            self._add(name, port, self._clock, (partitions or {}).get(name))
         for name in partitions or {}:
             self.namespace(name)
 
-    def _add(self, namespace: Namespace, port: int, open_access: bool) -> None:
-        policy = EMULATOR_POLICY if open_access else SharedAccessPolicy.generate()
-        verifier: Verifier = OpenAccess() if open_access else SharedAccess((policy,))
-        station = Station(namespace, verifier, self._clock, self._host, port, self._tls_context)
+    def _add(self, name: str, port: int, clock: Clock, partitions: int | None = None) -> Station:
+        namespace = Namespace(
+            name,
+            created_at=clock.now(),
+            layout=Layout(partitions, self._first_partition),
+            tier=self._tier,
+            legacy_forward_tdlq=self._legacy_forward_tdlq,
+            form=RuleForm(),
+        )
+        policy = EMULATOR_POLICY if self._open_access else SharedAccessPolicy.generate()
+        verifier: Verifier = OpenAccess() if self._open_access else SharedAccess((policy,))
+        station = Station(namespace, verifier, clock, self._host, port, self._tls_context)
         self._stations.append(station)
-        self._controls[namespace.name] = NamespaceControl(station, policy, self._clock, self._in_loop)
+        self._controls[name] = NamespaceControl(station, policy, clock, self._in_loop)
+        return station
 
     # -- life
 
@@ -150,6 +155,38 @@ class Broker:
             raise BrokerError(f"There is no namespace '{name}'; there are: {', '.join(self._controls)}.")
         return control
 
+    def add_namespace(
+        self, name: str, port: int = 0, *, clock: Clock | None = None, partitions: int | None = None
+    ) -> NamespaceControl:
+        """One more namespace, at once if the broker runs; ``clock``: an entity time of its own.
+
+        Raises BrokerError for a name that is taken, PortUnavailable.
+        """
+        if name in self._controls:
+            raise BrokerError(f"There is a namespace '{name}' already.")
+
+        def add() -> None:
+            station = self._add(name, port, clock or self._clock, partitions)
+            if self._loop is None:
+                return
+            try:
+                station.open()
+            except BrokerError:
+                self._stations.remove(station)
+                del self._controls[name]
+                raise
+
+        self._in_loop(add)
+        return self._controls[name]
+
+    def remove_namespace(self, name: str) -> None:
+        """Close a namespace and forget it, messages and all. Raises BrokerError when it is not there."""
+        station = self.namespace(name).station
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(station.close(), self._loop).result(STOP_WITHIN)
+        self._in_loop(lambda: self._stations.remove(station))
+        del self._controls[name]
+
     @property
     def namespaces(self) -> list[NamespaceControl]:
         """All namespaces, in the order they were given."""
@@ -160,19 +197,21 @@ class Broker:
         """PEM of the authority that signed this broker's certificate: what https clients are to trust."""
         return self._provide().ca_file
 
-    def advance(self, span: int | timedelta) -> None:
+    def advance(self, span: int | timedelta, *, clock: Clock | None = None) -> None:
         """Turn entity time on (milliseconds or a timedelta) and let happen what falls due.
 
-        Raises BrokerError unless the clock is a ManualClock or a ShiftedClock, ValueError for a span below 0.
+        ``clock``: that of namespaces which were added with one of their own. Raises BrokerError unless it
+        is a ManualClock or a ShiftedClock, ValueError for a span below 0.
         """
-        clock = self._clock
+        clock = clock or self._clock
         if not isinstance(clock, ManualClock | ShiftedClock):
             raise BrokerError("Only a broker with a ManualClock or a ShiftedClock can be advanced.")
 
         def advance_all() -> None:
             clock.advance(span)
             for station in self._stations:
-                station.handle_timer()
+                if station.clock is clock:
+                    station.handle_timer()
 
         self._in_loop(advance_all)
 

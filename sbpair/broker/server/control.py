@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar, overload
 from ..auth import SharedAccessPolicy, connection_string
 from ..clock import Clock
 from ..entities.description import QueueDescription
+from ..entities.entity import Entity
 from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
@@ -39,6 +40,11 @@ class NamespaceControl:
 
     def __repr__(self) -> str:
         return f"NamespaceControl({self.name!r}, port={self.port})"
+
+    @property
+    def station(self) -> Station:
+        """Where it is served; for the broker."""
+        return self._station
 
     @property
     def name(self) -> str:
@@ -221,6 +227,11 @@ class NamespaceControl:
         namespace = self._station.face.namespace
         return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
 
+    def message_ids(self, path: str) -> list[str]:
+        """The ids of all messages that are in an entity, copies included. Raises EntityNotFound."""
+        namespace = self._station.face.namespace
+        return self._in_loop(lambda: _ids_in(namespace.queue(path), self._clock.now()))
+
     @property
     def operations(self) -> OperationCounts:
         """Operations that would have been billed, up to now (P-34, P-43)."""
@@ -351,3 +362,12 @@ class NamespaceControl:
             self._station.settle()
 
         self._in_loop(change_and_settle)
+
+
+def _ids_in(queue: Entity, now: int) -> list[str]:
+    found: list[str] = []
+    start = 1
+    while messages := queue.peek(start, 1000, now):  # of a partitioned entity one partition at a time (Q-9)
+        found += [str(message.message_id) for message in messages]
+        start = messages[-1].sequence_number + 1
+    return found

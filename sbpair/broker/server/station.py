@@ -55,7 +55,7 @@ class Station:
         self.wires: dict[ClientConnection, AmqpWire] = {}
         self.host = host
         self.port = port
-        self._clock = clock
+        self.clock = clock
         self._tls = tls
         self._ahead = 0.0  # seconds
         self.delay = 0.0  # seconds each answer waits: Outage.SLOW
@@ -74,7 +74,7 @@ class Station:
         """Now, on all clocks."""
         ahead = self._ahead
         now, wall = time.monotonic(), int(time.time() + ahead)  # the loop's clock is the monotonic one
-        return Moment(now, wall, self._clock.now(), ahead)
+        return Moment(now, wall, self.clock.now(), ahead)
 
     def advance_connections(self, seconds: float) -> None:
         """Set connection time ahead, and let happen to idle links and to tokens what is due."""
@@ -290,17 +290,17 @@ class Station:
 
     def handle_timer(self) -> None:
         """Let happen what is due for the entities."""
-        self.face.namespace.handle_timer(self._clock.now())
+        self.face.namespace.handle_timer(self.clock.now())
         self.settle()
 
     def _arm(self) -> None:
-        if self._clock.is_driven():
+        if self.clock.is_driven():
             return  # Broker.advance calls
         at = self.face.namespace.next_timer()
         if at is None:
             return
         loop = asyncio.get_running_loop()
-        when = loop.time() + max(0, at - self._clock.now()) / 1000
+        when = loop.time() + max(0, at - self.clock.now()) / 1000
         if self._timer is not None and self._timer.when() <= when + 0.001:
             return
         if self._timer is not None:

@@ -1,0 +1,86 @@
+"""Under each named scenario a paired sender loses nothing, and has no more copies than it met ambiguities."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusServerBusyError
+
+from sbpair import EntityState
+from sbpair.broker import Broker, ShiftedClock
+from sbpair.broker.faults import SCENARIOS
+from sbpair.testing import Ledger
+from sbpair.testing.pair import QUICK, NamespacePair
+
+pytestmark = [
+    pytest.mark.usefixtures("forgiving_of_sockets"),
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+]
+MESSAGES = 12
+IMPATIENT = replace(QUICK, operation_timeout=timedelta(seconds=6), ping_primary_interval=timedelta(seconds=1))
+
+
+@pytest.fixture
+def broker():
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
+        yield running
+
+
+@pytest.fixture
+def pair(broker):
+    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    with NamespacePair(broker, primary, secondary) as paired:
+        yield paired
+
+
+def message(number):
+    """Message ``number``; two in three have a key, and some of those meet the partition that is down."""
+    key = f"k{number}" if number % 3 else None
+    return ServiceBusMessage(f"{number}", message_id=f"m{number}", partition_key=key)
+
+
+def send_all(client, ledger, pause=0.0):
+    """Send each message; one that is told to come later does, as an application would."""
+    with client.get_queue_sender("orders") as sender:
+        for number in range(MESSAGES):
+            for _ in range(40):
+                ledger.attempted(f"m{number}")
+                try:
+                    receipt = sender.send_messages(message(number))
+                except ServiceBusServerBusyError:
+                    continue
+                ledger.acknowledged(f"m{number}")
+                ledger.ambiguous(f"m{number}", receipt.ambiguous)
+                break
+            time.sleep(pause)
+
+
+@pytest.mark.spec("G-1", "G-4")
+@pytest.mark.filterwarnings("ignore:.*operation_timeout:UserWarning")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_paired_sender_loses_nothing_under(name, broker, pair):
+    pair.primary.create_queue("orders", enable_partitioning=name == "partition-down")
+    client, ledger = pair.client(IMPATIENT), Ledger()
+    with pair.primary.scenario(name, "orders", seed=3) as faults:
+        send_all(client, ledger, pause=0.12 if name == "flapping" else 0.0)
+        assert sum(fault.hits for fault in faults) > 0, "the scenario never struck"
+    broker.advance(timedelta(minutes=2))  # what was to become visible is
+    until(lambda: client.state_of("orders") is EntityState.HEALTHY)
+    pair.drain()
+    ledger.received_all(pair.receive_all("orders"))
+
+    report = ledger.check()
+    assert report.is_conserved, report
+    assert report.is_bounded, report
+    assert report.acknowledged == MESSAGES, report
+
+
+def until(holds):
+    by = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < by, "it did not happen in time"
+        time.sleep(0.01)
