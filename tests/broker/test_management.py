@@ -10,6 +10,7 @@ from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Modified, Rejected
 from sbpair.amqp.types import Array, Int, Symbol, Timestamp, UInt
+from sbpair.broker.entities import SubscriptionDescription, TopicDescription
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -164,7 +165,7 @@ def test_a_deferred_message_is_received_by_its_number(lab):
     assert (code, condition) == (404, "com.microsoft:message-not-found")
 
 
-@pytest.mark.parametrize("operation", ["batch-delete-messages", "nonsense"])
+@pytest.mark.parametrize("operation", ["delete-everything", "nonsense"])
 def test_what_is_not_there_is_refused_by_name(lab, operation):
     lab.queue()
     code, condition, _ = manage(lab.client(), operation, {})
@@ -221,3 +222,94 @@ def test_a_request_that_is_no_message_is_rejected(lab):
 
     assert state.error.symbol == "amqp:decode-error"
     assert client.take(DispositionReceived) == []
+
+
+class TestBatchDelete:
+    def delete(self, lab, count, client=None, **more):
+        body = {"message-count": Int(count), **more}
+        return manage(client or lab.client(), "batch-delete-messages", body)
+
+    def test_it_deletes_the_oldest_and_tells_how_many(self, lab):
+        queue = lab.queue()
+        stock(lab, 3)
+        code, _, body = self.delete(lab, 2)
+        assert (code, body) == (200, {"message-count": 2})
+        assert queue.receive(NOON).message_id == "m2"
+        assert self.delete(lab, 2)[0] == 204  # what is locked does not wait
+        assert queue.counts(NOON).active == 1
+
+    def test_what_was_enqueued_since_is_left_in_its_place(self, lab):
+        queue = lab.queue()
+        stock(lab, 2)
+        lab.advance(entity=MINUTE)
+        stock(lab, 1)
+        code, _, body = self.delete(lab, 9, **{"enqueued-time-utc": Timestamp(NOON + MINUTE)})
+        assert (code, body) == (200, {"message-count": 2})
+        assert queue.receive(NOON + MINUTE).sequence_number == 3
+
+    @pytest.mark.parametrize("count", [0, -1, 501])
+    def test_a_count_out_of_range_is_refused(self, lab, count):
+        lab.queue()
+        assert self.delete(lab, count)[:2] == (400, "com.microsoft:argument-out-of-range")
+
+    def test_a_time_that_is_none_is_refused(self, lab):
+        lab.queue()
+        assert self.delete(lab, 1, **{"enqueued-time-utc": "now"})[1] == "com.microsoft:argument-error"
+
+    def test_a_partitioned_entity_has_none(self, lab):
+        lab.queue(enable_partitioning=True)
+        assert self.delete(lab, 1)[:2] == (400, "amqp:not-allowed")
+
+
+class TestRules:
+    NODE = "news/Subscriptions/all/$management"
+
+    @pytest.fixture
+    def client(self, lab):
+        lab.namespace.create_topic("news", TopicDescription(), NOON)
+        lab.namespace.create_subscription("news", "all", SubscriptionDescription(), NOON)
+        return lab.client()
+
+    def test_a_rule_is_added_listed_and_removed(self, client):
+        correlation = {"label": "red", "to": None, "properties": {"n": 1}}
+        added = {"rule-name": "r", "rule-description": {"correlation-filter": correlation}}
+        assert manage(client, "add-rule", added, self.NODE)[0] == 200
+        code, _, body = manage(client, "enumerate-rules", {"top": Int(9), "skip": Int(1)}, self.NODE)
+        ((_, described),) = body["rules"][0].items()
+        assert (code, described.descriptor, described.value[2]) == (200, 0x13700000004, "r")
+        condition, action = described.value[:2]
+        assert (condition.descriptor, condition.value[4], condition.value[8]) == (
+            0x1370000009,
+            "red",
+            {"n": 1},
+        )
+        assert (action.descriptor, action.value) == (0x13700000005, [])
+        assert manage(client, "remove-rule", {"rule-name": "R"}, self.NODE)[0] == 200
+        assert manage(client, "enumerate-rules", {"top": Int(9), "skip": Int(1)}, self.NODE)[0] == 204
+
+    @pytest.mark.parametrize(
+        ("operation", "body", "condition"),
+        [
+            ("add-rule", {"rule-name": "r"}, "com.microsoft:argument-error"),
+            ("add-rule", {"rule-name": "r", "rule-description": {}}, "com.microsoft:argument-error"),
+            (
+                "add-rule",
+                {"rule-name": "r", "rule-description": {"sql-filter": {"expression": "a ="}}},
+                "com.microsoft:argument-error",
+            ),
+            (
+                "add-rule",
+                {"rule-name": "$default", "rule-description": {"sql-filter": {"expression": "1=1"}}},
+                "com.microsoft:entity-already-exists",
+            ),
+            ("add-rule", {"rule-name": 5, "rule-description": {}}, "com.microsoft:argument-error"),
+            ("remove-rule", {"rule-name": "none"}, "amqp:not-found"),
+            ("enumerate-rules", {"top": Int(0)}, "com.microsoft:argument-out-of-range"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_by_name(self, client, operation, body, condition):
+        assert manage(client, operation, body, self.NODE)[1] == condition
+
+    def test_a_queue_has_no_rules(self, lab, client):
+        lab.queue()
+        assert manage(client, "remove-rule", {"rule-name": "r"})[1] == "amqp:not-allowed"

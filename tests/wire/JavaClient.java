@@ -18,14 +18,20 @@ import com.azure.messaging.servicebus.ServiceBusMessageBatch;
 import com.azure.messaging.servicebus.ServiceBusProcessorClient;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
+import com.azure.messaging.servicebus.ServiceBusRuleManagerClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusTransactionContext;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
 import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
+import com.azure.messaging.servicebus.administration.models.CorrelationRuleFilter;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
 import com.azure.messaging.servicebus.administration.models.CreateSubscriptionOptions;
 import com.azure.messaging.servicebus.administration.models.QueueProperties;
+import com.azure.messaging.servicebus.administration.models.RuleProperties;
+import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
+import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
@@ -64,6 +70,7 @@ public class JavaClient {
         ServiceBusAdministrationClient admin = admin(plain, Integer.parseInt(tls[1]));
         check("admin queue", () -> queues(admin));
         check("admin topic", () -> topics(admin));
+        check("admin rules", () -> rules(admin));
         check("admin namespace", () -> admin.getNamespaceProperties().getName());
         check("admin missing", () -> admin.getQueueExists(prefix + "nowhere"));
 
@@ -75,6 +82,7 @@ public class JavaClient {
         check("renew", () -> renew(builder));
         check("sessions", () -> sessions(builder, builder(plain)));
         check("topic", () -> topic(builder));
+        check("rule manager", () -> ruleManager(builder));
         check("processor", () -> processor(builder));
         check("wrong key", () -> wrongKey(plain));
         check("no entity", () -> send(builder, "nowhere", "x"));
@@ -231,7 +239,41 @@ public class JavaClient {
         return seen;
     }
 
+    static Object rules(ServiceBusAdministrationClient admin) {
+        List<Object> seen = new ArrayList<>();
+        String topic = prefix + "events";
+        SqlRuleFilter dear = new SqlRuleFilter("price > @least");
+        dear.getParameters().put("@least", 10);
+        CreateRuleOptions options = new CreateRuleOptions().setFilter(dear).setAction(new SqlRuleAction("SET hot = 'yes'"));
+        SqlRuleFilter made = (SqlRuleFilter) admin.createRule(topic, "dear", "billing", options).getFilter();
+        seen.add(made.getSqlExpression() + made.getParameters());
+        CorrelationRuleFilter red = new CorrelationRuleFilter().setLabel("red");
+        red.getProperties().put("n", 1);
+        admin.createRule(topic, "red", "billing", new CreateRuleOptions().setFilter(red));
+        RuleProperties got = admin.getRule(topic, "billing", "red");
+        seen.add(((CorrelationRuleFilter) got.getFilter()).getLabel() + ((CorrelationRuleFilter) got.getFilter()).getProperties());
+        seen.add(((SqlRuleFilter) admin.updateRule(topic, "billing", got.setFilter(new SqlRuleFilter("a = 1"))).getFilter()).getSqlExpression());
+        admin.deleteRule(topic, "billing", "red");
+        seen.add(admin.listRules(topic, "billing").stream().map(RuleProperties::getName).collect(Collectors.toList()));
+        return seen;
+    }
+
     // -- messages
+
+    static Object ruleManager(ServiceBusClientBuilder builder) {
+        List<Object> seen = new ArrayList<>();
+        try (ServiceBusRuleManagerClient rules = builder.ruleManager().topicName(prefix + "ruled").subscriptionName("s").buildClient()) {
+            rules.deleteRule("$Default");
+            SqlRuleFilter one = new SqlRuleFilter("a = 1");
+            rules.createRule("sql", new CreateRuleOptions().setFilter(one).setAction(new SqlRuleAction("SET b = 2")));
+            rules.createRule("red", new CreateRuleOptions().setFilter(new CorrelationRuleFilter().setLabel("red")));
+            for (RuleProperties rule : rules.listRules()) {
+                seen.add(rule.getName() + " " + rule.getFilter() + " " + (rule.getAction() instanceof SqlRuleAction));
+            }
+            seen.add(refused(() -> { rules.deleteRule("none"); return null; }).split(" ")[0]);
+        }
+        return seen;
+    }
 
     static Object sendAndSettle(ServiceBusClientBuilder builder) {
         String queue = prefix + "settle";

@@ -26,6 +26,8 @@ def seen(broker, contoso) -> dict[str, str]:
     for name in " ".join(QUEUES).split():
         contoso.create_queue(f"java-{name}")
     contoso.create_queue("java-sessions", requires_session=True)
+    contoso.create_topic("java-ruled")
+    contoso.create_subscription("java-ruled", "s")
     secure = f"localhost:{contoso.port}"
     printed = run_java(PROGRAM, contoso.connection_string, secure, str(broker.ca_file), "java-", within=150)
     return dict(line.split("\t")[:2] for line in printed.splitlines())
@@ -34,6 +36,7 @@ def seen(broker, contoso) -> dict[str, str]:
 ADMINISTRATION = {
     "admin queue": "[true, PT30S, 5, 7, 0, true, ResourceExistsException, false]",
     "admin topic": "[true, 3, 0, 1, 1]",
+    "admin rules": "[price > @least{@least=10}, red{n=1}, a = 1, [$Default, dear]]",
     "admin namespace": "contoso",
     "admin missing": "false",
 }
@@ -46,6 +49,8 @@ MESSAGES = {
     "renew": "true",
     "sessions": "[GENERAL_ERROR, a1, a2, noted, true, com.microsoft:session-cannot-be-locked, b]",
     "topic": "paid",
+    "rule manager": "[red CorrelationRuleFilter: sys.Label = 'red' false, sql SqlRuleFilter: a = 1 true, "
+    "MESSAGING_ENTITY_NOT_FOUND]",
     "processor": "true",
     "over TLS": "sent 1",
     "over WebSocket": "sent 1",

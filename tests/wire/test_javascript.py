@@ -1,4 +1,4 @@
-"""The unmodified JavaScript SDK schedules, defers, works in sessions, and sees messages expire."""
+"""The unmodified JavaScript SDK: schedules, deferral, sessions, messages that expire, and rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from tests import peers
 pytestmark = pytest.mark.client("javascript")
 PROGRAM = Path(__file__).with_name("javascript_client.js")
 EXPIRY = Path(__file__).with_name("javascript_expiry.js")
+RULES = Path(__file__).with_name("javascript_rules.js")
 HOUR = 3_600_000  # milliseconds
 
 
-def run(program: Path, *arguments: str) -> object:
+def run(program: Path, *arguments: str, **variables: str) -> object:
     """What the program found, from its one line of JSON."""
-    environment = {**os.environ, "NODE_PATH": str(peers.service_bus_directory() / "node_modules")}
+    environment = {
+        **os.environ,
+        "NODE_PATH": str(peers.service_bus_directory() / "node_modules"),
+        **variables,
+    }
     done = subprocess.run(
         ["node", str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60
     )
@@ -56,3 +61,32 @@ def test_the_javascript_sdk_peeks_what_expired_and_never_receives_it(contoso, ma
     }
     dead = run(EXPIRY, contoso.connection_string, queue, "bury")
     assert dead == ["short", "TTLExpiredException"]
+
+
+def test_the_javascript_sdk_makes_rules_by_administration_and_over_amqp(contoso, broker):
+    contoso.create_topic("ruled-by-javascript")
+    contoso.create_subscription("ruled-by-javascript", "s")
+    ca = str(broker.ca_file)
+    found = run(RULES, contoso.connection_string, "ruled-by-javascript", NODE_EXTRA_CA_CERTS=ca)
+    dear = {"sqlExpression": "price > @least", "sqlParameters": {"@least": 10}}
+    red = {"subject": "red", "applicationProperties": {"n": 1}}
+    assert found == {
+        "created": ["dear", dear, "SET hot = 'yes'"],
+        "got": ["red", {"n": 1, "sure": True, "s": "x"}],
+        "updated": "a = 1",
+        "exists": [True, False],
+        "listed": ["s", "$Default", "dear"],
+        "refused": "ServiceError",
+        "managed": [
+            ["correlation", red, {}],
+            ["dear", {"sqlExpression": "price > @least"}, {"sqlExpression": "SET hot = 'yes'"}],
+            ["sql", {"sqlExpression": "a = 1"}, {"sqlExpression": "SET b = 2"}],
+        ],
+        "twice": "MessagingEntityAlreadyExists",
+        "unknown": "MessagingEntityNotFound",
+        "received": [
+            ["red", {"n": 1}],
+            ["one", {"a": 1, "b": 2, "RuleName": "sql"}],
+            ["dear", {"price": 11, "hot": "yes", "RuleName": "dear"}],
+        ],
+    }

@@ -143,6 +143,11 @@ class Entity(Source, Hashable, Protocol):
     ) -> list[StoredMessage]:
         """Lock, or with ``delete`` take away, all of these deferred messages, or none."""
 
+    def delete_waiting(
+        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+    ) -> int:
+        """Forget up to ``most`` of the messages that wait, enqueued before then; how many (3.9)."""
+
     def check_receivable(self) -> None:
         """Raises ForwardsOn where messages are not for receivers, but for the target (3.7)."""
 

@@ -274,6 +274,12 @@ class Partitioned(Generic[Part]):
         """When the message can no longer be received (T-6)."""
         return self.partitions[0].expires_at(message)
 
+    def delete_waiting(
+        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+    ) -> int:
+        """Raises NotAllowed: messages are not deleted in batches here (3.9)."""
+        raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
+
     # -- settling
 
     def check_held(self, token: LockToken, now: Instant) -> None:

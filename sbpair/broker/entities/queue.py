@@ -243,6 +243,23 @@ class Queue(MessageStore):
             self._lock(message, now, session)
         return message
 
+    def delete_waiting(
+        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+    ) -> int:
+        """Forget up to ``most`` of the messages that wait, the oldest, enqueued before then; how many (3.9).
+
+        Raises as :meth:`receive`.
+        """
+        for count in range(most):
+            message = self._next(now, session)
+            if message is None:
+                return count
+            if before is not None and message.enqueued_at >= before:
+                self._offer_again(message, now)
+                return count
+            self._forget(message)
+        return most
+
     def seen_from(self, front_end: Hashable) -> Queue:
         """Itself: one store has nothing to keep elsewhere."""
         return self

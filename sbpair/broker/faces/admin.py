@@ -56,6 +56,7 @@ PAGE_SIZE = 100
 Shown = TypeVar("Shown")
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
+_COLLECTIONS = ("subscriptions", "rules")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
@@ -93,6 +94,8 @@ class _Call:
     def answer(self) -> Response:
         segments = segments_of(self.request)
         self._check_version()
+        if segments[-1] == "" and len(segments) > 1 and segments[-2].lower() in _COLLECTIONS:
+            segments.pop()  # JavaScript's client lists /news/Subscriptions/
         match [segment.lower() for segment in segments]:
             case ["$namespaceinfo"]:
                 return self._route({"GET": self._namespace_information})
@@ -275,7 +278,7 @@ class _Call:
         return self._entry_of(entity.path, title_of(entity), created, updated, content)
 
     def _entry_of(self, path: str, title: str, created: str, updated: str, content: str) -> str:
-        url = f"https://{self._host()}/{quote(path)}?api-version={self._query('api-version')}"
+        url = f"https://{self._host()}/{quote(path, safe='/$')}?api-version={self._query('api-version')}"
         return atom.entry(url, title, self.namespace.name, created, updated, content)
 
     def _host(self) -> str:

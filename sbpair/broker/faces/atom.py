@@ -74,13 +74,20 @@ def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
 
 def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = None) -> str:
     """An element around ``markup``, which is taken as it is."""
-    written = "".join(f' {key}="{plain(value)}"' for key, value in (attributes or {}).items())
+    written = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{written}>{markup}</{name}>" if markup else f"<{name}{written} />"
 
 
 def plain(text: str) -> str:
-    """``text`` as character data; what XML cannot hold becomes U+FFFD."""
-    return escape(_NOT_XML.sub("\ufffd", text))
+    """``text`` as character data; what XML cannot hold becomes U+FFFD.
+
+    Quotes stay as they are: JavaScript's client does not read ``&#x27;``.
+    """
+    return escape(_NOT_XML.sub("\ufffd", text), quote=False)
+
+
+def _quoted(text: str) -> str:
+    return plain(text).replace('"', "&quot;")
 
 
 def instant(milliseconds: int | None) -> str:

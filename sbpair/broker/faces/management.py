@@ -50,6 +50,7 @@ OPERATIONS: dict[str, Operation] = {
     "receive-by-sequence-number": Operation(message_operations.receive_by_sequence_number),
     "renew-lock": Operation(message_operations.renew_lock, is_transactional=True),
     "update-disposition": Operation(message_operations.update_disposition, is_transactional=True),
+    "batch-delete-messages": Operation(message_operations.batch_delete),
     "get-message-sessions": Operation(session_operations.list_sessions),
     "get-session-state": Operation(session_operations.get_state),
     "set-session-state": Operation(session_operations.set_state),

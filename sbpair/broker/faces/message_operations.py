@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import uuid
 
-from ...amqp.types import Array, Timestamp
+from ...amqp.types import Array, Int, Timestamp
 from ..entities.entity import Entity
 from ..entities.queue import DESCRIPTION, REASON
 from ..entities.settlement import Verb
 from ..entities.stored_message import StoredMessage
-from ..errors import InvalidArgument, MessageTooLarge
+from ..entities.tier import Tier
+from ..errors import InvalidArgument, MessageTooLarge, OutOfRange
 from .management_call import Body, ManagementCall, nothing, ok
 from .message_form import deferred, peeked, stored_messages
 from .request_node import Answer
 
 _LONG, _TIMESTAMP = 0x81, 0x83
 MOST_PEEKED = 256
+MOST_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
 MOST_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
 
 
@@ -90,6 +92,19 @@ def update_disposition(call: ManagementCall) -> Answer:
     for token in call.lock_tokens():
         call.settle(token, verb, properties)
     return ok({})
+
+
+def batch_delete(call: ManagementCall) -> Answer:
+    """Delete the oldest messages that wait, up to a count; with an instant, those enqueued before it."""
+    tier = call.connection.face.namespace.tier
+    most, asked = MOST_DELETED[tier], call.whole("message-count")
+    if not 1 <= asked <= most:
+        raise OutOfRange(f"message-count is {asked}: 1 to {most} in a namespace of the {tier.value} tier.")
+    before = call.body.get("enqueued-time-utc")
+    if before is not None and not isinstance(before, Timestamp):
+        raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: a timestamp is needed.")
+    deleted = call.queue.delete_waiting(asked, before, call.now, call.session_lock())
+    return ok({"message-count": Int(deleted)}) if deleted else nothing()
 
 
 # the keys are the wire's spelling, "defered" too
