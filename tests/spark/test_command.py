@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sbpair.broker import Broker
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.group import cli
+from tests.spark.ledger import BACKLOGS, backlogs, ids_in, park, string
 
 
 def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -67,3 +70,29 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
 
     assert done.returncode == ExitCode.CONFIGURATION
     assert done.stderr.strip() == "sbpair: pyspark is not installed; pip install 'sbpair[spark]'"
+
+
+@pytest.mark.spec("P-40", "P-44")
+def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp_path: Path) -> None:
+    sent = [f"m{number}" for number in range(30)]
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        park(broker, "orders", sent)
+        given = {
+            "SBPAIR_PRIMARY": string(broker, "contoso"),
+            "SBPAIR_SECONDARY": string(broker, "contoso-dr"),
+        }
+        command = [sys.executable, "-m", "sbpair.cli", "spark", "syphon", "--backlogs", str(BACKLOGS)]
+        command += ["--primary-namespace-name", "contoso", "--journal", str(tmp_path), "--json"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False, env=os.environ | given
+        )
+
+        assert done.returncode == ExitCode.OK, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [row["backlog"] for row in rows] == backlogs()
+        assert sum(row["completed"] for row in rows) == 30
+        assert sorted(ids_in(broker, "orders")) == sorted(sent)
+        assert len([*tmp_path.glob("syphon-*.jsonl")]) == BACKLOGS
+        key = given["SBPAIR_PRIMARY"].split("SharedAccessKey=")[1].split(";")[0]
+        assert key not in done.stdout + done.stderr

@@ -42,6 +42,20 @@ async def test_every_parked_message_comes_to_its_own_queue_and_the_backlogs_are_
     assert pair.said(BacklogsDrained)
 
 
+async def test_a_syphon_of_one_backlog_leaves_the_others_and_does_not_speak_for_them(pair: Pair) -> None:
+    for index in range(BACKLOGS):
+        await pair.park([parked(index)], index)
+
+    counters = await pair.syphon(only_backlogs=(1,)).drain()
+
+    assert counters.completed == 1
+    assert message_id(*await take(pair.primary, "orders", 1)) == "m1"
+    assert pair.waiting() == 1
+    assert not pair.said(BacklogsDrained)
+    with pytest.raises(ValueError, match=f"only_backlogs must be a whole number from 0 to {BACKLOGS - 1}"):
+        pair.syphon(only_backlogs=(BACKLOGS,))
+
+
 async def test_the_messages_of_one_backlog_keep_their_order(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(300)])
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from sbpair.cli.spark.audit import audit
+from sbpair.cli.spark.drain import drain
 
 
 @click.group("spark")
 def command() -> None:
-    """Audit journals, with Spark on this machine.
+    """Audit journals and drain backlogs, with Spark on this machine.
 
     Needs the extra sbpair[spark], and Java 17 or later or the extra sbpair[jdk].
     """
 
 
-for each in (audit,):
+for each in (audit, drain):
     command.add_command(each)

@@ -1,0 +1,139 @@
+"""Rows as messages: columns, ids, batches; without a JVM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair.spark.message_sink import batches
+from sbpair.spark.outgoing import checked, digest, id_maker, outgoing, to_message
+from sbpair.spark.sink_options import SinkOptions
+from sbpair.spark.syphon_options import DrainOptions
+
+PLAIN = {"body": "string"}
+BOTH = {"connectionString": "env:ONE", "secondaryConnectionString": "env:TWO"}
+
+
+def row(body: object = "x", **values: object):
+    return outgoing(("body", *values), (body, *values.values()))
+
+
+@pytest.mark.spec("G-5")
+def test_the_same_row_at_the_same_place_of_the_same_batch_has_the_same_id() -> None:
+    first, again = id_maker("batch", "query:7:0"), id_maker("batch", "query:7:0")
+
+    assert [first(row(), place) for place in range(3)] == [again(row(), place) for place in range(3)]
+    assert first(row(), 0) == "query:7:0:0"
+    assert id_maker("batch", "query:8:0")(row(), 0) != first(row(), 0)
+
+
+def test_a_hash_is_of_all_that_a_message_says_but_its_id() -> None:
+    assert digest(row("a", subject="s")) == digest(row(b"a", subject="s", message_id="m"))
+    assert len({digest(row("a")), digest(row("b")), digest(row("a", subject="s"))}) == 3
+
+
+def test_an_id_of_a_column_must_be_one() -> None:
+    by_column = id_maker("column", "")
+    assert by_column(row(message_id="m"), 0) == "m"
+    with pytest.raises(ValueError, match="message_id of a row is null or empty"):
+        by_column(row(message_id=None), 0)
+    with pytest.raises(ValueError, match="has more than 128 characters"):
+        by_column(row(message_id="m" * 129), 0)
+
+
+def test_a_column_of_ids_is_taken_without_asking() -> None:
+    assert checked(PLAIN | {"message_id": "string"}, None, "q") == "column"
+    assert checked(PLAIN, None, "q") == "batch"
+    assert checked(PLAIN | {"message_id": "string"}, "hash", "q") == "hash"
+
+
+WRONG = {
+    "unknown": (
+        {"body": "string", "subjekt": "string"},
+        None,
+        "no message has a 'subjekt'; did you mean subject",
+    ),
+    "type": ({"body": "int"}, None, "the column body must be binary or string, not int"),
+    "body": ({"subject": "string"}, None, "the column body is missing"),
+    "ids": (PLAIN, "column", "messageIdStrategy=column needs a column message_id"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_rows_that_cannot_be_messages_are_refused_by_column(name: str) -> None:
+    columns, strategy, text = WRONG[name]
+    with pytest.raises(ValueError, match=text):
+        checked(columns, strategy, "q")
+    with pytest.raises(ValueError, match="where to"):
+        checked(PLAIN, None, None)
+
+
+def test_a_row_becomes_the_message_it_describes() -> None:
+    due = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    given = row(
+        bytearray(b"x"),
+        session_id="s",
+        time_to_live=90,
+        scheduled_enqueue_time=due,
+        application_properties={"a": "b"},
+        reply_to=None,
+    )
+
+    message = to_message(given, "m")
+
+    assert (message.message_id, message.session_id, message.time_to_live) == ("m", "s", timedelta(seconds=90))
+    assert message.scheduled_enqueue_time_utc == due
+    assert message.application_properties == {"a": "b"}
+    assert message.reply_to is None
+    with pytest.raises(ValueError, match="a row without a body"):
+        row(None)
+
+
+def test_batches_keep_order_and_number_and_size_and_a_large_message_goes_alone() -> None:
+    messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(number)) for number in range(5)]
+    large = ServiceBusMessage(b"x" * 400_000, message_id="large")
+
+    made = list(batches([*messages[:3], large, *messages[3:]], 100))
+
+    ids = [
+        [m.properties.message_id for m in b.originals] if hasattr(b, "originals") else b.message_id
+        for b in made
+    ]
+    assert ids == [["0", "1"], ["2"], "large", ["3", "4"]]
+    small = [ServiceBusMessage("x", message_id=str(number)) for number in range(5)]
+    assert [len(batch.originals) for batch in batches(small, 2)] == [2, 2, 1]
+
+
+SINK = {
+    "one": ({"connectionString": "env:ONE"}, "secondaryConnectionString and .* are missing"),
+    "unknown": (BOTH | {"entityPat": "q"}, "unknown option 'entitypat'; did you mean entityPath"),
+    "strategy": (
+        BOTH | {"messageIdStrategy": "random"},
+        "messageIdStrategy must be one of column, batch, hash",
+    ),
+    "seconds": (
+        BOTH | {"failoverIntervalSeconds": "-1"},
+        "failoverIntervalSeconds must be a number of seconds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SINK)
+def test_an_option_of_the_sink_that_cannot_be_used_is_refused_by_name(name: str) -> None:
+    given, text = SINK[name]
+    with pytest.raises(ValueError, match=text):
+        SinkOptions.of(given)
+
+
+def test_what_spark_hands_on_to_every_sink_is_no_mistake() -> None:
+    assert SinkOptions.of(BOTH | {"checkpointLocation": "/x", "ENTITYPATH": "q"}).entity_path == "q"
+    with pytest.raises(ValueError, match="journal must be an absolute path"):
+        DrainOptions.of(BOTH | {"journal": "here"})
+
+
+def test_a_secret_is_in_no_repr() -> None:
+    given = {"connectionString": "Endpoint=sb://x;SharedAccessKey=k1", "secondaryConnectionString": "k2"}
+    assert "k1" not in repr(SinkOptions.of(given)) + repr(DrainOptions.of(given))
+    assert "k2" not in repr(SinkOptions.of(given)) + repr(DrainOptions.of(given))
