@@ -60,6 +60,10 @@ def drain(
     Safe beside daemons. For one machine `sbpair syphon --drain` does the same with
     less; this is the job as a cluster runs it (docs/spark.md). Exit code 1 when a
     backlog was not found empty in time.
+
+    \b
+    Example:
+      sbpair spark syphon --backlogs 10 --journal journals --json
     """
     given = {
         "primaryNamespaceName": primary_namespace_name,
