@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbpair.cli import broker_faults
 from sbpair.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -108,6 +109,13 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     help="The tier of every namespace: Basic has no topics, sessions or forwarding.",
 )
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
+@click.option("--allow-faults", is_flag=True, help="Take faults over HTTP, on a loopback port of its own.")
+@click.option(
+    "--faults",
+    "plan",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Set the faults of this TOML plan at start.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 def command(
     namespaces: tuple[tuple[str, int], ...],
@@ -116,6 +124,8 @@ def command(
     host: str,
     tier: str,
     open_access: bool,
+    allow_faults: bool,
+    plan: Path | None,
     as_json: bool,
 ) -> int:
     """Run a Service Bus broker on this machine, to test against.
@@ -127,10 +137,12 @@ def command(
     Examples:
       sbpair broker --queue contoso/orders
       sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
+      sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
     """
     _check(namespaces, queues, topics)
     if open_access and host not in LOOPBACK:
         click.echo(f"sbpair: warning: anybody who reaches {host} may send and receive", err=True)
+    planned = broker_faults.read(plan)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -143,8 +155,9 @@ def command(
         for namespace, topic, subscription, is_partitioned in topics:
             _create_topic(broker, namespace, topic, subscription, is_partitioned)
         names = [name for name, _ in namespaces]
-        click.echo(_as_json(broker, names) if as_json else _for_people(broker, names))
-        stop.wait()
+        with broker_faults.serving(broker, planned, allow_faults) as door:
+            click.echo(_as_json(broker, names, door) if as_json else _for_people(broker, names, door))
+            stop.wait()
     return ExitCode.OK
 
 
@@ -175,9 +188,9 @@ def _check(
             raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
 
 
-def _as_json(broker: Broker, names: list[str]) -> str:
+def _as_json(broker: Broker, names: list[str], door: dict[str, str]) -> str:
     rows = [_row(broker, name) for name in names]
-    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file))})
+    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file)), **door})
 
 
 def _row(broker: Broker, name: str) -> dict[str, object]:
@@ -191,12 +204,14 @@ def _row(broker: Broker, name: str) -> dict[str, object]:
     }
 
 
-def _for_people(broker: Broker, names: list[str]) -> str:
+def _for_people(broker: Broker, names: list[str], door: dict[str, str]) -> str:
     lines = []
     for name in names:
         namespace = broker.namespace(name)
         queues = ", ".join(namespace.queue_names()) or "none yet"
         lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
+    if door:
+        lines.append(f"Faults: {door['faults_url']}, with Authorization: Bearer {door['faults_token']}")
     lines += [
         f"CA file, for the administration client: {broker.ca_file}",
         "Ready. Nothing is stored on disk: what is in the queues ends with this process (Ctrl-C).",

@@ -1,0 +1,155 @@
+"""Faults over HTTP, for tests in other languages: a port of its own on loopback, and a token of its own.
+
+    GET    /faults        what is set, with its hits
+    POST   /faults        {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}: the ids
+    DELETE /faults/ID     one of them, or all without ID
+
+A port of its own, since that of a namespace that is down answers nobody. It is never there unless asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import json
+import secrets
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import asdict
+from types import TracebackType
+
+from aiohttp import web
+
+from ..errors import BrokerError
+from ..faults import ActiveFault, planned_faults
+from .broker import Broker
+from .control import NamespaceControl
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LARGEST_BODY = 65_536
+MOST_FAULTS = 1_000
+
+
+class FaultControl:
+    """Serves a broker's faults inside its ``with``; ``url`` and ``token`` say how to ask."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.port = 0
+        self._broker = broker
+        self._set: dict[int, tuple[NamespaceControl, ActiveFault]] = {}
+        self._numbers = itertools.count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"FaultControl({self.url})"
+
+    @property
+    def url(self) -> str:
+        """Where the faults are."""
+        return f"http://127.0.0.1:{self.port}/faults"
+
+    def __enter__(self) -> FaultControl:
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-faults", daemon=True)
+        self._thread.start()
+        started.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None and self._stop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+
+    def _run(self, started: Future[None]) -> None:
+        asyncio.run(self._serve(started))
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/faults", self._list),
+                web.post("/faults", self._add),
+                web.delete("/faults", self._clear),
+                web.delete(r"/faults/{id:\d{1,9}}", self._remove),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        started.set_result(None)
+        await self._stop.wait()
+        await runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(shown.encode(), self.token.encode()):
+            return _refused(401, "Show the token that was printed at start: Authorization: Bearer TOKEN.")
+        try:
+            return await handler(request)
+        except BrokerError as error:
+            return _refused(400, str(error))
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response([_row(number, *each) for number, each in self._set.items()])
+
+    async def _add(self, request: web.Request) -> web.StreamResponse:
+        try:
+            table = json.loads(await request.read())
+        except (ValueError, RecursionError):
+            return _refused(400, "The body is not JSON.")
+        if len(self._set) >= MOST_FAULTS:
+            return _refused(409, f"There are {MOST_FAULTS} faults: remove some first.")
+        planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
+        numbers = []
+        for namespace, rule in planned:
+            number = next(self._numbers)
+            self._set[number] = namespace, namespace.set_fault(rule)
+            numbers.append(number)
+        return web.json_response({"ids": numbers}, status=201)
+
+    async def _remove(self, request: web.Request) -> web.StreamResponse:
+        found = self._set.pop(int(request.match_info["id"]), None)
+        if found is None:
+            return _refused(404, "There is no fault with that id.")
+        found[0].clear_fault(found[1])
+        return web.Response(status=204)
+
+    async def _clear(self, request: web.Request) -> web.StreamResponse:
+        while self._set:
+            namespace, active = self._set.popitem()[1]
+            namespace.clear_fault(active)
+        return web.Response(status=204)
+
+
+def _row(number: int, namespace: NamespaceControl, active: ActiveFault) -> dict[str, object]:
+    rule = active.rule
+    limits = {
+        "entity": rule.entity,
+        "operation": rule.operation.value if rule.operation else None,
+        "nth": rule.nth,
+        "times": rule.times,
+        "probability": rule.probability,
+    }
+    return {
+        "id": number,
+        "namespace": namespace.name,
+        "effect": rule.effect.name,
+        **asdict(rule.effect),
+        **{name: value for name, value in limits.items() if value is not None},
+        "hits": active.hits,
+    }
+
+
+def _refused(status: int, text: str) -> web.Response:
+    return web.json_response({"error": text}, status=status)

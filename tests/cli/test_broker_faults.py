@@ -1,0 +1,108 @@
+"""`sbpair broker --faults` and `--allow-faults`: what is set from outside strikes, and only for who may."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusServerBusyError
+
+PLAN = """
+[[fault]]
+namespace = "contoso"
+entity = "orders"
+effect = "throttle"
+times = 1
+"""
+THROTTLE = {"namespace": "contoso", "entity": "orders", "effect": "throttle", "times": 1}
+
+
+def ready(start, *arguments):
+    running = start("broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json", *arguments)
+    return running, json.loads(running.line())
+
+
+def send(printed):
+    connection_string = printed["namespaces"][0]["connection_string"]
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+
+
+def test_a_plan_strikes_from_the_start(start, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN, "utf-8")
+    running, printed = ready(start, "--faults", str(plan))
+    assert "faults_url" not in printed
+    with pytest.raises(ServiceBusServerBusyError):
+        send(printed)
+    send(printed)
+    assert running.stop() == (0, "")
+
+
+def test_faults_are_set_told_and_removed_over_http(start):
+    running, printed = ready(start, "--allow-faults")
+    url, token = printed["faults_url"], printed["faults_token"]
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as http:
+        ids = http.post(url, json=THROTTLE).raise_for_status().json()["ids"]
+        with pytest.raises(ServiceBusServerBusyError):
+            send(printed)
+        (told,) = http.get(url).json()
+        assert (told["id"], told["effect"], told["hits"]) == (ids[0], "throttle", 1)
+        assert http.delete(f"{url}/{ids[0]}").status_code == 204
+        assert http.delete(f"{url}/{ids[0]}").status_code == 404
+
+        down = http.post(url, json={"namespace": "contoso", "scenario": "primary-down"})
+        assert down.status_code == 201  # and the door is still open
+        assert http.delete(url).status_code == 204
+        assert http.get(url).json() == []
+    send(printed)
+    assert running.stop() == (0, "")
+
+
+def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
+    running, printed = ready(start, "--allow-faults")
+    url, token = printed["faults_url"], printed["faults_token"]
+    assert url.startswith("http://127.0.0.1:")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {token}x"}):
+        refused = httpx.post(url, json=THROTTLE, headers=headers)
+        assert refused.status_code == 401
+        assert token not in refused.text
+    shown = {"Authorization": f"Bearer {token}"}
+    assert "flood" in httpx.post(url, json=THROTTLE | {"effect": "flood"}, headers=shown).json()["error"]
+    assert "fabrikam" in httpx.post(url, json=THROTTLE | {"namespace": "fabrikam"}, headers=shown).text
+    assert httpx.post(url, content=b"{", headers=shown).status_code == 400
+    assert httpx.post(url, content=b"[" * 60_000, headers=shown).status_code == 400
+    assert httpx.post(url, content=b"[" * 70_000, headers=shown).status_code == 413
+    assert httpx.get(url, headers=shown).json() == []
+    assert running.stop() == (0, "")
+
+
+def test_without_the_flag_there_is_no_door(start):
+    running, printed = ready(start)
+    assert "faults_url" not in printed
+    namespace = printed["namespaces"][0]
+    assert httpx.post(f"http://127.0.0.1:{namespace['port']}/faults", json=THROTTLE).status_code in (401, 404)
+    assert running.stop() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ("seed =", "TOML"),
+        ("[[fault]]\nnamespace='contoso'\neffect='flood'", "flood"),
+        ("[[fault]]\nnamespace='fabrikam'\neffect='withhold'", "fabrikam"),
+        ("[[fault]]\nnamespace='contoso'\nentity='nowhere'\neffect='withhold'", "nowhere"),
+    ],
+)
+def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_path, plan, says):
+    path = tmp_path / "plan.toml"
+    path.write_text(plan, "utf-8")
+    done = sbpair("broker", "--namespace", "contoso:0", "--faults", str(path))
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
