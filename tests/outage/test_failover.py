@@ -6,6 +6,7 @@ import os
 import threading
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -76,6 +77,22 @@ def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing
     assert sum(pairing.parked()) == 1
     assert client.pings_sent >= 2
     assert sum(isinstance(event, PingSent) for event in pairing.told) == client.pings_sent
+
+
+@pytest.mark.spec("F-43", "P-33")
+@pytest.mark.parametrize("status", ["Disabled", "SendDisabled"])
+def test_a_queue_disabled_in_an_outage_stays_failed_over_until_it_is_active(pairing, status) -> None:
+    client = pairing.client(interval=0, ping=1)
+    sender = client.get_queue_sender("orders")
+    as_it_was = pairing.primary.description("orders")
+    with pairing.primary.fault("orders", RejectWith("amqp:internal-error")):
+        assert sender.send_messages(ServiceBusMessage("one")).rests is Rest.BACKLOG
+        pairing.primary.update_queue("orders", replace(as_it_was, status=status))
+    pairing.wait_for(PingFailed)
+    assert sender.send_messages(ServiceBusMessage("two")).rests is Rest.BACKLOG
+    pairing.primary.update_queue("orders", as_it_was)
+    pairing.wait_for(EntityRecovered)
+    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
 
 
 @pytest.mark.spec("P-6")

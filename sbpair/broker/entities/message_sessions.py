@@ -97,6 +97,12 @@ class MessageSessions:
         session = self._sessions.get(session_id)
         return None if session is None else session.lock
 
+    def tell_holders(self) -> None:
+        """Leave word for everybody who holds a session: what they may do has changed."""
+        for session in self._sessions.values():
+            if session.lock is not None:
+                self._queue.tell(session.lock)
+
     def next_lapse(self) -> Instant | None:
         """When the first hold lapses; None for never."""
         return self._lapses.next()

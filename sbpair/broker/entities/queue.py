@@ -452,6 +452,8 @@ class Queue(MessageStore):
         self.description = description
         self.forwarding.changed(now)
         self.tell()
+        if self.sessions is not None:
+            self.sessions.tell_holders()
         for part in self.sub_queues:
             part.follow(description, now)
 

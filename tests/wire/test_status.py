@@ -1,0 +1,70 @@
+"""Entity status through the unmodified SDK: set by its administration client, felt by links."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusError
+from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
+
+
+@pytest.fixture
+def admin(broker, contoso):
+    with ServiceBusAdministrationClient.from_connection_string(
+        contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+    ) as opened:
+        yield opened
+
+
+def set_status(admin, queue, status):
+    description = admin.get_queue(queue)
+    description.status = status
+    admin.update_queue(description)
+    assert admin.get_queue(queue).status == status
+
+
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
+def test_a_live_and_a_new_sender_are_told_and_go_on_when_it_is_active(admin, client, queue, status):
+    with client.get_queue_sender(queue) as live:
+        live.send_messages(ServiceBusMessage("before"))
+        set_status(admin, queue, status)
+        with pytest.raises(MessagingEntityDisabledError):
+            live.send_messages(ServiceBusMessage("while"))
+        with closing(client.get_queue_sender(queue)) as late, pytest.raises(MessagingEntityDisabledError):
+            late.send_messages(ServiceBusMessage("while"))
+        set_status(admin, queue, EntityStatus.ACTIVE)
+        live.send_messages(ServiceBusMessage("after"))
+    assert admin.get_queue_runtime_properties(queue).active_message_count == 2
+
+
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
+def test_a_receiver_is_told_and_gets_what_waited_when_it_is_active(admin, client, queue, status):
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("waits"))
+    set_status(admin, queue, status)
+    with pytest.raises(ServiceBusError) as raised, client.get_queue_receiver(queue) as receiver:
+        receiver.receive_messages(1, max_wait_time=1)
+    assert isinstance(raised.value, MessagingEntityDisabledError)
+    set_status(admin, queue, EntityStatus.ACTIVE)
+    with client.get_queue_receiver(queue) as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        assert str(message) == "waits"
+
+
+def test_topics_and_subscriptions_have_a_status_too(admin, client):
+    admin.create_topic("stateful")
+    admin.create_subscription("stateful", "s")
+    topic, subscription = admin.get_topic("stateful"), admin.get_subscription("stateful", "s")
+    topic.status, subscription.status = EntityStatus.SEND_DISABLED, EntityStatus.RECEIVE_DISABLED
+    admin.update_topic(topic)
+    admin.update_subscription("stateful", subscription)
+    with closing(client.get_topic_sender("stateful")) as sender, pytest.raises(MessagingEntityDisabledError):
+        sender.send_messages(ServiceBusMessage("x"))
+    with (
+        closing(client.get_subscription_receiver("stateful", "s")) as receiver,
+        pytest.raises(MessagingEntityDisabledError),
+    ):
+        receiver.receive_messages(1, max_wait_time=1)
+    admin.delete_topic("stateful")
