@@ -18,7 +18,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
 from .bond import Role
-from .names import namespace_label
+from .names import label_of_backlogs, namespace_label
 
 if TYPE_CHECKING:
     import socket
@@ -261,14 +261,7 @@ def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
         raise ValueError(
             f"primary and secondary are the same namespace ({primary.info.endpoint}): nothing would be gained"
         )
-    if primary_name is not None:
-        return primary_name
-    if primary.info.label == secondary.info.label:
-        raise ValueError(
-            f"primary and secondary are both called {primary.info.label!r}; "
-            "set primary_namespace_name in the options, here and for the syphon"
-        )
-    return primary.info.label
+    return label_of_backlogs(primary.info.endpoint, secondary.info.endpoint, primary_name)
 
 
 def proxy_url(proxy: Mapping[str, str | int]) -> str:

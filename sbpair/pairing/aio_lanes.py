@@ -8,6 +8,7 @@ the task cancelled, and its end awaited in the background.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections import deque
@@ -23,6 +24,7 @@ _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
 
 GRACE = 0.05  # seconds: a call that ends just in time is left alone
+LONELY = 0.1  # seconds in which a call notices that its connection is gone
 GOODBYE = 2.0  # seconds for telling the service, and for a cancelled call to end
 CLOSED = "The paired client was closed while a call was under way."
 MOST_LANES = 16  # to one entity; further calls wait for one, within their own deadline
@@ -33,6 +35,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[object]] = set()
+        self._ending: set[asyncio.Task[object]] = set()
 
     def start(self, name: str, task: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a task beside the caller."""
@@ -41,9 +44,13 @@ class Tasks:
         started.add_done_callback(self._ended)
         return started
 
+    def let_end(self, name: str, task: Coroutine[Any, Any, T]) -> None:
+        """Run a task that ends by itself before long, and is not cancelled: it cleans up."""
+        self._ending.add(self.start(name, task))
+
     def cancel(self) -> None:
-        """Ask all of them to end."""
-        for task in self._running - {asyncio.current_task()}:
+        """Ask all of them to end, but for those that are about to."""
+        for task in self._running - self._ending - {asyncio.current_task()}:
             task.cancel()
 
     async def join(self, seconds: float) -> None:
@@ -54,6 +61,7 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._running.discard(task)
+        self._ending.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _logger.warning("%s failed: %s: %s", task.get_name(), type(error).__name__, error)
@@ -91,16 +99,27 @@ class AsyncLane:
         if not task.done():
             raise OperationTimeoutError(message="The call did not end by its deadline.")
         self._call = None
-        if task.cancelled():
+        if self.has_overrun or task.cancelled():
+            task.cancelled() or task.exception()  # seen: what ended it was our abort
             raise ServiceBusError(CLOSED)
         return task.result()
 
     def abort(self) -> None:
-        """End the call under way, without a word to the peer."""
+        """End the call under way, without a word to the peer.
+
+        Without its connection it fails by itself, which is better than to cancel it: within a cancelled
+        ``wait_for`` (of Python 3.11) the SDK's tasks fail unheard. One that waits for something else is
+        cancelled a little later, and one that has not begun never does.
+        """
         self.has_overrun = True
         self.wire.abort()
-        if self._call is not None:
-            self._call.cancel()
+        call = self._call
+        if call is None:
+            return
+        if inspect.getcoroutinestate(call.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+            call.cancel()
+        else:
+            asyncio.get_running_loop().call_later(LONELY, call.cancel)
 
     async def close(self) -> None:
         """Say goodbye to the service."""
@@ -165,7 +184,7 @@ class AsyncLanes:
         """The call failed in a way that leaves the lane in doubt."""
         self._busy.discard(lane)
         self._free.release()
-        self._tasks.start("sbpair-close", lane.discard())
+        self._tasks.let_end("sbpair-close", lane.discard())
 
     async def warm(self, until: float) -> None:
         """Open a lane now, so that the first call finds one; at most one at a time."""
@@ -185,13 +204,13 @@ class AsyncLanes:
         lane = await self._opened(until)
         self._busy.discard(lane)
         self._free.release()
-        self._tasks.start("sbpair-close", lane.close())
+        self._tasks.let_end("sbpair-close", lane.close())
 
     def close(self, *, now: bool = False) -> None:
         """Close what is in store and what comes back; ``now``: end what is under way as well."""
         self._is_closed, self._is_ended = True, now
         while self._stored:
-            self._tasks.start("sbpair-close", self._stored.pop().close())
+            self._tasks.let_end("sbpair-close", self._stored.pop().close())
         for lane in list(self._busy) if now else ():
             lane.abort()
 
@@ -221,4 +240,4 @@ class AsyncLanes:
 
     def _drop_stored(self) -> None:
         while self._stored:
-            self._tasks.start("sbpair-close", self._stored.pop().discard())
+            self._tasks.let_end("sbpair-close", self._stored.pop().discard())

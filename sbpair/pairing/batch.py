@@ -122,6 +122,10 @@ class Cargo:
                 envelope.park(message, path, deadline) for message, deadline in self.unparked_until()
             ]
 
+    def rests(self) -> tuple[tuple[int, int], ...]:
+        """The backlog queues that have accepted messages so far, and each up to which message."""
+        return tuple(self._rests)
+
     def places(self) -> tuple[Place, ...]:
         """Which messages backlog queues have accepted so far, in order."""
         ids, start, found = self.message_ids(), 0, []

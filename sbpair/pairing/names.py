@@ -28,6 +28,32 @@ def namespace_label(endpoint: str) -> str:
     return host if host.replace(".", "").isdigit() else host.split(".", 1)[0]
 
 
+def label_of_backlogs(primary: str, secondary: str, given: str | None) -> str:
+    """What the backlog queues on ``secondary`` are called after: ``given``, or else the primary's label.
+
+    Raises ValueError when the two endpoints have the same label, so that it names neither.
+    """
+    label = namespace_label(primary)
+    if given is not None:
+        return given
+    if label == namespace_label(secondary):
+        raise ValueError(
+            f"primary and secondary are both called {label!r}; "
+            "set primary_namespace_name in the options of the client and of the syphon"
+        )
+    return label
+
+
+def check_namespace_name(name: object) -> None:
+    """Whether backlog queues can be called after this. Raises TypeError, ValueError."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"primary_namespace_name must be text, not {name!r}")
+    if not name or name != name.strip() or "/" in name or any(ord(mark) < 32 for mark in name):
+        raise ValueError(f"primary_namespace_name must be a plain name without slashes, not {name!r}")
+
+
 def backlog_queue_name(namespace: str, index: int) -> str:
     """The name, on the secondary, of backlog queue ``index`` of this primary namespace (P-10)."""
     return f"{namespace}/{TRANSFER_SEGMENT}/{index}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from .failure import Failure
+from .names import check_namespace_name
 from .observation import ObservationOptions
 
 
@@ -110,7 +111,7 @@ class PairedNamespaceOptions:
             raise TypeError(f"classifier must be callable with one error, not {self.classifier!r}")
         if not isinstance(self.observation, ObservationOptions | None):
             raise TypeError(f"observation must be ObservationOptions, not {self.observation!r}")
-        _check_name(self.primary_namespace_name)
+        check_namespace_name(self.primary_namespace_name)
 
 
 def _check_count(name: str, value: object) -> None:
@@ -130,15 +131,6 @@ def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
-
-
-def _check_name(name: object) -> None:
-    if name is None:
-        return
-    if not isinstance(name, str):
-        raise TypeError(f"primary_namespace_name must be text, not {name!r}")
-    if not name or name != name.strip() or "/" in name or any(ord(mark) < 32 for mark in name):
-        raise ValueError(f"primary_namespace_name must be a plain name without slashes, not {name!r}")
 
 
 def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:

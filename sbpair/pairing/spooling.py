@@ -17,7 +17,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Self
 
@@ -196,10 +196,11 @@ class Spooling:
         cargo.deadlines = deadlines
         landing = self._send_again(path, cargo, self._choices.setdefault(path_key(path), Choice()))
         if isinstance(landing, Rested):
-            self._accepted(path, stored[: len(messages)], landing.backlog)
+            rests = cargo.rests() or ((landing.backlog, len(messages)),)
+            self._accepted(path, stored, rests)
             return Progress.MOVED, min(2 * most, MOST_IN_UNIT)
         if cargo.parked:  # some chunks of a batch that had to be split
-            self._accepted(path, stored[: cargo.parked], None)
+            self._accepted(path, stored, cargo.rests())
             return Progress.MOVED, most
         if self._is_closed:  # whatever was refused, the closing refused it
             return Progress.STOPPED, most
@@ -210,11 +211,18 @@ class Spooling:
             return Progress.MOVED, most
         return Progress.STOPPED, most
 
-    def _accepted(self, path: str, messages: Sequence[Spooled], backlog: int | None) -> None:
-        self._spool.delete(path, messages)
-        left = self._spool.waiting(path)
-        ids = tuple(message.message_id for message in messages)
-        self._tell([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left, ids)])
+    def _accepted(
+        self, path: str, stored: Sequence[Spooled], rests: Iterable[tuple[int | None, int]]
+    ) -> None:
+        """``rests``: a backlog, or None for the primary, and up to which message that accepted them."""
+        start = 0
+        for backlog, end in rests:
+            messages = stored[start:end]
+            self._spool.delete(path, messages)
+            left = self._spool.waiting(path)
+            ids = tuple(message.message_id for message in messages)
+            self._tell([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left, ids)])
+            start = end
 
     def _set_aside(self, path: str, message: Spooled, why: str) -> None:
         why = " ".join(why.split())[:LONGEST_REASON]

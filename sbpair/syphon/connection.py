@@ -27,18 +27,17 @@ from sbpair.amqp.events import (
     MessageReceived,
     SessionEnded,
 )
-from sbpair.amqp.link import Link, ReceiverLink, SenderLink
+from sbpair.amqp.link import Link
 from sbpair.amqp.performatives import Condition, Source, Target
 from sbpair.amqp.preamble import Role
 from sbpair.amqp.session import Session
 
 from .connection_string import Namespace
 from .errors import ConnectionLost, LinkRefused
-from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Receiver, Sender
+from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
 from .tokens import Tokens
 
 AnyLink = TypeVar("AnyLink", Sender, Receiver)
-AnyEngineLink = TypeVar("AnyEngineLink", SenderLink, ReceiverLink)
 
 UNSETTLED, SECOND = 0, 1  # 2.8.2, 2.8.3: we settle once the peer has said what became of it
 IDLE_TIME_OUT = 60.0  # seconds of silence after which we count the peer as gone
@@ -108,8 +107,8 @@ class NamespaceConnection(asyncio.Protocol):
         return not self.closed.done() and self._opened.done()
 
     def begin(self) -> Session:
-        """A new session; delivery ids are numbered per session."""
-        session = self._engine.begin()
+        """A new session; delivery ids are numbered per session. Raises ConnectionLost."""
+        session = self.opening("a session", self._engine.begin)
         self.flush_soon()
         return session
 
@@ -125,7 +124,7 @@ class NamespaceConnection(asyncio.Protocol):
         await self.authorize(path)
         name = f"sbpair-sender-{uuid4()}"
         link = self.opening(
-            path,
+            f"a link to {path}",
             lambda: self.session.attach_sender(
                 name,
                 target=Target(self.namespace.address(path)),
@@ -150,7 +149,7 @@ class NamespaceConnection(asyncio.Protocol):
         await self.authorize(path)
         name = f"sbpair-receiver-{uuid4()}"
         link = self.opening(
-            path,
+            f"a link to {path}",
             lambda: self.begin().attach_receiver(
                 name,
                 source=Source(self.namespace.address(path)),
@@ -202,13 +201,14 @@ class NamespaceConnection(asyncio.Protocol):
             raise
         return link
 
-    def opening(self, path: str, attach: Callable[[], AnyEngineLink]) -> AnyEngineLink:
-        """A link of the engine. Raises LinkRefused when it has no room for one more, ConnectionLost."""
+    def opening(self, what: str, attach: Callable[[], Opened]) -> Opened:
+        """What the engine opens. Raises LinkRefused when it has no room for one more, ConnectionLost."""
         try:
             return attach()
         except AmqpError as error:
-            kind = ConnectionLost if self.closed.done() else LinkRefused
-            raise kind(f"no link to {path}: {error}") from error
+            kind = LinkRefused if self.is_open else ConnectionLost
+            gone = self.closed.result() if self.closed.done() else None
+            raise kind(f"{what} cannot be opened: {error}", gone) from error
 
     def register(self, link: ClientLink) -> None:
         """Let the events of ``link`` go to it."""
@@ -232,6 +232,8 @@ class NamespaceConnection(asyncio.Protocol):
             case LinkDetached():
                 link = self._links.pop(event.link, None)
             case SessionEnded():
+                if event.session is self._session:
+                    self._session = None  # the next link begins another
                 self._lose(
                     [each for each in self._links.values() if each.link.session is event.session],
                     event.condition,

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.pairing.bond import Role, SideChange
-from sbpair.pairing.names import backlog_queue_name, namespace_label
+from sbpair.pairing.names import backlog_queue_name, label_of_backlogs
 
 from . import events
 from .connection import NamespaceConnection
@@ -87,7 +87,7 @@ class Syphon:
         self._secondary = secondary
         self.status = SyphonStatus(SyphonState.IDLE)
         self.counters = SyphonCounters()
-        label = self.options.primary_namespace_name or namespace_label(primary.netloc)
+        label = label_of_backlogs(primary.netloc, secondary.netloc, self.options.primary_namespace_name)
         count = self.options.backlog_queue_count
         only = self.options.only_backlogs
         numbers = range(count) if only is None else dict.fromkeys(only)

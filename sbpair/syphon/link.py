@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sbpair.amqp.events import (
     CreditDrained,
@@ -32,6 +32,7 @@ SERIAL = 2**32  # delivery ids count modulo this (2.8.10)
 OnMessage = Callable[[MessageReceived], None]
 OnDisposition = Callable[[DispositionReceived], None]
 OnDrained = Callable[[], None]
+Opened = TypeVar("Opened", SenderLink, ReceiverLink, Session)
 LinkEvent = (
     MessageReceived | DispositionReceived | CreditGranted | CreditDrained | LinkAttached | LinkDetached
 )
@@ -63,6 +64,8 @@ class LinkHost(LinkOwner, Protocol):
 
     @property
     def session(self) -> Session: ...
+
+    def opening(self, what: str, attach: Callable[[], Opened]) -> Opened: ...
 
     def register(self, link: ClientLink) -> None: ...
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from sbpair.pairing.names import check_namespace_name
+
 from .route import Route
 
 
@@ -48,6 +50,7 @@ class SyphonOptions:
 
     def __post_init__(self) -> None:
         _within("backlog_queue_count", self.backlog_queue_count, 1, 10_000)
+        check_namespace_name(self.primary_namespace_name)
         _within("window", self.window, 1, 5000)
         _span("missing_backlog_interval", self.missing_backlog_interval, 1, 3600)
         _span("operation_timeout", self.operation_timeout, 1, 600)

@@ -69,10 +69,20 @@ class RequestNode:
 
     async def _open(self) -> Sender:
         connection, name = self._connection, self._name
-        session = connection.session
-        link = session.attach_receiver(f"{name}-in", source=Source(self._node), target=Target(name))
+        what = f"a link to {self._node}"
+        link = connection.opening(
+            what,
+            lambda: connection.session.attach_receiver(
+                f"{name}-in", source=Source(self._node), target=Target(name)
+            ),
+        )
         self._receiver = Receiver(connection, link, self._node, self._on_answer)
-        out = session.attach_sender(f"{name}-out", target=Target(self._node), source=Source(name))
+        out = connection.opening(
+            what,
+            lambda: connection.session.attach_sender(
+                f"{name}-out", target=Target(self._node), source=Source(name)
+            ),
+        )
         sender = Sender(connection, out, self._node)
         connection.register(self._receiver)
         connection.register(sender)

@@ -274,4 +274,5 @@ def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker):
     report = json.loads(running.line())
     assert (code, report["outcome"]) == (130, "interrupted"), errors
     assert fates(report) == ["not sent"] * 2
+    assert "never retrieved" not in errors
     assert nothing_is_left(broker)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -160,3 +162,39 @@ async def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
         receipt = await sender.send_messages(ServiceBusMessage("which"), timeout=6)
     assert receipt.rests is Rest.BACKLOG
     assert receipt.ambiguous is is_ambiguous
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("trouble", ["silent peer", "withheld ack"])
+async def test_a_cancelled_schedule_leaves_no_task_that_fails_unheard(
+    aio_pairing, in_trouble, moment: float
+) -> None:
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    client = aio_pairing.client(interval=60, timeout=30)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("before"))
+    in_trouble()
+    later = datetime.now(UTC) + timedelta(hours=1)
+    calling = asyncio.create_task(sender.schedule_messages(ServiceBusMessage("x"), later))
+    await asyncio.wait((calling,), timeout=moment)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    await client.close()
+    del calling
+    gc.collect()
+    assert unheard == []
+
+
+async def test_closes_at_once_wait_for_each_other_and_leave_no_connection(aio_pairing) -> None:
+    client = aio_pairing.client(interval=60)
+    aio_pairing.primary.create_queue("invoices")
+    for entity in ("orders", "invoices"):
+        sender = client.get_queue_sender(entity)
+        await asyncio.gather(*(sender.send_messages(ServiceBusMessage("x")) for _ in range(3)))
+    assert aio_pairing.primary.connection_count > 0
+    closing = [asyncio.create_task(client.close()) for _ in range(3)]
+    await asyncio.gather(*closing)  # none is cancelled by another
+    assert aio_pairing.primary.connection_count == 0
+    assert not client._runtime._tasks._running

@@ -84,6 +84,24 @@ def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Stat
 
 
 @pytest.mark.spec("G-1")
+def test_of_a_batch_that_was_split_each_part_is_told_with_the_backlog_that_took_it(station: Station) -> None:
+    for n in range(5):
+        station.keep(str(n))
+    landings = [(AWAY, [(1, 2), (4, 1)]), (Rested(4, is_ambiguous=False), [(4, 2)])]
+
+    def send(path: str, cargo: Cargo, choice: Choice) -> Landing:
+        landing, pieces = landings.pop(0)
+        for backlog, count in pieces:
+            cargo._accepted(backlog, count)
+        return landing
+
+    station.spooling._send_again = send
+    station.replay()
+    told = [(e.backlog, e.message_ids, e.left) for e in station.told if isinstance(e, SpoolReplayed)]
+    assert told == [(1, ("0", "1"), 3), (4, ("2",), 2), (4, ("3", "4"), 0)]
+
+
+@pytest.mark.spec("G-1")
 def test_what_is_not_accepted_stays_and_is_tried_later(station: Station) -> None:
     station.keep("a", "b")
     for landing in (

@@ -16,6 +16,8 @@ from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonStat
 from sbpair.syphon.connection_string import Namespace, parse
 from sbpair.syphon.credential import SharedKey
 from sbpair.syphon.dial import connect
+from sbpair.syphon.remainder import has_more
+from sbpair.syphon.request import RequestNode
 from tests.syphon.pair import PATIENCE, Pair, message_id, parked, put, take, take_over, until
 
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
@@ -190,3 +192,35 @@ async def test_a_message_too_large_for_its_destination_is_set_aside(pair: Pair) 
     assert (counters.forwarded, counters.dead_lettered) == (1, 1)
     [event] = [e for e in pair.events if type(e).__name__ == "MessageSetAside"]
     assert event.reason == "MessageSizeExceeded"
+
+
+async def test_a_connection_that_the_peer_closed_is_lost_to_all_that_would_use_it(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    pair.primary.take_down("reset")
+    await connection.closed
+    node = RequestNode(connection, "$cbs")
+    uses = (
+        connection.open_sender("orders"),
+        connection.open_receiver("orders", print),
+        connection.authorize("orders"),
+        has_more(connection, "orders"),
+        node.ask({}, None),
+    )
+    for use in uses:
+        with pytest.raises(ConnectionLost):
+            await use
+    with pytest.raises(ConnectionLost, match="a session cannot be opened"):
+        connection.begin()
+
+
+async def test_links_that_share_a_session_that_the_peer_ended_get_another(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    try:
+        first = await connection.open_sender("orders")
+        connection.session.end()
+        connection.flush_soon()
+        await asyncio.wait_for(first.detached, PATIENCE)
+        second = await connection.open_sender("orders")
+        assert isinstance(await second.send(parked(1)), Accepted)
+    finally:
+        await connection.close()

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.syphon import SyphonState
+from sbpair.broker import Broker
+from sbpair.syphon import Syphon, SyphonOptions, SyphonState
 from sbpair.syphon.events import (
     BacklogDetached,
     BacklogMissing,
@@ -351,8 +352,21 @@ def test_a_message_that_cannot_be_read_has_no_id() -> None:
     assert message_id_of(b"\x00\x53\x73\xc0\xff") == ""
 
 
+def test_two_namespaces_on_localhost_need_a_name_for_their_backlogs(broker: Broker) -> None:
+    both = [broker.namespace(name).connection_string for name in ("contoso", "contoso-dr")]
+    with pytest.raises(ValueError, match="both called 'localhost'; set primary_namespace_name"):
+        Syphon.from_connection_strings(*both)
+    named = Syphon.from_connection_strings(*both, options=SyphonOptions(primary_namespace_name="contoso"))
+    assert named.backlogs[0] == "contoso/x-servicebus-transfer/0"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", " contoso", 7])
+def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> None:
+    with pytest.raises((TypeError, ValueError), match="primary_namespace_name"):
+        SyphonOptions(primary_namespace_name=name)
+
+
 async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
-    from sbpair.syphon import Syphon
 
     with pytest.raises(ValueError, match="the same namespace"):
         Syphon.from_connection_strings(pair.primary.connection_string, pair.primary.connection_string)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.errors import TRACEBACK, configuration
+from sbpair.cli.errors import configuration
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span
 from sbpair.cli.pair_flags import EntityPath, backlogs_option, ca_file_option, name_option
-from sbpair.cli.redaction import redact
 from sbpair.cli.source import Source
 
 from .canary import Proof
@@ -135,7 +133,6 @@ async def _until_done(course: Course) -> bool:
     from sbpair.cli.stopping import stop_on_signal
 
     stop = stop_on_signal()
-    asyncio.get_running_loop().set_exception_handler(_unheard)
     work, stopped = asyncio.ensure_future(course.run()), asyncio.ensure_future(stop.wait())
     await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -145,12 +142,6 @@ async def _until_done(course: Course) -> bool:
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     return True
-
-
-def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """The SDK leaves tasks behind when it is interrupted, whose errors nobody waits for."""
-    if os.environ.get(TRACEBACK) == "1":
-        click.echo(redact(f"unheard: {context}"), err=True)
 
 
 def _show_plan(plan: Plan, as_json: bool) -> None:
