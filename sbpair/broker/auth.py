@@ -20,7 +20,6 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 from urllib.parse import quote_plus, unquote, unquote_plus
 
 SCHEME = "SharedAccessSignature"
@@ -98,33 +97,6 @@ class Grant:
     def is_expired(self, now_s: int) -> bool:
         """Whether the grant has ended at ``now_s``."""
         return now_s >= self.expires + CLOCK_SKEW_S
-
-
-class Verifier(Protocol):
-    """What the faces ask about a token: really checked, or open to all."""
-
-    def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``TokenRefused``."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedAccess:
-    """The strict verifier: a token must be signed with a key of one of ``policies`` (names are unique)."""
-
-    policies: tuple[SharedAccessPolicy, ...]
-
-    def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``TokenRefused``."""
-        return verify(token, self.policies, now_s)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAccess:
-    """The permissive verifier: any token grants everything, as the emulator's placeholder key needs."""
-
-    def verify(self, token: str, now_s: int) -> Grant:
-        """Everything, for ever, whatever ``token`` says."""
-        return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)
 
 
 EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KEY)

@@ -13,7 +13,8 @@ from sbpair.amqp.events import DispositionReceived, Event, MessageReceived
 from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Accepted, Source, Target
-from sbpair.broker.auth import OpenAccess, Right, SharedAccess, SharedAccessPolicy, Verifier
+from sbpair.broker.access import OpenAccess, SharedAccess, Verifier
+from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
 from sbpair.broker.entities.kinds import AnyQueue
 from sbpair.broker.entities.stored_message import LockToken

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from sbpair.broker import auth
-from sbpair.broker.auth import OpenAccess, Right, SharedAccess, SharedAccessPolicy
+from sbpair.broker.access import OpenAccess, SharedAccess
+from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.faces import admin, atom
 from sbpair.broker.faces.admin import Request, Response

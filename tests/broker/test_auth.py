@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.broker import auth
-from sbpair.broker.auth import Grant, OpenAccess, Right, SharedAccess, SharedAccessPolicy, TokenRefused
+from sbpair.broker.access import OpenAccess, SharedAccess
+from sbpair.broker.auth import Grant, Right, SharedAccessPolicy, TokenRefused
 
 NOW = 1_800_000_000
 LATER = NOW + 3600

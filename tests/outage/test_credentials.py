@@ -14,7 +14,9 @@ from azure.servicebus import ServiceBusMessage
 from sbpair import PairedServiceBusClient, Rest, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
-from tests.outage.conftest import AsyncPairing, Pairing, options_of
+from sbpair.broker.bearer import AccessToken, BearerCredential
+from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
+from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
 from tests.outage.test_hosted_syphon import until
 
 
@@ -32,7 +34,29 @@ def signature(namespace: NamespaceControl) -> AzureSasCredential:
     return AzureSasCredential(make_token(audience, *policy_of(namespace), int(time.time()) + 600))
 
 
-KINDS = pytest.mark.parametrize("kind", [named_key, signature])
+def bearer(namespace: NamespaceControl) -> BearerCredential:
+    return BearerCredential(*policy_of(namespace))
+
+
+class AsyncBearer:
+    """The same, as azure.identity.aio's are."""
+
+    def __init__(self, policy: str, key: str) -> None:
+        self._blocking = BearerCredential(policy, key)
+
+    async def get_token(self, *scopes: str, **other: Any) -> AccessToken:
+        return self._blocking.get_token(*scopes, **other)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def async_bearer(namespace: NamespaceControl) -> AsyncBearer:
+    return AsyncBearer(*policy_of(namespace))
+
+
+KINDS = pytest.mark.parametrize("kind", [named_key, signature, bearer])
+ASYNC_KINDS = pytest.mark.parametrize("kind", [named_key, signature, async_bearer])
 Kind = Callable[[NamespaceControl], Any]
 
 
@@ -67,7 +91,7 @@ def test_each_side_is_opened_with_its_own_credential(pairing: Pairing, kind: Kin
         until(lambda: pairing.primary.counts("orders").active == 2)
 
 
-@KINDS
+@ASYNC_KINDS
 @pytest.mark.spec("P-1", "P-40")
 async def test_with_asyncio_each_side_is_opened_with_its_own_credential(
     aio_pairing: AsyncPairing, kind: Kind
@@ -87,3 +111,36 @@ def test_a_misspelt_keyword_is_refused_by_its_name(kind: type) -> None:
         kind("a.example", "b.example", AzureNamedKeyCredential("n", "k"), transport_typ=1)
     with pytest.raises(TypeError, match="retry_total"):
         kind.from_connection_strings("x", "y", retry_total=3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.spec("P-40", "P-10")
+async def test_tokens_for_entra_id_create_the_backlogs_and_bring_the_messages_home(
+    aio_pairing: AsyncPairing,
+) -> None:
+    """The administration API with a bearer token, and a syphon on its own."""
+    given = arguments(aio_pairing, async_bearer) | {"options": options_of(ping=60)}
+    async with aio.PairedServiceBusClient(**given) as client, client.get_queue_sender("orders") as sender:
+        client.hold("orders")
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+    hosts = [f"localhost:{each.port}" for each in (aio_pairing.primary, aio_pairing.secondary)]
+    syphon = Syphon(
+        *hosts,
+        bearer(aio_pairing.primary),
+        secondary_credential=async_bearer(aio_pairing.secondary),
+        options=SyphonOptions(backlog_queue_count=2, primary_namespace_name="contoso"),
+        use_tls=False,
+    )
+    async with asyncio.timeout(PATIENCE):
+        assert (await syphon.drain()).forwarded == 1
+    assert aio_pairing.primary.counts("orders").active == 1
+
+
+async def test_a_token_that_another_key_signed_is_refused(aio_pairing: AsyncPairing) -> None:
+    host = f"localhost:{aio_pairing.primary.port}"
+    wrong = BearerCredential(policy_of(aio_pairing.primary)[0], "d3Jvbmcga2V5")
+    other = f"localhost:{aio_pairing.secondary.port}"
+    options = SyphonOptions(primary_namespace_name="contoso", backlog_queue_count=1)
+    syphon = Syphon(host, other, wrong, options=options, use_tls=False)
+    with pytest.raises(SyphonFaulted):
+        async with asyncio.timeout(PATIENCE):
+            await syphon.drain()

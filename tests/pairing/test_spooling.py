@@ -200,7 +200,7 @@ def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(statio
         landing = send(path, cargo, choice)
         if not cargos:
             cargos.append(cargo)
-            cargo._parked = 2  # as after two chunks that a backlog accepted
+            cargo._accepted(0, 2)  # as after two chunks that a backlog accepted
             return AWAY
         return landing
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
-from ..auth import Right, TokenRefused, Verifier
+from ..access import Verifier
+from ..auth import Right, TokenRefused
 from ..entities import Namespace
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..auth import Grant, Right, TokenRefused, Verifier, make_token, split_audience
+from ..access import Verifier
+from ..auth import Grant, Right, TokenRefused, make_token, split_audience
 from ..errors import Unauthorized
 
 PLAIN_HOST = "localhost"  # SASL PLAIN names no audience: the key speaks for the whole namespace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
-from ..auth import Verifier
+from ..access import Verifier
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock

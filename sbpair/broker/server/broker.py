@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from ..auth import EMULATOR_POLICY, OpenAccess, SharedAccess, SharedAccessPolicy, Verifier
+from ..access import OpenAccess, SharedAccess, Verifier
+from ..auth import EMULATOR_POLICY, SharedAccessPolicy
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
 from ..entities.layout import Layout
 from ..entities.namespace import Namespace

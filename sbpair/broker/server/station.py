@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..auth import Verifier
+from ..access import Verifier
 from ..clock import Clock
 from ..entities.namespace import Namespace
 from ..errors import PortUnavailable

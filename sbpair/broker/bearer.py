@@ -1,0 +1,158 @@
+"""A stand-in for Entra ID: bearer tokens (JWT, RFC 7519) that a policy's own key has signed.
+
+    header {"alg": "HS256", "kid": policy} . payload {"aud": audience, "exp": seconds} . HMAC-SHA256
+
+Entra ID signs with keys of its own (RS256) and knows principals and roles. Here the policy is the principal
+and its rights are the roles, so that what takes a ``TokenCredential`` can be tried with nothing but a broker.
+Signature, audience and both ends of the life are checked; a token that asks for any other algorithm, or for
+none, is refused.
+
+Nothing here reads a clock but :class:`BearerCredential`; a refusal never repeats any part of the token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .auth import MAX_TOKEN_LENGTH, Grant, SharedAccessPolicy, TokenRefused, split_audience
+
+AUDIENCE = "https://servicebus.azure.net"  # of the whole service, as Entra ID's tokens for it
+ALGORITHM = "HS256"
+LIFE_S = 3600
+
+_SERVICE = "servicebus.azure.net"
+_FORM = re.compile(r"(?:Bearer )?([\w-]+)\.([\w-]+)\.([\w-]*)", re.IGNORECASE | re.ASCII)
+_UNKNOWN_NAME_OR_KEY = "the policy is unknown or the signature does not match"
+
+
+def is_bearer(token: str) -> bool:
+    """Whether ``token`` has the form of a JWT, after the word Bearer perhaps."""
+    return _FORM.fullmatch(token) is not None
+
+
+def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
+    """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
+
+    Raises ``TokenRefused``, with one and the same reason for an unknown policy and for a wrong signature.
+    """
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise TokenRefused(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+    parts = _FORM.fullmatch(token)
+    if parts is None:
+        raise TokenRefused("the token is not a JWT")
+    header, payload = _object(parts[1], "header"), _object(parts[2], "payload")
+    policy = _signer(header, f"{parts[1]}.{parts[2]}", parts[3], policies)
+    expires = _seconds(payload, "exp")
+    if "nbf" in payload and _seconds(payload, "nbf") > now_s:
+        raise TokenRefused("the token is not valid yet")
+    grant = Grant(_host(payload.get("aud")), "", policy.rights, expires)
+    if grant.is_expired(now_s):
+        raise TokenRefused("the token has expired")
+    return grant
+
+
+def make_bearer(policy_name: str, key: str, expires: int, audience: str = AUDIENCE) -> str:
+    """A token for ``audience`` that ends at ``expires`` (seconds since the epoch)."""
+    header = {"alg": ALGORITHM, "typ": "JWT", "kid": policy_name}
+    signed = f"{_encoded(header)}.{_encoded({'aud': audience, 'exp': expires})}"
+    return f"{signed}.{_text(_signature(key, signed))}"
+
+
+class AccessToken(NamedTuple):
+    """As azure-core's: the token, and when it ends in seconds since the epoch."""
+
+    token: str
+    expires_on: int
+
+
+@dataclass(frozen=True, slots=True)
+class BearerCredential:
+    """A ``TokenCredential`` for tests: what azure-identity's are to Entra ID, this is to a broker."""
+
+    policy_name: str
+    key: str = field(repr=False)
+
+    def get_token(self, *scopes: str, claims: str | None = None, tenant_id: str | None = None) -> AccessToken:
+        """A token of an hour. ``scopes`` end in ``/.default``, as for the service. Raises ValueError."""
+        if not scopes or not all(scope.endswith("/.default") for scope in scopes):
+            raise ValueError(f"a scope ends in /.default, not {scopes!r}")
+        expires = int(time.time()) + LIFE_S
+        audience = scopes[0].removesuffix("/.default").rstrip("/")
+        return AccessToken(make_bearer(self.policy_name, self.key, expires, audience), expires)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _object(part: str, what: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(_bytes(part))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise TokenRefused(f"the token's {what} is not a JSON object")
+    return found
+
+
+def _signer(
+    header: Mapping[str, object], signed: str, signature: str, policies: Iterable[SharedAccessPolicy]
+) -> SharedAccessPolicy:
+    if header.get("alg") != ALGORITHM:
+        raise TokenRefused(f"the token is not signed with {ALGORITHM}")
+    # An unknown name costs the same two comparisons as a wrong key: against a policy that nobody holds.
+    known = {policy.name: policy for policy in policies}
+    name = header.get("kid")
+    policy = known.get(name) if isinstance(name, str) else None
+    tried = policy or SharedAccessPolicy.generate(rights=frozenset())
+    try:
+        offered = _bytes(signature)
+    except ValueError:
+        offered = b""
+    keys = (tried.primary_key, tried.secondary_key)
+    matches = [hmac.compare_digest(offered, _signature(key, signed)) for key in keys]
+    if policy is None or not any(matches):
+        raise TokenRefused(_UNKNOWN_NAME_OR_KEY)
+    return policy
+
+
+def _seconds(payload: Mapping[str, object], name: str) -> int:
+    value = payload.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+        raise TokenRefused(f"the token's {name} is not a count of seconds since 1970")
+    return int(value)
+
+
+def _host(audience: object) -> str:
+    """The host that the audience names; "" for the whole service."""
+    host = split_audience(audience)[0].lower() if isinstance(audience, str) else ""
+    if not host:
+        raise TokenRefused("the token's audience (aud) names no host")
+    return "" if host == _SERVICE else host
+
+
+def _signature(key: str, signed: str) -> bytes:
+    return hmac.digest(key.encode(), signed.encode(), "sha256")
+
+
+def _encoded(value: Mapping[str, object]) -> str:
+    return _text(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _text(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    """Base64url without padding (RFC 7515). Raises ValueError."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64url") from error
