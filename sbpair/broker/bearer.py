@@ -7,7 +7,7 @@ and its rights are the roles, so that what takes a ``TokenCredential`` can be tr
 Signature, audience and both ends of the life are checked; a token that asks for any other algorithm, or for
 none, is refused.
 
-Nothing here reads a clock but :class:`BearerCredential`; a refusal never repeats any part of the token.
+Nothing here reads a clock, and a refusal never repeats any part of the token.
 """
 
 from __future__ import annotations
@@ -17,16 +17,12 @@ import binascii
 import hmac
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from .auth import MAX_TOKEN_LENGTH, Grant, SharedAccessPolicy, TokenRefused, split_audience
 
 AUDIENCE = "https://servicebus.azure.net"  # of the whole service, as Entra ID's tokens for it
 ALGORITHM = "HS256"
-LIFE_S = 3600
 
 _SERVICE = "servicebus.azure.net"
 _FORM = re.compile(r"(?:Bearer )?([\w-]+)\.([\w-]+)\.([\w-]*)", re.IGNORECASE | re.ASCII)
@@ -64,32 +60,6 @@ def make_bearer(policy_name: str, key: str, expires: int, audience: str = AUDIEN
     header = {"alg": ALGORITHM, "typ": "JWT", "kid": policy_name}
     signed = f"{_encoded(header)}.{_encoded({'aud': audience, 'exp': expires})}"
     return f"{signed}.{_text(_signature(key, signed))}"
-
-
-class AccessToken(NamedTuple):
-    """As azure-core's: the token, and when it ends in seconds since the epoch."""
-
-    token: str
-    expires_on: int
-
-
-@dataclass(frozen=True, slots=True)
-class BearerCredential:
-    """A ``TokenCredential`` for tests: what azure-identity's are to Entra ID, this is to a broker."""
-
-    policy_name: str
-    key: str = field(repr=False)
-
-    def get_token(self, *scopes: str, claims: str | None = None, tenant_id: str | None = None) -> AccessToken:
-        """A token of an hour. ``scopes`` end in ``/.default``, as for the service. Raises ValueError."""
-        if not scopes or not all(scope.endswith("/.default") for scope in scopes):
-            raise ValueError(f"a scope ends in /.default, not {scopes!r}")
-        expires = int(time.time()) + LIFE_S
-        audience = scopes[0].removesuffix("/.default").rstrip("/")
-        return AccessToken(make_bearer(self.policy_name, self.key, expires, audience), expires)
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 def _object(part: str, what: str) -> Mapping[str, object]:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .chaos_proxy import ChaosProxy
+    from .credential import BearerCredential
     from .frame_rule import Action, ActiveRule, FrameRule
     from .ledger import Ledger, LedgerReport
 
 _HOMES = {
     "Action": "frame_rule",
     "ActiveRule": "frame_rule",
+    "BearerCredential": "credential",
     "ChaosProxy": "chaos_proxy",
     "FrameRule": "frame_rule",
     "Ledger": "ledger",
     "LedgerReport": "ledger",
 }
-__all__ = ["Action", "ActiveRule", "ChaosProxy", "FrameRule", "Ledger", "LedgerReport"]
+__all__ = ["Action", "ActiveRule", "BearerCredential", "ChaosProxy", "FrameRule", "Ledger", "LedgerReport"]
 
 
 def __getattr__(name: str) -> object:

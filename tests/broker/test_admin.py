@@ -546,8 +546,9 @@ def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
         (request("GET", "/orders", authorization=""), "no Authorization header"),
         (
             request("GET", "/orders", authorization="Bearer eyJhbGciOiJub25lIn0.e30."),
-            "not a SharedAccessSignature",
+            "not signed with HS256",
         ),
+        (request("GET", "/orders", authorization="Basic bWU6a2V5"), "not a SharedAccessSignature"),
         (signed("https://localhost:5300", replace(POLICY, primary_key="d3Jvbmc=")), "does not match"),
         (signed("https://localhost:5300", replace(POLICY, name="nobody")), "does not match"),
         (signed("https://localhost:5300", expires=NOW_S), "expired"),

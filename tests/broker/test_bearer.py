@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sbpair.broker.access import SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy, TokenRefused, make_token
-from sbpair.broker.bearer import AUDIENCE, BearerCredential, is_bearer, make_bearer, verify_bearer
+from sbpair.broker.bearer import AUDIENCE, is_bearer, make_bearer, verify_bearer
+from sbpair.testing.credential import BearerCredential
 
 NOW = 1_800_000_000
 LATER = NOW + 3600

@@ -14,8 +14,8 @@ from azure.servicebus import ServiceBusMessage
 from sbpair import PairedServiceBusClient, Rest, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
-from sbpair.broker.bearer import AccessToken, BearerCredential
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
+from sbpair.testing.credential import AccessToken, BearerCredential
 from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
 from tests.outage.test_hosted_syphon import until
 
