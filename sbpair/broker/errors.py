@@ -35,11 +35,17 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── PartitionUnavailable   503  50300  com.microsoft:partition-not-available
     ├── ServerBusy             503  50009  com.microsoft:server-busy
     ├── TooManyEntities        403  40300  amqp:resource-limit-exceeded
+    ├── StoreFull              403  40302  amqp:resource-limit-exceeded
+    ├── StoreError             (no client ever sees it: the broker did not start)
+    │   ├── StoreInUse
+    │   ├── StoreDamaged
+    │   └── StoreFailed        (no client ever sees it: the broker has stopped)
     └── PortUnavailable        (no client ever sees it: the broker did not start)
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 _LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
@@ -374,3 +380,47 @@ class PortUnavailable(BrokerError):
         super().__init__(f"Namespace '{namespace}' cannot listen on {host}:{port}: {reason}.")
         self.namespace = namespace
         self.port = port
+
+
+class StoreFull(BrokerError):
+    """There is no room left on the disk that the namespace is kept on: what is there can be received."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status, sub_code = 403, 40302
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The disk that this namespace is kept on is full: receive messages, or free some room on it."
+        )
+
+
+class StoreError(BrokerError):
+    """A namespace cannot be kept on disk as it was asked to be; the text names the file and what to do."""
+
+
+class StoreInUse(StoreError):
+    """Another broker has the data directory."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        who = f"process {owner}" if owner.isdigit() else "another process"
+        super().__init__(f"The data directory {path} is in use by {who}: one broker owns it at a time.")
+
+
+class StoreDamaged(StoreError):
+    """What is on the disk is not what was written. Nothing of it was changed."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(
+            f"The file {path} is damaged: {what}. Nothing in it was changed: put a copy in its place, "
+            "or move it away and begin anew."
+        )
+
+
+class StoreFailed(StoreError):
+    """A commit has failed: what it held was answered to nobody, and the broker answers nothing more."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"The file {path} could not be written ({why}): the broker has stopped. "
+            "Nothing unwritten was acknowledged; start it again when the disk is well."
+        )

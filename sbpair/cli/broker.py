@@ -16,7 +16,7 @@ from sbpair.cli import broker_faults
 from sbpair.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from sbpair.broker import Broker
+    from sbpair.broker import Broker, NamespaceControl
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
@@ -108,6 +108,12 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     show_default=True,
     help="The tier of every namespace: Basic has no topics, sessions or forwarding.",
 )
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep everything in this directory, over restarts. Without it, in memory only.",
+)
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
 @click.option("--allow-faults", is_flag=True, help="Take faults over HTTP, on a loopback port of its own.")
 @click.option(
@@ -123,6 +129,7 @@ def command(
     topics: tuple[tuple[str, str, str | None, bool], ...],
     host: str,
     tier: str,
+    data: Path | None,
     open_access: bool,
     allow_faults: bool,
     plan: Path | None,
@@ -130,8 +137,9 @@ def command(
 ) -> int:
     """Run a Service Bus broker on this machine, to test against.
 
-    Prints the connection strings once it answers. Their keys are made at start
-    and open nothing but this broker. SIGTERM or Ctrl-C stops it.
+    Prints the connection strings once it answers. Their keys are made at the
+    first start with --data, else at each, and open nothing but this broker.
+    SIGTERM or Ctrl-C stops it.
 
     \b
     Examples:
@@ -149,26 +157,46 @@ def command(
 
     from sbpair.broker import Broker  # late: its certificates are not needed for --help
 
-    with Broker(dict(namespaces), host=host, tier=tier, open_access=open_access) as broker:
+    with Broker(
+        dict(namespaces),
+        host=host,
+        tier=tier,
+        open_access=open_access,
+        data=data,
+        on_failure=lambda _: stop.set(),
+    ) as broker:
         for namespace, queue, is_partitioned in queues:
-            broker.namespace(namespace).create_queue(queue, enable_partitioning=is_partitioned)
+            _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)
         for namespace, topic, subscription, is_partitioned in topics:
-            _create_topic(broker, namespace, topic, subscription, is_partitioned)
+            _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
         names = [name for name, _ in namespaces]
         with broker_faults.serving(broker, planned, allow_faults) as door:
-            click.echo(_as_json(broker, names, door) if as_json else _for_people(broker, names, door))
+            click.echo(_as_json(broker, names, door) if as_json else _for_people(broker, names, door, data))
             stop.wait()
+    if broker.failure is not None:
+        raise broker.failure
     return ExitCode.OK
 
 
+def _create_queue(namespace: NamespaceControl, queue: str, is_partitioned: bool, *, is_kept: bool) -> None:
+    there = (name.casefold() for name in namespace.queue_names())
+    if not is_kept or queue.casefold() not in there:  # else it is there since an earlier start
+        namespace.create_queue(queue, enable_partitioning=is_partitioned)
+
+
 def _create_topic(
-    broker: Broker, namespace: str, topic: str, subscription: str | None, is_partitioned: bool
+    broker: Broker, namespace: str, topic: str, subscription: str | None, is_partitioned: bool, is_kept: bool
 ) -> None:
     control = broker.namespace(namespace)
     if topic.casefold() not in (name.casefold() for name in control.topic_names()):
         control.create_topic(topic, enable_partitioning=is_partitioned)
-    if subscription is not None:
+    if subscription is not None and not (is_kept and _has(control, topic, subscription)):
         control.create_subscription(topic, subscription)
+
+
+def _has(namespace: NamespaceControl, topic: str, subscription: str) -> bool:
+    names = (name.casefold() for name in namespace.subscription_names(topic))
+    return subscription.casefold() in names
 
 
 def _check(
@@ -204,7 +232,7 @@ def _row(broker: Broker, name: str) -> dict[str, object]:
     }
 
 
-def _for_people(broker: Broker, names: list[str], door: dict[str, str]) -> str:
+def _for_people(broker: Broker, names: list[str], door: dict[str, str], data: Path | None) -> str:
     lines = []
     for name in names:
         namespace = broker.namespace(name)
@@ -214,6 +242,8 @@ def _for_people(broker: Broker, names: list[str], door: dict[str, str]) -> str:
         lines.append(f"Faults: {door['faults_url']}, with Authorization: Bearer {door['faults_token']}")
     lines += [
         f"CA file, for the administration client: {broker.ca_file}",
-        "Ready. Nothing is stored on disk: what is in the queues ends with this process (Ctrl-C).",
+        "Ready. Nothing is stored on disk: what is in the queues ends with this process (Ctrl-C)."
+        if data is None
+        else f"Ready. All of it is kept in {data}, over restarts. Ctrl-C stops.",
     ]
     return "\n".join(lines)

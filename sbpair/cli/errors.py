@@ -68,6 +68,7 @@ KNOWN: dict[str, Known] = {
     "ServiceBusError": Known(ExitCode.FAILED, ""),
     "ConnectionLost": NO_ANSWER,
     "SyphonError": Known(ExitCode.FAILED, ""),
+    "StoreFailed": Known(ExitCode.UNAVAILABLE, ""),
     "BrokerError": SETTINGS,
     "OSError": NO_ANSWER,
 }

@@ -198,6 +198,13 @@ class MessageSessions:
         queue.size += grown
         queue.accessed_at = session.state_set_at = now
         session.state = state
+        queue.state_noted(session)
+
+    def restore(self, session_id: str, state: bytes, set_at: Instant) -> None:
+        """Know again the state that was noted on a session."""
+        session = self._there(session_id)
+        session.state, session.state_set_at = state, set_at
+        self._queue.size += len(state)
 
     def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
         """Sessions with active messages or state; with ``set_after``, those whose state was set after it."""

@@ -24,6 +24,7 @@ from .stored_message import Instant, MessageState, StoredMessage
 from .waiting_line import WaitingLine
 
 if TYPE_CHECKING:
+    from .journal import Journal
     from .queue import Queue
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
@@ -40,6 +41,7 @@ class MessageStore:
         description: QueueDescription,
         parent: Queue | None,
         partition: Partition | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.path = path
         self.description = description
@@ -49,6 +51,7 @@ class MessageStore:
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
         self.partition = partition
+        self._journal = journal
         self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions: the pings
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
@@ -94,12 +97,16 @@ class MessageStore:
         message.partition_id = None if self.partition is None else self.partition.index
         if self.sessions is not None and not message.is_ping:
             self.sessions.arrived(message)
+        if self._journal is not None:
+            self._journal.placed(self, message)
         return number
 
     def _displace(self, message: StoredMessage) -> None:
         self._messages.remove(message.sequence_number)
         if self.sessions is not None and not message.is_ping:
             self.sessions.gone(message)
+        if self._journal is not None:
+            self._journal.displaced(self, message)
 
     def _offer_fresh(self, message: StoredMessage) -> None:
         message.state = ACTIVE
@@ -112,6 +119,28 @@ class MessageStore:
         else:
             self._waiting.add(message)
             self.tell()
+
+    def restore(self, message: StoredMessage) -> None:
+        """Keep again what a store has kept, not locked; the lowest number is to be told first."""
+        message.reserved_number = message.sequence_number
+        self._place(message)
+        self.size += message.size
+        if message.is_deferred:
+            self._deferred += 1
+        elif message.state is ACTIVE and self.parent is None:
+            self._offer_fresh(message)
+        elif message.state is ACTIVE:
+            self._waiting.add(message)
+            self.tell()
+
+    @property
+    def last_number(self) -> int:
+        """The sequence number that was given out last."""
+        return self._messages.last
+
+    def go_on_after(self, number: int) -> None:
+        """Give out higher sequence numbers than this one, from now on."""
+        self._messages.go_on_after(number)
 
     def _stamp(self, message: StoredMessage) -> None:
         """Fix the instant of a message with a time to live of its own (T-1, T-7), once."""

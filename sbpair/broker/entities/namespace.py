@@ -23,6 +23,7 @@ from ..errors import (
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
 from .entity import Entity
+from .journal import Journal
 from .kinds import AnyQueue, AnySubscription, AnyTopic
 from .layout import Asked, Layout
 from .limits import Limits
@@ -58,6 +59,7 @@ class Namespace:
 
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
+    ``journal``: is told what changes, for a store to write down.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Namespace:
         tier: Tier = Tier.STANDARD,
         legacy_forward_tdlq: bool = False,
         form: MessageForm | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.name = name
         self.created_at = created_at
@@ -78,8 +81,9 @@ class Namespace:
         self._queues: dict[str, Entity] = {}
         self._limits = Limits(self.layout)
         self._surroundings = Surroundings(
-            new_token, form or LiftedForm(), legacy_forward_tdlq=legacy_forward_tdlq
+            new_token, form or LiftedForm(), legacy_forward_tdlq=legacy_forward_tdlq, journal=journal
         )
+        self.journal = journal
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
@@ -105,6 +109,9 @@ class Namespace:
         """
         settled = self._layout_of(path, description)
         self._check_targets(path, settled, None)
+        return self._make_queue(path, settled, now)
+
+    def _make_queue(self, path: str, settled: QueueDescription, now: Instant) -> AnyQueue:
         if settled.enable_partitioning:
             return self._add(PartitionedQueue(path, settled, now, self._surroundings, self.layout))
         return self._add(Queue(path, settled, now, self._surroundings))
@@ -120,7 +127,7 @@ class Namespace:
         self._check_targets(queue.path, settled, queue.description)
         queue.check_manageable()
         queue.redescribe(settled, now)
-        self._watch(queue)
+        self._described(queue)
         return queue
 
     def delete_queue(self, path: str, now: Instant) -> AnyQueue:
@@ -158,7 +165,9 @@ class Namespace:
 
     def create_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
         """Make a topic. Raises as :meth:`create_queue`."""
-        settled = self._layout_of(path, description)
+        return self._make_topic(path, self._layout_of(path, description), now)
+
+    def _make_topic(self, path: str, settled: TopicDescription, now: Instant) -> AnyTopic:
         if settled.enable_partitioning:
             return self._add(PartitionedTopic(path, settled, now, self._surroundings, self.layout))
         return self._add(Topic(path, settled, now, self._surroundings))
@@ -170,7 +179,7 @@ class Namespace:
         settled = self._settled(description)
         topic.check_manageable()
         topic.change(settled, now)
-        self._watch(topic)
+        self._described(topic)
         return topic
 
     def delete_topic(self, path: str) -> AnyTopic:
@@ -209,14 +218,27 @@ class Namespace:
         self._check_targets(f"{topic.path}/Subscriptions/{name}", settled, None)
         self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
         topic.check_manageable()
-        rules = RuleSet(rule or Rule(created_at=now))
+        return self._make_subscription(topic, name, settled, now, RuleSet(rule or Rule(created_at=now)))
+
+    def _make_subscription(
+        self, topic: AnyTopic, name: str, settled: SubscriptionDescription, now: Instant, rules: RuleSet
+    ) -> AnySubscription:
         if isinstance(topic, Topic):
             made = topic.subscription(name, settled, now, self._surroundings, rules)
             topic.add(made)
-            return self._add(made)
+            return self._watch_rules(self._add(made))
         partitioned = topic.subscription(name, settled, now, self._surroundings, rules)
         topic.add(partitioned)
-        return self._add(partitioned)
+        return self._watch_rules(self._add(partitioned))
+
+    def _watch_rules(self, made: AnySubscription) -> AnySubscription:
+        def changed() -> None:
+            if self.journal is not None and self.holds(made):
+                self.journal.described(made)
+
+        if self.journal is not None:
+            made.rules.on_change = changed
+        return made
 
     def update_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
@@ -227,7 +249,7 @@ class Namespace:
         self._check_targets(subscription.path, settled, subscription.asked)
         subscription.check_manageable()
         subscription.change(settled, now)
-        self._watch(subscription)
+        self._described(subscription)
         return subscription
 
     def delete_subscription(self, topic_path: str, name: str) -> AnySubscription:
@@ -260,6 +282,32 @@ class Namespace:
         """False once the entity, or what this dead-letter queue or partition belongs to, was deleted."""
         top = entity.top
         return self._queues.get(top.path.casefold()) is top
+
+    # -- taking up what a store has kept: what was valid then is not asked again
+
+    def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> AnyQueue:
+        """Have again a queue of that description. Raises InvalidDescription."""
+        return self._make_queue(path, self._settled(description), created_at)
+
+    def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> AnyTopic:
+        """Have again a topic, without its subscriptions. Raises InvalidDescription."""
+        return self._make_topic(path, self._settled(description), created_at)
+
+    def restore_subscription(
+        self,
+        topic_path: str,
+        name: str,
+        description: SubscriptionDescription,
+        rules: Sequence[Rule],
+        created_at: Instant,
+    ) -> AnySubscription:
+        """Have again a subscription with these rules. Raises EntityNotFound, InvalidDescription."""
+        kept = RuleSet(*rules[:1])
+        for rule in rules[1:]:
+            kept.put(rule)
+        return self._make_subscription(
+            self.topic(topic_path), name, description.validated(), created_at, kept
+        )
 
     # -- partitions
 
@@ -404,8 +452,13 @@ class Namespace:
     def _add(self, made: Made) -> Made:
         self._queues[made.path.casefold()] = made
         self._limits.count(made, 1)
-        self._watch(made)
+        self._described(made)
         return made
+
+    def _described(self, entity: Entity) -> None:
+        self._watch(entity)
+        if self.journal is not None:
+            self.journal.described(entity)
 
     def _delete(self, entity: Entity) -> None:
         entity.check_manageable()
@@ -421,6 +474,8 @@ class Namespace:
         del self._queues[key]
         self._limits.count(entity, -1)
         self._idle.drop(key)
+        if self.journal is not None:
+            self.journal.dropped(entity)
         for part in entity.parts():
             self._timers.drop(part)
             self._surroundings.ready.add(part)  # so that its links learn of it

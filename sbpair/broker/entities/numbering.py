@@ -22,6 +22,15 @@ class Numbering(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def last(self) -> int:
+        """The number that was given out last."""
+        return self._last
+
+    def go_on_after(self, number: int) -> None:
+        """Give out higher numbers than this one, from now on."""
+        self._last = max(self._last, number)
+
     def reserve(self) -> int:
         """A number for an item that is to come, or will never."""
         self._last += 1

@@ -38,7 +38,7 @@ from .description import QueueDescription
 from .duplicates import Duplicates
 from .forwarding import Forwarding, reason_of
 from .locks import Locks
-from .message_session import SessionLock
+from .message_session import MessageSession, SessionLock
 from .message_sessions import MessageSessions
 from .message_store import DESCRIPTION, REASON, MessageStore
 from .partition import Health, check_keys
@@ -65,7 +65,7 @@ class Queue(MessageStore):
         surroundings: Surroundings,
         parent: Queue | None = None,
     ) -> None:
-        super().__init__(path, description, parent, surroundings.partition)
+        super().__init__(path, description, parent, surroundings.partition, surroundings.journal)
         self.whole: Partitioned[Queue] | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self.accessed_at: Instant | None = None
@@ -146,6 +146,8 @@ class Queue(MessageStore):
         self.size += message.size
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
+            if self._journal is not None:
+                self._journal.accepted(self, message.message_id, number, now)
         if message.scheduled_for is not None and message.scheduled_for > now:
             message.enqueued_at = message.scheduled_for  # T-5
             self._stamp(message)
@@ -166,6 +168,8 @@ class Queue(MessageStore):
     def reserve(self, message: StoredMessage) -> int:
         """The sequence number that ``message`` will have when it is enqueued; a gap if it never is."""
         message.reserved_number = number = self._messages.reserve()
+        if self._journal is not None:
+            self._journal.numbered(self)
         return number
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
@@ -317,6 +321,8 @@ class Queue(MessageStore):
         if not message.is_deferred:
             message.is_deferred = True
             self._deferred += 1
+        if self._journal is not None:
+            self._journal.changed(self, message)
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue with these application properties, the reason among them.
@@ -347,6 +353,11 @@ class Queue(MessageStore):
     def held_under(self, lock: SessionLock) -> list[StoredMessage]:
         """The messages that a session's lock covers, in the order in which they were received."""
         return [message for token in lock.tokens if (message := self._locks.get(token)) is not None]
+
+    def state_noted(self, session: MessageSession) -> None:
+        """The state of a session is another."""
+        if self._journal is not None:
+            self._journal.noted(self, session)
 
     def give_back(self, message: StoredMessage, now: Instant, *, has_failed: bool) -> None:
         """The session of a locked message is no longer held (3.5)."""
@@ -379,6 +390,8 @@ class Queue(MessageStore):
 
     def _failed(self, message: StoredMessage, now: Instant) -> None:
         message.delivery_count += 1
+        if self._journal is not None:
+            self._journal.changed(self, message)
         is_spent = message.delivery_count >= self.description.max_delivery_count
         if is_spent and self.dead_letter_queue is not None and not self._expired(message, now):
             text = f"Message could not be consumed after {message.delivery_count} delivery attempts."
@@ -513,6 +526,20 @@ class Queue(MessageStore):
             self.whole.told(self)
         if self.forwarding.target is not None:
             self._forwards[self] = None
+
+    # -- taking up what a store has kept
+
+    def restore(self, message: StoredMessage) -> None:
+        """Keep again what a store has kept, not locked; the lowest number is to be told first."""
+        super().restore(message)
+        if message.state is SCHEDULED and message.scheduled_for is not None:
+            self._schedule.set(message.sequence_number, message.scheduled_for)
+            self.timers_moved()
+
+    def restore_accepted(self, message_id: Hashable, number: int, at: Instant) -> None:
+        """Know again an id that was accepted; the oldest is to be told first (3.6)."""
+        if self._duplicates is not None:
+            self._duplicates.accepted(message_id, number, at)
 
     # -- as an entity among others
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from .journal import Journal
 from .operations import Operations
 from .partition import Partition
 from .stored_message import LockToken
@@ -25,7 +26,8 @@ class Surroundings:
     next timer may have moved. ``forwards``: queues with something that may go on (3.7), in the order they
     came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
     ``form`` reads messages for rules.
-    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``.
+    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``. ``journal``: what a
+    store is to write down, None where nothing is kept on disk.
     """
 
     new_token: Callable[[], LockToken]
@@ -37,6 +39,7 @@ class Surroundings:
     partition: Partition | None = None
     front_ends_cache: bool = False
     legacy_forward_tdlq: bool = False
+    journal: Journal | None = None
 
     def of(self, partition: Partition) -> Surroundings:
         """The same for one partition, whose lock tokens begin with its index."""

@@ -37,6 +37,7 @@ def peek(call: ManagementCall) -> Answer:
 
 def schedule(call: ManagementCall) -> Answer:
     """Take messages, each with its scheduled time in it, all or none; their sequence numbers (3.6)."""
+    call.connection.face.check_room()
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 

@@ -7,7 +7,7 @@ in line, queue by queue, and are served in turn.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
@@ -16,7 +16,7 @@ from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
-from ..errors import BrokerError, EntityNotFound, SessionLockLost
+from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
 from ..faults import ActiveFault, Effect, FaultEngine, FaultRule, Operation
 from .address import parse_address
 from .moment import Moment
@@ -29,11 +29,19 @@ if TYPE_CHECKING:
     from .queue_receiver import QueueReceiver
 
 
+class Disk(Protocol):
+    """What messages are kept on."""
+
+    def has_room(self) -> bool:
+        """Whether more may be taken."""
+
+
 class NamespaceFace:
     """A namespace as its connections share it."""
 
-    def __init__(self, namespace: Namespace, verifier: Verifier) -> None:
+    def __init__(self, namespace: Namespace, verifier: Verifier, disk: Disk | None = None) -> None:
         self.namespace = namespace
+        self._disk = disk
         self.verifier = verifier
         self.faults = FaultEngine()
         self._lines: dict[Entity | SessionLock, OrderedDict[QueueReceiver, None]] = {}
@@ -42,6 +50,11 @@ class NamespaceFace:
         self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
         self._nodes: dict[Entity, set[Node]] = {}
         self._stirred: set[ClientConnection] = set()
+
+    def check_room(self) -> None:
+        """Raises StoreFull where messages are kept on a disk that is full."""
+        if self._disk is not None and not self._disk.has_room():
+            raise StoreFull
 
     def tracker(self, path: str) -> str:
         """How error texts name an entity; what is not there counts as a queue."""

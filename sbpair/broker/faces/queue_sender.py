@@ -113,6 +113,7 @@ class QueueSender(Node):
             self._face.namespace.transfer(messages, self.queue, self._destination.path, now)
 
     def _messages(self, event: MessageReceived, visible_at: int | None = None) -> list[StoredMessage]:
+        self._face.check_room()
         limit = self.queue.description.max_message_size
         if len(event.payload) > limit:
             raise MessageTooLarge(len(event.payload), limit)

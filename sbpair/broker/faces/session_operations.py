@@ -36,6 +36,8 @@ def set_state(call: ManagementCall) -> Answer:
     state = call.body.get("session-state")
     if state is not None and not isinstance(state, bytes):
         raise InvalidArgument(f"session-state is a {type(state).__name__}: a binary or null is needed.")
+    if state is not None:
+        call.connection.face.check_room()
     _sessions(call).set_state(_lock(call), state, call.now)
     return ok({})
 

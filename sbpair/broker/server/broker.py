@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..access import OpenAccess, SharedAccess, Verifier
 from ..auth import EMULATOR_POLICY, SharedAccessPolicy
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
+from ..entities.journal import Journal
 from ..entities.layout import Layout
 from ..entities.namespace import Namespace
 from ..entities.tier import Tier
@@ -31,21 +33,27 @@ from .station import Station
 
 if TYPE_CHECKING:
     from ..certificates import Certificates
+    from ..store.disk import Disk
 
 Result = TypeVar("Result")
 STOP_WITHIN = 10.0  # seconds
 
 
 class Broker:
-    """Service Bus namespaces in memory, for unmodified clients.
+    """Service Bus namespaces, in memory or on disk, for unmodified clients.
 
     ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
     time. ``open_access``: take any token, and the emulator's well-known key; else each namespace has a root
     policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
     as long as the broker. ``tier``: of every namespace, Basic or Standard (T-8). ``legacy_forward_tdlq``:
     what cannot be forwarded goes to the transfer dead-letter queue, as it was documented until 2021 (3.7).
-    as long as the broker. ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
+    ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
     ``first_partition``: where each partitioned entity's messages without a key begin their round (Q-5).
+    ``data``: the directory in which all of it is kept, keys and certificates too; without one it is in memory
+    only. What is answered is on the disk before (G-26); when that fails the broker stops, ``failure`` says
+    why, and ``on_failure`` is called, in the broker's thread.
+
+    Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
 
     def __init__(
@@ -60,6 +68,8 @@ class Broker:
         legacy_forward_tdlq: bool = False,
         partitions: Mapping[str, int] | None = None,
         first_partition: int = 0,
+        data: str | Path | None = None,
+        on_failure: Callable[[BrokerError], None] | None = None,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -69,7 +79,10 @@ class Broker:
         self._legacy_forward_tdlq = legacy_forward_tdlq
         self._first_partition = first_partition
         self._host = host
-        self._tls_directory = tls_directory
+        self.failure: BrokerError | None = None
+        self._on_failure = on_failure
+        self._disk = None if data is None else _disk(Path(data))
+        self._tls_directory = tls_directory or (None if data is None else Path(data) / "tls")
         self._certificates: Certificates | None = None
         self._context: ssl.SSLContext | None = None
         self._tls_lock = threading.Lock()
@@ -78,10 +91,14 @@ class Broker:
         self._shutdown: asyncio.Event | None = None
         self._stations: list[Station] = []
         self._controls: dict[str, NamespaceControl] = {}
-        for name, port in namespaces.items():
-            self._add(name, port, self._clock, (partitions or {}).get(name))
-        for name in partitions or {}:
-            self.namespace(name)
+        try:
+            for name, port in namespaces.items():
+                self._add(name, port, self._clock, (partitions or {}).get(name))
+            for name in partitions or {}:
+                self.namespace(name)
+        except BaseException:
+            self._close_disk()
+            raise
 
     def _add(self, name: str, port: int, clock: Clock, partitions: int | None = None) -> Station:
         namespace = Namespace(
@@ -91,10 +108,17 @@ class Broker:
             tier=self._tier,
             legacy_forward_tdlq=self._legacy_forward_tdlq,
             form=RuleForm(),
+            journal=None if self._disk is None else Journal(),
         )
-        policy = EMULATOR_POLICY if self._open_access else SharedAccessPolicy.generate()
+        store = None if self._disk is None else self._disk.keep(namespace, clock.now())
+        if self._open_access:
+            policy = EMULATOR_POLICY
+        else:
+            policy = SharedAccessPolicy.generate() if store is None else store.policy()
         verifier: Verifier = OpenAccess() if self._open_access else SharedAccess((policy,))
-        station = Station(namespace, verifier, clock, self._host, port, self._tls_context)
+        station = Station(
+            namespace, verifier, clock, self._host, port, self._tls_context, store, self._failed
+        )
         self._stations.append(station)
         self._controls[name] = NamespaceControl(station, policy, clock, self._in_loop)
         return station
@@ -105,6 +129,8 @@ class Broker:
         """Return when every port answers. Raises PortUnavailable, which names the namespace and the port."""
         if self._thread is not None:
             raise BrokerError("The broker is running already.")
+        if self._disk is not None and self._disk.is_closed:
+            raise BrokerError("The broker has given its data directory back: make another one.")
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-broker", daemon=True)
         self._thread.start()
@@ -113,18 +139,25 @@ class Broker:
         except BaseException:
             self._thread.join()
             self._thread = None
+            self._close_disk()
             raise
 
     def stop(self) -> None:
-        """Close every port and connection; idempotent. Queues and messages are kept until the object goes."""
+        """Close every port and connection, and the files; idempotent.
+
+        Queues and messages in memory are kept until the object goes, those on disk until they are received.
+        """
         thread, loop, shutdown = self._thread, self._loop, self._shutdown
         if thread is None or loop is None or shutdown is None:
+            self._close_disk()
             return
-        loop.call_soon_threadsafe(shutdown.set)
+        with suppress(RuntimeError):  # its loop is closed: it has stopped by itself, after a failure
+            loop.call_soon_threadsafe(shutdown.set)
         thread.join(STOP_WITHIN)
         if thread.is_alive():
             raise BrokerError(f"The broker did not stop within {STOP_WITHIN:g} s.")
         self._thread = self._loop = self._shutdown = None
+        self._close_disk()
         if self._certificates is not None:
             self._certificates.clean_up()
             self._certificates = self._context = None
@@ -146,6 +179,20 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
+
+    def _close_disk(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+
+    def _failed(self, error: BrokerError) -> None:
+        """A namespace could not be written: nothing is answered any more, by none of them."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if self._shutdown is not None:
+            self._shutdown.set()
+        if self._on_failure is not None:
+            self._on_failure(error)
 
     # -- use
 
@@ -175,18 +222,22 @@ class Broker:
             except BrokerError:
                 self._stations.remove(station)
                 del self._controls[name]
+                if self._disk is not None:
+                    self._disk.release(name)
                 raise
 
         self._in_loop(add)
         return self._controls[name]
 
     def remove_namespace(self, name: str) -> None:
-        """Close a namespace and forget it, messages and all. Raises BrokerError when it is not there."""
+        """Close a namespace and forget it, on disk too. Raises BrokerError when it is not there."""
         station = self.namespace(name).station
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(station.close(), self._loop).result(STOP_WITHIN)
         self._in_loop(lambda: self._stations.remove(station))
         del self._controls[name]
+        if self._disk is not None:
+            self._disk.forget(name)
 
     @property
     def namespaces(self) -> list[NamespaceControl]:
@@ -258,17 +309,24 @@ class Broker:
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
         loop = self._loop
         if loop is None or not loop.is_running():
-            return function()  # before start and after stop there is nobody to disturb
+            return self._kept(function)  # before start and after stop there is nobody to disturb
         done: Future[Result] = Future()
 
         def call() -> None:
             try:
-                done.set_result(function())
+                done.set_result(self._kept(function))
             except BaseException as error:
                 done.set_exception(error)
 
         loop.call_soon_threadsafe(call)
         return done.result(STOP_WITHIN)
+
+    def _kept(self, function: Callable[[], Result]) -> Result:
+        """What ``function`` returns, with what it changed on the disk."""
+        result = function()
+        for station in self._stations:
+            station.commit()
+        return result
 
     # -- TLS
 
@@ -287,6 +345,12 @@ class Broker:
             if self._context is None:
                 self._context = certificates.ssl_context()
             return self._context
+
+
+def _disk(path: Path) -> Disk:
+    from ..store.disk import Disk  # late: a broker in memory does not load SQLite
+
+    return Disk(path)
 
 
 def _tier_of(name: str) -> Tier:

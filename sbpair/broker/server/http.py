@@ -92,6 +92,7 @@ class HttpServer:
         moment: Moment = self._station.moment()
         answer = admin.answer(self._station.face.namespace, asked.with_body(body), moment.entity)
         self._station.settle()
+        self._station.commit()  # G-26: on the disk before it is answered
         return _written(answer)
 
     # -- AMQP over WebSocket

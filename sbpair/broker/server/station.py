@@ -16,12 +16,13 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..access import Verifier
 from ..clock import Clock
 from ..entities.namespace import Namespace
-from ..errors import PortUnavailable
+from ..errors import BrokerError, PortUnavailable, StoreFailed
 from ..faces.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
@@ -30,6 +31,7 @@ from .standing import StandingFaults
 from .wire import AmqpWire
 
 if TYPE_CHECKING:
+    from ..store.sqlite import SqliteStore
     from .http import HttpServer
 
 FIRST_BYTE_WITHIN = 20.0  # seconds
@@ -50,8 +52,10 @@ class Station:
         host: str,
         port: int,
         tls: Callable[[], ssl.SSLContext],
+        store: SqliteStore | None = None,
+        on_failure: Callable[[BrokerError], None] | None = None,
     ) -> None:
-        self.face = NamespaceFace(namespace, verifier)
+        self.face = NamespaceFace(namespace, verifier, store)
         self.wires: dict[ClientConnection, AmqpWire] = {}
         self.host = host
         self.port = port
@@ -69,6 +73,9 @@ class Station:
         self._http: HttpServer | None = None
         self._http_loading = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        self._store = store
+        self._on_failure = on_failure
+        self._committing: asyncio.Handle | None = None  # at the end of this turn of the loop
 
     def moment(self) -> Moment:
         """Now, on all clocks."""
@@ -107,6 +114,9 @@ class Station:
             await self._http.close()
         while self.wires:
             await asyncio.sleep(0)  # each connection_lost takes its own away
+        if self._store is not None:
+            with suppress(StoreFailed):  # the broker was told
+                self._store.commit()
 
     def _bind(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -279,14 +289,52 @@ class Station:
     # -- after each chunk, request or timer
 
     def settle(self) -> None:
-        """Deliver what can be delivered, write what is to be written, and see when to be called back."""
-        moment = self.moment()
-        self.face.deliver(moment)
+        """Deliver what can be delivered, write what is to be written, and see when to be called back.
+
+        While something is to be kept on disk first, nothing is written: all that came in one turn of the loop
+        shares a commit, and goes out behind it (G-26).
+        """
+        self.face.deliver(self.moment())
+        if not self.is_holding:
+            self._flush()
+        elif self._committing is None:
+            self._committing = asyncio.get_running_loop().call_soon(self._end_turn)
+        self._arm()
+
+    @property
+    def is_holding(self) -> bool:
+        """Something is to be on the disk before anything more is said."""
+        return self._store is not None and self._store.has_work
+
+    def commit(self) -> None:
+        """Have on disk what has changed, then say what waited for it. Raises StoreFailed: all is over."""
+        if self._store is None:
+            return
+        try:
+            self._store.commit()
+        except StoreFailed as error:
+            self._fail(error)
+            raise
+        self._flush()
+
+    def _end_turn(self) -> None:
+        self._committing = None
+        with suppress(StoreFailed):  # the broker was told
+            self.commit()
+
+    def _flush(self) -> None:
         for client in self.face.take_stirred():
             wire = self.wires.get(client)
             if wire is not None:
                 wire.flush()
-        self._arm()
+
+    def _fail(self, error: StoreFailed) -> None:
+        """Nobody knows what is on the disk: what waits to be said is never said."""
+        self.face.take_stirred()
+        self._stop_accepting()
+        self._abort_all()
+        if self._on_failure is not None:
+            self._on_failure(error)
 
     def handle_timer(self) -> None:
         """Let happen what is due for the entities."""

@@ -22,8 +22,11 @@ class WireHost(Protocol):
     wires: dict[ClientConnection, AmqpWire]
     delay: float
 
+    @property
+    def is_holding(self) -> bool: ...
     def moment(self) -> Moment: ...
     def settle(self) -> None: ...
+    def commit(self) -> None: ...
 
 
 class AmqpWire(asyncio.Protocol):
@@ -109,8 +112,8 @@ class AmqpWire(asyncio.Protocol):
         self._station.settle()
 
     def flush(self) -> None:
-        """Write what there is to write, in one piece."""
-        if self._is_mute:
+        """Write what there is to write, in one piece; not before it is on the disk (G-26)."""
+        if self._is_mute or self._station.is_holding:
             return
         data = self._before_cut("out", self.client.data_to_send())
         if self._station.delay or self._late:
@@ -172,5 +175,6 @@ class AmqpWire(asyncio.Protocol):
         self._is_mute = False
         if not self.client.is_clogged and not self.transport.is_closing():
             self.transport.resume_reading()
-        self.flush()
+        self._station.face.stir(self.client)
+        self._station.settle()
         self.arm()

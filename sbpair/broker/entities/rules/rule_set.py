@@ -7,7 +7,7 @@ a rule that fails          the message as it came, to be dead-lettered if the su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .correlation_filter import CorrelationFilter
@@ -29,13 +29,18 @@ class Verdict:
 
 
 class RuleSet:
-    """The rules by name, in any case; the partitions of a subscription share one."""
+    """The rules by name, in any case; the partitions of a subscription share one.
 
-    def __init__(self, first: Rule) -> None:
+    ``on_change`` is called after each change, if it is set.
+    """
+
+    def __init__(self, first: Rule | None = None) -> None:
         self._rules: dict[str, Rule] = {}
         self.takes_all = False  # as they are: the messages need not be read
         self._plain = self.sql_filters = self.correlation_filters = 0
-        self.put(first)
+        self.on_change: Callable[[], None] | None = None
+        if first is not None:
+            self.put(first)
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -53,10 +58,12 @@ class RuleSet:
             self._count(before, -1)
         self._rules[rule.name.casefold()] = rule
         self._count(rule, 1)
+        self._changed()
 
     def drop(self, name: str) -> None:
         """Take a rule away that is there."""
         self._count(self._rules.pop(name.casefold()), -1)
+        self._changed()
 
     def judge(self, reading: Reading) -> Verdict:
         """What the rules want of a message."""
@@ -77,6 +84,10 @@ class RuleSet:
         changes.user[RULE_NAME] = rule.name
         changes.removed.discard(RULE_NAME)
         verdict.changes.append(changes)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def _count(self, rule: Rule, change: int) -> None:
         self._plain += change * rule.takes_all

@@ -1,0 +1,126 @@
+"""What has changed in a namespace that a store has not written down yet?
+
+    entities --- tell ---> Journal --- take ---> Changes, of whole operations ---> one transaction
+
+It remembers which rows are stale, not what was done to them: a row is read when it is written, a message that
+came and went in between leaves none, and locks, which end with the process, are no change. The entities are
+whole between two operations, so what is taken there is all or nothing of each: of a batch, a transaction, a
+forwarded message. A namespace that is kept in memory only has no journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .stored_message import Instant, StoredMessage
+
+if TYPE_CHECKING:
+    from .entity import Entity
+    from .message_session import MessageSession
+    from .message_store import MessageStore
+
+    Row = tuple[MessageStore, int]
+
+
+class Fate(Enum):
+    """What became of an entity."""
+
+    DESCRIBED = "described"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """An id that duplicates are known by, with the number it was given (3.6)."""
+
+    queue: MessageStore
+    message_id: Hashable
+    number: int
+    at: Instant
+
+
+@dataclass(slots=True)
+class Changes:
+    """Stale rows. ``entities`` come first and in order; a row of a queue that is dropped by then is nobody's.
+
+    ``kept`` are messages that are new, ``changed`` those whose state, count or properties are others,
+    ``gone`` the numbers of those that are not there any more. ``numbered``: queues that gave out numbers.
+    ``sessions``: those whose state was set or cleared.
+    """
+
+    entities: list[tuple[Fate, Entity]] = field(default_factory=list)
+    kept: dict[Row, StoredMessage] = field(default_factory=dict)
+    changed: dict[Row, StoredMessage] = field(default_factory=dict)
+    gone: dict[Row, None] = field(default_factory=dict)
+    numbered: dict[MessageStore, None] = field(default_factory=dict)
+    accepted: list[Acceptance] = field(default_factory=list)
+    sessions: dict[tuple[MessageStore, str], MessageSession] = field(default_factory=dict)
+
+
+class Journal:
+    """The changes of one namespace since they were last taken."""
+
+    __slots__ = ("_changes", "is_empty")
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self.is_empty = True
+
+    def take(self) -> Changes:
+        """All changes up to now; they are forgotten here."""
+        changes, self._changes = self._changes, Changes()
+        self.is_empty = True
+        return changes
+
+    # -- told by the namespace
+
+    def described(self, entity: Entity) -> None:
+        """An entity was made, or follows another description."""
+        self.is_empty = False
+        self._changes.entities.append((Fate.DESCRIBED, entity))
+
+    def dropped(self, entity: Entity) -> None:
+        """An entity was deleted, with its messages."""
+        self.is_empty = False
+        self._changes.entities.append((Fate.DROPPED, entity))
+
+    # -- told by a queue, a partition or a dead-letter queue
+
+    def placed(self, queue: MessageStore, message: StoredMessage) -> None:
+        """It keeps a message under a new number."""
+        self.is_empty = False
+        self._changes.kept[queue, message.sequence_number] = message
+        self._changes.numbered[queue] = None
+
+    def displaced(self, queue: MessageStore, message: StoredMessage) -> None:
+        """It keeps a message under this number no longer."""
+        self.is_empty = False
+        changes, row = self._changes, (queue, message.sequence_number)
+        if changes.kept.pop(row, None) is None:
+            changes.changed.pop(row, None)
+            changes.gone[row] = None
+
+    def changed(self, queue: MessageStore, message: StoredMessage) -> None:
+        """A message that it keeps was set aside, failed or amended."""
+        self.is_empty = False
+        row = queue, message.sequence_number
+        if row not in self._changes.kept:
+            self._changes.changed[row] = message
+
+    def numbered(self, queue: MessageStore) -> None:
+        """It has promised a number."""
+        self.is_empty = False
+        self._changes.numbered[queue] = None
+
+    def accepted(self, queue: MessageStore, message_id: Hashable, number: int, at: Instant) -> None:
+        """It knows a duplicate of this id from now on."""
+        self.is_empty = False
+        self._changes.accepted.append(Acceptance(queue, message_id, number, at))
+
+    def noted(self, queue: MessageStore, session: MessageSession) -> None:
+        """The state of a session was set or cleared."""
+        self.is_empty = False
+        self._changes.sessions[queue, session.id] = session

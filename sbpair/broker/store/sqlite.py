@@ -1,0 +1,281 @@
+"""How does a namespace outlive its process?
+
+    commit:   Changes ---> one transaction, synced before it returns        nothing is answered before
+    load:     entities, then their messages, in the order of their numbers
+
+SQLite with a write-ahead log: a commit is on the disk whole or not at all. A disk that is full costs the
+reserve of the directory, once; any other failure of a commit is the end, for after a sync that failed nobody
+knows what is on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ...amqp.types import encode
+from ..auth import SharedAccessPolicy
+from ..entities.description import QueueDescription
+from ..entities.entity import Entity
+from ..entities.journal import Changes, Fate, Journal
+from ..entities.kinds import AnySubscription, AnyTopic
+from ..entities.message_store import MessageStore
+from ..entities.queue import Queue
+from ..entities.topic_description import SubscriptionDescription, TopicDescription
+from ..errors import StoreError, StoreFailed
+from .directory import DataDirectory
+from .rows import CHANGING, MESSAGE_COLUMNS, NUMBER_BITS, Row, changing, message_row, row_id, sealed, unsealed
+from .rule_rows import encoded
+from .schema import prepare
+
+MOST_PARTS = 2 ** (63 - NUMBER_BITS)
+
+_MESSAGE = f"INSERT INTO message VALUES ({', '.join('?' * MESSAGE_COLUMNS)})"  # noqa: S608 - our own constant
+_CHANGE = f"UPDATE message SET {CHANGING} WHERE id = ?"  # noqa: S608 - our own constant
+_GONE = "DELETE FROM message WHERE id = ?"
+_PART = "INSERT OR REPLACE INTO part VALUES (?, ?, ?, ?, ?, ?)"
+_ENTITY = "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ACCEPTED = "INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?, ?)"
+_SESSION = "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?)"
+_SETTING = "INSERT OR REPLACE INTO setting VALUES (?, ?, ?)"
+_POLICY = "policy"
+
+
+class SqliteStore:
+    """The file of one namespace, and what of its ``journal`` is not in it yet.
+
+    Raises StoreError, StoreDamaged. ``path`` is one that ``directory`` has given.
+    """
+
+    def __init__(self, directory: DataDirectory, path: Path, journal: Journal) -> None:
+        self.directory = directory
+        self.journal = journal
+        self.path = path
+        self.commits = 0
+        self._failure: StoreFailed | None = None
+        self._entities: dict[Entity, int] = {}
+        self._parts: dict[MessageStore, int] = {}
+        self._places: dict[MessageStore, tuple[int, int]] = {}  # entity, and place in it
+        self._next_entity = self._next_part = 1
+        self.connection = _open(self)
+
+    # -- settings
+
+    def setting(self, name: str, value: str) -> str:
+        """What was set when the file was made; else ``value``, which is set."""
+        found = self.settings().get(name)
+        if found is not None:
+            return found
+        try:
+            self.connection.execute(_SETTING, sealed(name, value))
+        except sqlite3.Error as error:
+            raise StoreError(f"The file {self.path} cannot be written: {error}.") from error
+        return value
+
+    def settings(self) -> dict[str, str]:
+        """All that was set. Raises ChecksumDiffers."""
+        rows = self.connection.execute("SELECT * FROM setting")
+        return {str(name): str(value) for name, value in map(unsealed, rows)}
+
+    def policy(self) -> SharedAccessPolicy:
+        """The namespace's keys: connection strings hold beyond a restart."""
+        fresh = SharedAccessPolicy.generate()
+        kept = self.setting(_POLICY, f"{fresh.name} {fresh.primary_key} {fresh.secondary_key}")
+        name, primary, secondary = kept.split(" ")
+        return SharedAccessPolicy(name, primary, secondary)
+
+    # -- keeping
+
+    @property
+    def has_work(self) -> bool:
+        """Something changed since the last commit, or that has failed."""
+        return self._failure is not None or not self.journal.is_empty
+
+    def has_room(self) -> bool:
+        """Whether messages may be taken."""
+        return self.directory.has_room()
+
+    def commit(self) -> None:
+        """Write what has changed; it is on the disk when this returns. Raises StoreFailed, from then on."""
+        if self._failure is not None:
+            raise self._failure
+        if self.journal.is_empty:
+            return
+        try:
+            self._write(list(self._statements(self.journal.take())))
+        except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+            self._failure = StoreFailed(self.path, str(error))
+            raise self._failure from error
+
+    def _write(self, statements: list[tuple[str, list[Row]]]) -> None:
+        try:
+            self._transact(statements)
+        except sqlite3.OperationalError as error:
+            is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+            if not is_full or not self.directory.give_up_reserve():
+                raise
+            self._transact(statements)  # nothing of it was written: SQLite has rolled it back
+
+    def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+        connection = self.connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, rows in statements:
+                connection.executemany(statement, rows)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self.commits += 1
+
+    def close(self) -> None:
+        """Write what has changed and close the file."""
+        try:
+            if self._failure is None:
+                self.commit()
+        finally:
+            self.connection.close()
+
+    # -- what is written
+
+    def _statements(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+        for fate, entity in changes.entities:
+            yield from self._described(entity) if fate is Fate.DESCRIBED else self._dropped(entity)
+        parts = self._parts
+        tables: tuple[tuple[str, list[Row]], ...] = (
+            (_MESSAGE, self._kept(changes)),
+            (_CHANGE, self._changed(changes)),
+            (_GONE, [(row_id(parts[queue], number),) for queue, number in changes.gone if queue in parts]),
+            (_PART, [self._part_row(queue) for queue in changes.numbered if queue in parts]),
+        )
+        yield from ((statement, rows) for statement, rows in tables if rows)
+        if changes.accepted:
+            yield from self._accepted(changes)
+        if changes.sessions:
+            yield from self._sessions(changes)
+
+    def _kept(self, changes: Changes) -> list[Row]:
+        parts = self._parts
+        return [
+            message_row(part, number, message)
+            for (queue, number), message in changes.kept.items()
+            if (part := parts.get(queue)) is not None
+        ]
+
+    def _changed(self, changes: Changes) -> list[Row]:
+        parts = self._parts
+        return [
+            changing(message_row(parts[queue], number, message))
+            for (queue, number), message in changes.changed.items()
+            if queue in parts
+        ]
+
+    def _described(self, entity: Entity) -> Iterator[tuple[str, list[Row]]]:
+        known = self._entities.get(entity)
+        if known is None:
+            known = self.took(entity, self._next_entity, range(self._next_part, MOST_PARTS))
+            yield _PART, [self._part_row(part) for part in stores_of(entity)]
+        yield _ENTITY, [_entity_row(known, entity)]
+
+    def took(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
+        """Know an entity by its number, and its parts by theirs; returns the first."""
+        self._entities[entity] = number
+        self._next_entity = max(self._next_entity, number + 1)
+        for place, (part, queue) in enumerate(zip(parts, stores_of(entity), strict=False)):
+            self._parts[queue] = part
+            self._places[queue] = (number, place)
+            self._next_part = max(self._next_part, part + 1)
+        return number
+
+    def _dropped(self, entity: Entity) -> Iterator[tuple[str, list[Row]]]:
+        number = self._entities.pop(entity)
+        parts = [self._parts.pop(queue) for queue in stores_of(entity)]
+        rows: list[Row] = [(part,) for part in parts]
+        spans: list[Row] = [(row_id(part, 0), row_id(part + 1, 0) - 1) for part in parts]
+        yield "DELETE FROM entity WHERE id = ?", [(number,)]
+        yield "DELETE FROM part WHERE id = ?", rows
+        yield "DELETE FROM accepted WHERE part = ?", rows
+        yield "DELETE FROM session WHERE part = ?", rows
+        yield "DELETE FROM message WHERE id BETWEEN ? AND ?", spans
+
+    def _part_row(self, queue: MessageStore) -> Row:
+        accessed = queue.accessed_at if isinstance(queue, Queue) else None
+        return sealed(self._parts[queue], *self._places[queue], queue.last_number, accessed)
+
+    def _accepted(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+        news = [each for each in changes.accepted if each.queue in self._parts]
+        yield (
+            _ACCEPTED,
+            [sealed(self._parts[each.queue], each.at, each.number, encode(each.message_id)) for each in news],
+        )
+        latest = {each.queue: each.at for each in news}
+        yield (
+            "DELETE FROM accepted WHERE part = ? AND at <= ?",
+            [
+                (self._parts[queue], at - queue.description.duplicate_detection_history_time_window)
+                for queue, at in latest.items()
+            ],
+        )
+
+    def _sessions(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+        noted = [
+            (self._parts[queue], session)
+            for (queue, _), session in changes.sessions.items()
+            if queue in self._parts
+        ]
+        yield (
+            "DELETE FROM session WHERE part = ? AND session_id = ?",
+            [(part, session.id) for part, session in noted],
+        )
+        yield (
+            _SESSION,
+            [
+                sealed(part, session.id, session.state, session.state_set_at)
+                for part, session in noted
+                if session.state is not None
+            ],
+        )
+
+
+def stores_of(entity: Entity) -> list[Queue]:
+    """What keeps the messages of an entity, always in the same order."""
+    return [part for part in entity.parts() if isinstance(part, Queue)]
+
+
+def _entity_row(number: int, entity: Entity) -> Row:
+    kind, topic, name, rules = "queue", None, entity.path, None
+    asked: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
+    if isinstance(entity, AnyTopic):
+        kind, asked = "topic", entity.asked
+    elif isinstance(entity, AnySubscription):
+        kind, asked, topic, name = "subscription", entity.asked, entity.topic.path, entity.name
+        rules = encoded(entity.rules)
+    text = json.dumps(asdict(asked), sort_keys=True)
+    return sealed(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)
+
+
+def _open(store: SqliteStore) -> sqlite3.Connection:
+    path = store.path
+    try:
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise StoreError(f"The file {path} cannot be opened: {error}.") from error
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log in memory, not in a file
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"The file {path} cannot have a write-ahead log: its journal mode is {mode}.")
+        connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
+        prepare(connection, path)
+    except (sqlite3.Error, ValueError) as error:  # a text of SQLite's own can be none
+        connection.close()
+        raise StoreError(f"The file {path} cannot be used: {error}.") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection

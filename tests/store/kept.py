@@ -1,0 +1,102 @@
+"""One namespace and its file, which can be closed, or crashed, and opened again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+from sbpair.broker.entities import Namespace, StoredMessage
+from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.kinds import AnySubscription
+from sbpair.broker.entities.layout import Layout
+from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.tier import Tier
+from sbpair.broker.store.disk import Disk
+
+NOON = 1_800_000_000_000
+SMALL = 64 * 1024  # bytes of the reserve
+MEANT = tuple(
+    field.name
+    for field in fields(StoredMessage)
+    if field.name not in ("state", "lock_token", "locked_until", "reserved_number")
+)
+
+
+class Kept:
+    """The namespace ``contoso`` in the directory ``path``."""
+
+    def __init__(self, path: Path, now: int = NOON, **settings: object) -> None:
+        self.path = path
+        self._settings = settings
+        self.open(now)
+
+    def open(self, now: int = NOON) -> None:
+        settings = {"layout": Layout(), "tier": Tier.STANDARD} | self._settings
+        self.namespace = Namespace("contoso", created_at=now, journal=Journal(), **settings)
+        self.disk = Disk(self.path, SMALL)
+        try:
+            self.store = self.disk.keep(self.namespace, now)
+        except BaseException:
+            self.disk.close()
+            raise
+
+    def close(self) -> None:
+        self.disk.close()
+
+    def reopen(self, now: int = NOON) -> None:
+        self.close()
+        self.open(now)
+
+    def crashed_copy(self, where: Path, now: int = NOON) -> Kept:
+        """What a process would find that began after this one was killed, now."""
+        shutil.copytree(self.path, where, ignore=shutil.ignore_patterns("reserve"))
+        return Kept(where, now, **self._settings)
+
+    @property
+    def file(self) -> Path:
+        return self.path / "contoso.sqlite"
+
+
+def contents(namespace: Namespace, now: int) -> dict[str, object]:
+    """All that is to outlive a process: of each entity its description, messages, numbers, ids and states.
+
+    Ids whose window has passed at ``now`` are left out: they are forgotten when the next one comes.
+    """
+    entities: list[Entity] = [*namespace.queues(), *namespace.topics()]
+    entities += [each for topic in namespace.topics() for each in namespace.subscriptions(topic.path)]
+    found: dict[str, object] = {}
+    for entity in entities:
+        found[entity.path] = (type(entity).__name__, entity.description, entity.created_at, entity.updated_at)
+        if isinstance(entity, AnySubscription):
+            found[f"{entity.path}/Rules"] = list(entity.rules)
+        stores = [part for part in entity.parts() if isinstance(part, Queue)]
+        for place, queue in enumerate(stores):
+            found[f"{entity.path}[{place}]"] = _of_store(queue, now)
+    return found
+
+
+def _of_store(queue: Queue, now: int) -> tuple[object, ...]:
+    messages = [queue.message(number) for number in queue._messages.numbers_from(0)]
+    sessions = {} if queue.sessions is None else queue.sessions._sessions
+    states = {
+        name: (each.state, each.state_set_at) for name, each in sessions.items() if each.state is not None
+    }
+    known = () if queue._duplicates is None else queue._duplicates._ids
+    window = queue.description.duplicate_detection_history_time_window
+    duplicates = [(at, name, queue._duplicates._numbers[name]) for at, name in known if at + window > now]
+    return (
+        queue.last_number,
+        queue.size,
+        [_of_message(message) for message in messages if message is not None],
+        sorted(states.items()),
+        duplicates,
+    )
+
+
+def _of_message(message: StoredMessage) -> dict[str, object]:
+    meant = {name: getattr(message, name) for name in MEANT}
+    return meant | {
+        "rests": "scheduled" if message.state.name == "SCHEDULED" else "deferred" * message.is_deferred
+    }

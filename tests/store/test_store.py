@@ -1,0 +1,426 @@
+"""What is committed is there again: random work on entities, crashed after any commit (G-26)."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.layout import Layout
+from sbpair.broker.entities.rule_operations import add_rule, remove_rule
+from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from sbpair.broker.entities.settlement import Settlement, Verb
+from sbpair.broker.entities.tier import Tier
+from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.transaction import Anchor, Transaction
+from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
+from sbpair.broker.store.schema import MIGRATIONS, prepare
+from tests.store.kept import NOON, Kept, contents
+
+PATHS = ("plain", "keyed", "sessions", "spread", "events", "moving")
+
+
+def furnished(namespace: Namespace, now: int) -> None:
+    namespace.create_queue("plain", QueueDescription(max_delivery_count=2), now)
+    namespace.create_queue("keyed", QueueDescription(requires_duplicate_detection=True), now)
+    namespace.create_queue("sessions", QueueDescription(requires_session=True), now)
+    namespace.create_queue("spread", QueueDescription(enable_partitioning=True), now)
+    namespace.create_topic("events", TopicDescription(), now)
+    namespace.create_subscription("events", "all", SubscriptionDescription(), now)
+    namespace.create_subscription("events", "dead", SubscriptionDescription(requires_session=True), now)
+    namespace.create_queue("moving", QueueDescription(forward_to="plain"), now)
+
+
+class Worker:
+    """Does one thing after another with a namespace; the same with the same seed."""
+
+    def __init__(self, namespace: Namespace, seed: int) -> None:
+        self.namespace = namespace
+        self.random = random.Random(seed)
+        self.now = NOON
+        self.held: list[tuple[object, bytes]] = []
+
+    def step(self) -> None:
+        self.now += self.random.choice((0, 1, 500, 40_000))
+        self.namespace.handle_timer(self.now)
+        works = (self.send, self.take, self.settle, self.session, self.transact, self.manage)
+        (work,) = self.random.choices(works, (8, 5, 6, 2, 2, 0.4))
+        try:
+            work()
+        except BrokerError:
+            pass  # refused: nothing of it is done
+        self.namespace.forward(self.now)
+
+    def message(self) -> StoredMessage:
+        roll = self.random.randrange
+        return StoredMessage(
+            bare=bytes(roll(256) for _ in range(roll(40))),
+            annotations=b"\x00S\x72\xc1\x01\x00" if roll(2) else b"",
+            message_id=self.random.choice((None, f"m{roll(20)}", roll(20), bytes((roll(20),))))
+            or f"x{roll(9**9)}",
+            session_id=self.random.choice((None, "s1", "s2")),
+            time_to_live=self.random.choice((None, 30_000, 2**40)),
+            scheduled_for=self.random.choice((None, None, self.now + 60_000)),
+            durable=self.random.choice((None, True, False)),
+            priority=self.random.choice((None, 4)),
+            is_ping=roll(12) == 0,
+            overhead=64,
+        )
+
+    def send(self) -> None:
+        path = self.random.choice(PATHS)
+        count = self.random.choice((1, 1, 3))
+        messages = [self.message() for _ in range(count)]
+        if path == "spread":
+            for each in messages:
+                each.session_id, each.partition_key = None, messages[0].session_id
+        self.namespace.queue(path).enqueue_all(messages, self.now)
+
+    def take(self) -> None:
+        queue = self.namespace.queue(
+            self.random.choice(
+                ("plain", "keyed", "spread", "events/Subscriptions/all", "plain/$DeadLetterQueue")
+            )
+        )
+        message = queue.receive(self.now)
+        if message is not None:
+            self.held.append((queue, message.lock_token))
+
+    def settle(self) -> None:
+        if not self.held:
+            return
+        queue, token = self.held.pop(self.random.randrange(len(self.held)))
+        Settlement(queue, token, self.random.choice(list(Verb)), self.properties()).apply(self.now)
+
+    def properties(self) -> dict[str, object]:
+        return self.random.choice(({}, {"why": "so", "number": 7}))
+
+    def session(self) -> None:
+        sessions = self.namespace.queue("sessions").sessions
+        lock = sessions.accept(self.random.choice(("s1", "s2")), self.now)
+        if self.random.randrange(2):
+            sessions.set_state(lock, self.random.choice((None, b"", b"state")), self.now)
+        message = lock.queue.receive(self.now, lock)
+        if message is not None and self.random.randrange(2):
+            lock.queue.complete(message.lock_token, self.now)
+        sessions.release(lock, self.now)
+
+    def transact(self) -> None:
+        plain = self.namespace.queue("plain")
+        transaction = Transaction(self.namespace, Anchor(plain))
+        transaction.send(plain, [self.message(), self.message()], self.now)
+        for queue, token in list(self.held):
+            if queue is plain:
+                transaction.settle(Settlement(queue, token, Verb.COMPLETE), self.now)
+                self.held.remove((queue, token))
+                break
+        transaction.send(self.namespace.queue("keyed"), [self.message()], self.now)  # via plain
+        transaction.commit(self.now)
+
+    def manage(self) -> None:
+        name = self.random.choice(("spare", "events/Subscriptions/spare"))
+        try:
+            self.namespace.delete(name)
+        except BrokerError:
+            if name == "spare":
+                self.namespace.create_queue(name, QueueDescription(), self.now)
+            else:
+                self.namespace.create_subscription("events", "spare", SubscriptionDescription(), self.now)
+        self.namespace.update_queue(
+            "plain", QueueDescription(max_delivery_count=self.random.randrange(2, 5)), self.now
+        )
+
+
+@pytest.mark.spec("G-26", "F-12", "F-13", "F-14")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(tmp_path: Path, seed: int) -> None:
+    kept = Kept(tmp_path / "data")
+    furnished(kept.namespace, NOON)
+    worker, chance = Worker(kept.namespace, seed), random.Random(seed)
+    kept.store.commit()
+    committed, at, crashes = contents(kept.namespace, NOON), NOON, 0
+    for step in range(400):
+        worker.step()
+        if chance.random() < 0.5:
+            kept.store.commit()
+            at = worker.now
+            committed = contents(kept.namespace, at)
+        if chance.random() < 0.03:  # killed, with or without work that is not committed
+            crashes += 1
+            found = kept.crashed_copy(tmp_path / f"crash {step}", worker.now)
+            assert contents(found.namespace, at) == committed
+            found.close()
+    assert crashes >= 5
+    kept.store.commit()
+    committed = contents(kept.namespace, worker.now)
+    kept.reopen(worker.now)
+    assert contents(kept.namespace, worker.now) == committed
+    kept.close()
+
+
+@pytest.mark.spec("G-26")
+def test_work_goes_on_after_a_restart_as_if_there_had_been_none(tmp_path: Path) -> None:
+    """Restarted after every few steps, and never: the same messages in the end, but for what was locked."""
+    outcomes = []
+    for restarts in (False, True):
+        kept = Kept(tmp_path / str(restarts))
+        furnished(kept.namespace, NOON)
+        worker = Worker(kept.namespace, 5)
+        for step in range(300):
+            worker.step()
+            if step % 10 == 9:
+                for queue, token in worker.held:
+                    try:
+                        queue.release(token, worker.now)  # type: ignore[attr-defined]
+                    except BrokerError:
+                        pass
+                worker.held.clear()
+                if restarts:
+                    kept.reopen(worker.now)
+                    worker.namespace = kept.namespace
+        outcomes.append(
+            {
+                path: found
+                for path, found in contents(kept.namespace, worker.now).items()
+                if "spread" not in path
+            }
+        )
+        kept.close()
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.spec("G-26")
+def test_a_lock_ends_with_the_process_and_costs_no_delivery(kept: Kept) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    queue.enqueue(StoredMessage(bare=b"x"), NOON)
+    message = queue.receive(NOON)
+    queue.abandon(message.lock_token, NOON)
+    assert queue.receive(NOON).delivery_count == 1
+    kept.reopen()
+    message = kept.namespace.queue("orders").receive(NOON)
+    assert (message.sequence_number, message.delivery_count) == (1, 1)
+
+
+def test_sequence_numbers_go_on_where_all_messages_are_gone(kept: Kept) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    for _ in range(3):
+        queue.enqueue(StoredMessage(bare=b"x"), NOON)
+        queue.receive_and_delete(NOON)
+    queue.reserve(StoredMessage(bare=b"x"))  # promised, and never sent
+    kept.reopen()
+    assert kept.namespace.queue("orders").enqueue(StoredMessage(bare=b"x"), NOON) == 5
+
+
+def test_an_id_within_the_window_is_known_after_a_restart_and_one_before_it_is_not_on_the_disk(
+    kept: Kept,
+) -> None:
+    queue = kept.namespace.create_queue(
+        "orders",
+        QueueDescription(requires_duplicate_detection=True, duplicate_detection_history_time_window=20_000),
+        NOON,
+    )
+    queue.enqueue(StoredMessage(bare=b"x", message_id="old"), NOON)
+    kept.store.commit()
+    queue.enqueue(StoredMessage(bare=b"x", message_id="new"), NOON + 20_000)
+    kept.reopen(NOON + 20_000)
+    queue = kept.namespace.queue("orders")
+    assert queue.enqueue(StoredMessage(bare=b"x", message_id="new"), NOON + 20_001) == 2
+    assert kept.store.connection.execute("SELECT count(*) FROM accepted").fetchone() == (1,)
+    assert queue.enqueue(StoredMessage(bare=b"x", message_id="old"), NOON + 20_001) == 3
+
+
+def test_time_that_the_broker_was_off_makes_no_entity_idle(kept: Kept) -> None:
+    kept.namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=300_000), NOON)
+    later = NOON + 86_400_000
+    kept.reopen(later)
+    kept.namespace.handle_timer(later)
+    assert [queue.path for queue in kept.namespace.queues()] == ["orders"]
+    kept.namespace.handle_timer(later + 300_001)
+    assert kept.namespace.queues() == []
+    kept.reopen(later)
+    assert kept.namespace.queues() == []
+
+
+def test_a_target_that_is_gone_does_not_keep_an_entity_from_coming_back(kept: Kept) -> None:
+    kept.namespace.create_queue("archive", QueueDescription(), NOON)
+    kept.namespace.create_queue("orders", QueueDescription(forward_to="archive"), NOON)
+    kept.namespace.delete("archive")
+    kept.reopen()
+    assert kept.namespace.queue("orders").description.forward_to == "archive"
+
+
+def test_a_partition_key_of_any_bytes_comes_back(kept: Kept) -> None:
+    key = b"\xff\x00".decode("utf-8", "surrogateescape")
+    kept.namespace.create_queue("orders", QueueDescription(), NOON).enqueue(
+        StoredMessage(bare=b"x", partition_key=key, via_partition_key=key), NOON
+    )
+    kept.reopen()
+    (message,) = kept.namespace.queue("orders").peek(0, 1, NOON)
+    assert (message.partition_key, message.via_partition_key) == (key, key)
+
+
+def test_a_span_longer_than_the_file_can_hold_is_kept_as_the_longest(kept: Kept) -> None:
+    kept.namespace.create_queue("orders", QueueDescription(), NOON).enqueue(
+        StoredMessage(bare=b"x", time_to_live=2**64 - 1), NOON
+    )
+    kept.reopen()
+    (message,) = kept.namespace.queue("orders").peek(0, 1, NOON)
+    assert (message.time_to_live, message.expires_at) == (2**63 - 1, 2**63 - 1)
+
+
+def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept) -> None:
+    namespace = kept.namespace
+    furnished(namespace, NOON)
+    parameters = {"@a": 5, "@b": 2.5, "@c": "text", "@d": True, "@e": datetime(2026, 1, 2, tzinfo=UTC),
+                  "@f": timedelta(seconds=3)}  # fmt: skip
+    subscription = namespace.subscription("events", "all")
+    add_rule(
+        subscription,
+        Rule("sql", SqlFilter("a = @a", parameters), SqlAction("SET b = @b", parameters), 7),
+        NOON,
+    )
+    add_rule(subscription, Rule("mail", CorrelationFilter(to="you", properties={"n": 1})), NOON)
+    add_rule(subscription, Rule("never", FalseFilter()), NOON)
+    remove_rule(subscription, "$default")
+    for name in [rule.name for rule in namespace.subscription("events", "dead").rules]:
+        remove_rule(namespace.subscription("events", "dead"), name)
+    before = [list(each.rules) for each in namespace.subscriptions("events")]
+    kept.reopen()
+    assert [list(each.rules) for each in kept.namespace.subscriptions("events")] == before
+    assert [len(each) for each in before] == [3, 0]
+    subscription = kept.namespace.subscription("events", "all")
+    kept.namespace.delete("events/Subscriptions/all")
+    remove_rule(subscription, "never")  # by a link that was there before
+    kept.reopen()
+    assert [each.name for each in kept.namespace.subscriptions("events")] == ["dead"]
+
+
+# -- the directory and the file
+
+
+def test_only_its_owner_reads_what_is_kept(kept: Kept) -> None:
+    kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.commit()
+    assert stat.S_IMODE(kept.path.stat().st_mode) == 0o700
+    files = list(kept.path.iterdir())
+    assert {file.name for file in files} == {"owner.lock", "reserve", "contoso.sqlite", "contoso.sqlite-wal"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+@pytest.mark.spec("F-90")
+def test_a_second_broker_on_the_directory_is_refused_by_name(kept: Kept) -> None:
+    with pytest.raises(StoreInUse, match=r"in use by process \d+: one broker owns it at a time"):
+        Kept(kept.path)
+
+
+@pytest.mark.spec("F-90")
+def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
+    kept.close()
+    connection = sqlite3.connect(kept.file)
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    with pytest.raises(StoreError, match=r"has layout 2; this sbpair knows 1: use a newer one"):
+        kept.open()
+    assert sqlite3.connect(kept.file).execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
+
+
+def test_an_older_layout_is_brought_up_step_by_step_and_a_step_that_fails_changes_nothing(kept: Kept) -> None:
+    kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.close()
+    connection = sqlite3.connect(kept.file, isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError):
+        prepare(connection, kept.file, (*MIGRATIONS, "ALTER TABLE entity ADD COLUMN more; SELECT nonsense"))
+    connection.close()
+    connection = sqlite3.connect(kept.file, isolation_level=None)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    prepare(connection, kept.file, (*MIGRATIONS, "ALTER TABLE entity ADD COLUMN more"))
+    assert connection.execute("SELECT name, more FROM entity").fetchall() == [("orders", None)]
+    connection.close()
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    connection = sqlite3.connect(tmp_path / "data" / "contoso.sqlite")
+    connection.execute("CREATE TABLE other (x)")
+    connection.close()
+    with pytest.raises(StoreError, match="a database of another program"):
+        Kept(tmp_path / "data")
+
+
+@pytest.mark.spec("F-90")
+def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -> None:
+    namespace = kept.namespace
+    furnished(namespace, NOON)
+    worker = Worker(namespace, 1)
+    for _ in range(150):
+        worker.step()
+    committed = contents(namespace, worker.now)
+    kept.close()
+    whole, chance = kept.file.read_bytes(), random.Random(3)
+    found = 0
+    for attempt in range(150):
+        at = chance.randrange(len(whole) * 8)
+        flipped = bytearray(whole)
+        flipped[at // 8] ^= 1 << at % 8
+        where = tmp_path / f"flipped {attempt}"
+        where.mkdir()
+        (where / "contoso.sqlite").write_bytes(flipped)
+        try:
+            again = Kept(where, worker.now)
+        except StoreError:
+            found += 1
+            continue
+        assert (
+            contents(again.namespace, worker.now) == committed
+        )  # in a free page, or in what SQLite does not use
+        again.close()
+    assert found >= 30
+
+
+def test_a_flipped_bit_in_a_body_is_told_with_its_entity_and_file(kept: Kept) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
+    kept.close()
+    kept.file.write_bytes(kept.file.read_bytes().replace(b"a well-known body", b"a well-knowm body"))
+    with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: a message of 'orders' differs"):
+        kept.open()
+
+
+@pytest.mark.spec("F-90")
+def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finished(
+    kept: Kept, tmp_path: Path
+) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.commit()
+    log = kept.file.with_name("contoso.sqlite-wal")
+    ends = [log.stat().st_size]
+    for n in range(5):
+        queue.enqueue(StoredMessage(bare=b"%d" % n), NOON)
+        kept.store.commit()
+        ends.append(log.stat().st_size)
+    whole = log.read_bytes()
+    for at in range(ends[0], len(whole) + 1, 997):
+        finished = sum(end <= at for end in ends) - 1
+        for kind, torn in (("cut", whole[:at]), ("zero", whole[:at] + bytes(len(whole) - at))):
+            where = tmp_path / f"{kind} {at}"
+            found = kept.crashed_copy(where)
+            found.close()
+            (where / "contoso.sqlite").write_bytes(kept.file.read_bytes())
+            (where / "contoso.sqlite-wal").write_bytes(torn)
+            again = Kept(where)
+            assert again.namespace.queue("orders").counts(NOON).active == finished
+            again.close()
+
+
+@pytest.mark.parametrize("settings", [{"tier": Tier.BASIC}, {"layout": Layout(2)}])
+def test_a_namespace_of_another_kind_is_refused(tmp_path: Path, settings: dict[str, object]) -> None:
+    Kept(tmp_path / "data").close()
+    with pytest.raises(
+        StoreError, match=r"is Standard with 16 partitions, and not .*: start the broker as it was"
+    ):
+        Kept(tmp_path / "data", **settings)
