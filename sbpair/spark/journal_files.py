@@ -7,7 +7,7 @@ it again after it was renamed. Only whole lines count: a torn last line is not t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -80,6 +80,20 @@ def cut(directory: str, name: str, start: int, end: int, most: int) -> Iterator[
         start = middle
     if start < end:
         yield FileRange(directory, name, start, end)
+
+
+def packed(pieces: Iterable[FileRange], most: int) -> Iterator[list[FileRange]]:
+    """Small pieces together, up to about ``most`` bytes: a task costs more than many of them."""
+    together: list[FileRange] = []
+    size = 0
+    for piece in pieces:
+        if together and size + piece.end - piece.start > most:
+            yield together
+            together, size = [], 0
+        together.append(piece)
+        size += piece.end - piece.start
+    if together:
+        yield together
 
 
 def admit(directory: str, start: dict[str, int], there: dict[str, int], most: int | None) -> dict[str, int]:

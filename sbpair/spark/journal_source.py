@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .journal_files import FileRange, admit, cut, whole_lines
+from .journal_files import FileRange, admit, cut, packed, whole_lines
 from .schema import JOURNAL_COLUMNS
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ class JournalDataSource(DataSource):
 
 @dataclass
 class JournalPartition(InputPartition):
-    """One task's piece."""
+    """One task's pieces."""
 
-    piece: FileRange
+    pieces: tuple[FileRange, ...]
 
 
 class _Pieces:
@@ -110,17 +110,17 @@ class _Pieces:
 
     def _cut(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
         directory, most = self._options.directory, self._options.partition_bytes
-        return [
-            JournalPartition(piece)
+        pieces = (
+            piece
             for name, stop in sorted(end.items())
             for piece in cut(directory, name, start.get(name, 0), stop, most)
-        ]
+        )
+        return [JournalPartition(tuple(each)) for each in packed(pieces, most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         from .journal_lines import batches  # late: on the executors only
 
-        piece = getattr(partition, "piece", None)
-        if isinstance(piece, FileRange):  # Spark makes one partition without a value of an empty list
+        for piece in getattr(partition, "pieces", ()):  # Spark makes one partition of an empty list
             yield from batches(piece, self._schema)
 
 

@@ -31,7 +31,17 @@ HASTY = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
+LEAST_HEAP = 1024  # MiB
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
+
+
+def roomy() -> dict[str, str]:
+    """For a job of minutes: half of this machine's memory for the JVM, where the system tells it."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
+    except (AttributeError, OSError, ValueError):
+        memory = 0
+    return {"spark.driver.memory": f"{max(LEAST_HEAP, memory // 2)}m"}
 
 
 def build_session(

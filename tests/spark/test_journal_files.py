@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.spark.journal_files import FileRange, admit, cut, whole_lines
+from sbpair.spark.journal_files import FileRange, admit, cut, packed, whole_lines
 
 LINES = [b'{"n": %d}\n' % n for n in range(200)]
 
@@ -56,6 +56,16 @@ def test_the_pieces_of_a_range_are_its_lines_and_each_line_is_in_one_piece(
 
     assert b"".join(map(content, pieces)) == b"".join(LINES[start:stop])
     assert all(content(piece).endswith(b"\n") for piece in pieces)
+
+
+@given(sizes=st.lists(st.integers(1, 500), max_size=50), most=st.integers(1, 1000))
+def test_small_pieces_are_read_together_each_once_and_in_order(sizes: list[int], most: int) -> None:
+    pieces = [FileRange("d", str(n), 0, size) for n, size in enumerate(sizes)]
+
+    tasks = list(packed(pieces, most))
+
+    assert [piece for task in tasks for piece in task] == pieces
+    assert all(len(task) == 1 or sum(piece.end for piece in task) <= most for task in tasks)
 
 
 def test_a_file_is_found_again_after_it_was_closed(directory: str) -> None:

@@ -6,43 +6,13 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from sbpair.spark.audit import audit
+from tests.spark import oracle
 from tests.spark.story import Story
 
 MESSAGES = 2000
-# Written from docs/spark.md, not from the rules in verdict.py.
-ORACLE = """
-with records as (
-    select * from read_json(?, format = 'newline_delimited', union_by_name = true,
-        columns = {event: 'VARCHAR', path: 'VARCHAR', rests: 'VARCHAR', reason: 'VARCHAR', backlog: 'BIGINT',
-                   message_id: 'VARCHAR', message_ids: 'VARCHAR[]', "at": 'TIMESTAMP'})
-), told as (
-    select event, rests, reason, unnest(coalesce(message_ids, [message_id])) as id from records
-    where coalesce(message_ids, [message_id])[1] is not null
-), per as (
-    select id,
-        bool_or(event = 'messages_received') as arrived,
-        bool_or(event in ('send_accepted', 'message_parked')) as taken,
-        bool_or(event = 'send_raised') as raised,
-        bool_or(event = 'message_parked') as parked,
-        bool_or(event = 'messages_forwarded' or rests = 'primary') as home,
-        bool_or(event = 'message_set_aside' and reason = 'TTLExpiredException') as late,
-        bool_or(event = 'message_set_aside') as aside
-    from told group by id
-)
-select case
-    when arrived and taken then 'delivered'
-    when arrived and raised then 'recovered'
-    when arrived then 'unexpected'
-    when late then 'expired'
-    when aside then 'dead-lettered'
-    when home and taken then 'lost'
-    when parked then 'lost'
-    else 'not accepted' end as verdict, count(*) from per group by 1
-"""
 
 
 def write_at_random(directory: Path, seed: int) -> Counter[str]:
@@ -87,7 +57,7 @@ def test_two_engines_and_the_truth_agree_on_every_count(spark, tmp_path: Path) -
 
     found = audit(spark.read.format("sbpair-journal").load(str(tmp_path)).persist()).verdicts()
     ours = {verdict.value: count for verdict, count in found.items() if count}
-    theirs = dict(duckdb.sql(ORACLE, params=[str(tmp_path / "*.jsonl")]).fetchall())
+    theirs = oracle.verdicts(tmp_path)
 
     assert ours == theirs
     assert {name: ours[name] for name in truth} == dict(truth)

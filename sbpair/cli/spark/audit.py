@@ -47,10 +47,10 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
     try:
         from sbpair.spark import build_session
         from sbpair.spark.audit import job, report
-        from sbpair.spark.session import HASTY
+        from sbpair.spark.session import HASTY, roomy
 
         click.echo(f"sbpair spark audit: starting Spark for {len(sizes)} files", err=True)
-        session = build_session("sbpair audit", settings=HASTY if sum(sizes) < SMALL else None)
+        session = build_session("sbpair audit", settings=HASTY if sum(sizes) < SMALL else roomy())
     except ImportError as error:
         raise ConfigurationError(one_line(error)) from error
     click.echo(f"sbpair spark audit: reading {sum(sizes) / 1e6:.1f} MB of journals", err=True)

@@ -56,9 +56,7 @@ def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
     of_writers = writers(events)
-    every = judged(
-        messages(events), evidence(events, of_writers), drained(events, skew), emptied(events, skew)
-    )
+    every = judged(messages(events), evidence(of_writers), drained(events, skew), emptied(events, skew))
     return Audit(
         writers=of_writers,
         messages=every,

@@ -63,15 +63,11 @@ RULES: tuple[tuple[str, Verdict], ...] = (
 )
 
 
-def evidence(events: DataFrame, writers: DataFrame) -> DataFrame:
+def evidence(writers: DataFrame) -> DataFrame:
     """One row a primary: which journals are whole, and whether its senders tell of healthy sends."""
-    of_pairs = events.select(F.lower("pair.primary").alias("primary"), "writer").where("primary IS NOT NULL")
-    pairs = of_pairs.distinct()
-    of_writers = pairs.join(writers, "writer", "right")  # damaged ones may not say of which pair
-    judged = (
-        pairs.select("primary").distinct().alias("p")
-        .join(of_writers.alias("w"), F.expr("w.primary = p.primary OR w.primary IS NULL"), "left")
-    )  # fmt: skip
+    primaries = writers.where("primary IS NOT NULL").select("primary").distinct()
+    is_of_it = F.expr("w.primary = p.primary OR w.primary IS NULL")  # a damaged one may not say of which
+    judged = primaries.alias("p").join(writers.alias("w"), is_of_it, "left")
     tell = F.min(F.when(F.col("w.role") == "sender", F.col("w.sends") > 0))
     return judged.groupBy("p.primary").agg(
         *(_whole(role) for role in ("sender", "syphon", "receiver")),

@@ -23,14 +23,15 @@ REASONS: tuple[tuple[str, str], ...] = (
 
 
 def writers(events: DataFrame) -> DataFrame:
-    """One row a writer: ``writer, role, first_at, last_at, records, missing, surplus, lost, unreadable,
-    sends, has_end, is_whole, reason``; ``sends`` are its lines on healthy and other accepted sends."""
+    """One row a writer: ``writer, role, primary, first_at, last_at, records, missing, surplus, lost,
+    unreadable, sends, has_end, is_whole, reason``; ``sends`` are its lines on healthy and other accepted sends."""
     of_file = F.regexp_extract("journal_file", r"^[a-z]+-(.+)-\d+\.jsonl$", 1)
     told = events.withColumn("writer", F.coalesce("writer", of_file))
     is_bad = F.col("event") == UNREADABLE
     closes = F.col("event") == "journal_closed"
     counted = told.groupBy("writer").agg(
         F.max("role").alias("role"),
+        F.max(F.lower("pair.primary")).alias("primary"),
         F.min("at").alias("first_at"),
         F.max("at").alias("last_at"),
         F.min("ordinal").alias("first_ordinal"),
@@ -50,8 +51,8 @@ def writers(events: DataFrame) -> DataFrame:
     )
     reason = F.coalesce(*(F.when(F.expr(condition), F.lit(text)) for condition, text in REASONS))
     return seen.select(
-        "writer", "role", "first_at", "last_at", "records", "missing", "surplus", "lost", "unreadable",
-        "sends", "has_end",
+        "writer", "role", "primary", "first_at", "last_at", "records", "missing", "surplus", "lost",
+        "unreadable", "sends", "has_end",
         reason.isNull().alias("is_whole"),
         reason.alias("reason"),
     )  # fmt: skip
