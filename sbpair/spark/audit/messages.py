@@ -57,13 +57,13 @@ SENT = "event IN ('send_accepted', 'message_parked', 'message_spooled')"
 def mentions(events: DataFrame) -> DataFrame:
     """One row for each message that an event tells of, in the order in which the event names them."""
     many = events.where(F.col("event").isin(*MANY)).select(
-        *_common(),
+        *common(),
         F.posexplode("message_ids").alias("position", "message_id"),
         "session_ids",
         "sequence_numbers",
     )
     single = events.where(F.col("event").isin(*SINGLE)).select(
-        *_common(),
+        *common(),
         F.lit(0).alias("position"),
         "message_id",
         F.lit(None).cast("array<string>").alias("session_ids"),
@@ -80,7 +80,8 @@ def mentions(events: DataFrame) -> DataFrame:
     )
 
 
-def _common() -> tuple[Column | str, ...]:
+def common() -> tuple[Column | str, ...]:
+    """Who tells what of which entity, with its names as they are compared."""
     return (
         F.lower("pair.primary").alias("primary"), F.lower("pair.secondary").alias("secondary"),
         F.regexp_replace("path", PLACE, "").alias("path"),

@@ -24,7 +24,7 @@ REASONS: tuple[tuple[str, str], ...] = (
 
 def writers(events: DataFrame) -> DataFrame:
     """One row a writer: ``writer, role, primary, first_at, last_at, records, missing, surplus, lost,
-    unreadable, sends, has_end, is_whole, reason``; ``sends`` are its lines on healthy and other accepted sends."""
+    unreadable, sends, has_end, is_whole, reason``; ``sends`` are its lines on accepted sends."""
     of_file = F.regexp_extract("journal_file", r"^[a-z]+-(.+)-\d+\.jsonl$", 1)
     told = events.withColumn("writer", F.coalesce("writer", of_file))
     is_bad = F.col("event") == UNREADABLE
