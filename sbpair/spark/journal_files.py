@@ -36,7 +36,8 @@ def whole_lines(directory: str) -> dict[str, int]:
 
     Raises NotADirectoryError, FileNotFoundError.
     """
-    listed = (entry for entry in os.listdir(directory) if entry.endswith(".jsonl"))
+    with os.scandir(directory) as entries:
+        listed = [entry.name for entry in entries if entry.name.endswith(".jsonl") and entry.is_file()]
     names = sorted({entry.removeprefix(OPEN_PREFIX) for entry in listed})
     return {name: _last_line_end(directory, name) for name in names}
 

@@ -431,6 +431,32 @@ def test_a_negative_skew_is_refused(spark) -> None:
         audit(spark.createDataFrame([], "event string"), skew=-1)
 
 
+def test_neither_the_order_of_files_nor_a_months_gap_nor_a_torn_line_changes_a_verdict(
+    spark, tmp_path: Path
+) -> None:
+    cast = Cast.of(tmp_path)
+    cast.sender.parked("early", "never")
+    cast.sender.journal.roll()
+    cast.story.now = 31 * 86_400.0
+    cast.syphon.forwarded("early")
+    cast.sender.sent("late")
+    cast.story.now += 60.0
+    cast.syphon.drained()
+    cast.receiver.received("late", "early", numbers=(2, 1))
+    cast.story.end()
+    first, second = sorted(tmp_path.glob("sender-*"))
+    swapped = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(swapped + b'{"v":1,"writer":"torn')
+
+    counts = audited(spark, tmp_path).verdicts()
+
+    assert {verdict: count for verdict, count in counts.items() if count} == {
+        Verdict.DELIVERED: 2,
+        Verdict.LOST: 1,
+    }
+
+
 def test_no_events_at_all_are_no_messages(spark, tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_bytes(b"")
 

@@ -53,6 +53,51 @@ def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) 
     assert f"{tmp_path} has no journals in it" in str(result.exception)
 
 
+def test_the_report_is_not_put_among_the_journals(tmp_path: Path) -> None:
+    (tmp_path / "sender-a-000001.jsonl").write_text("")
+    result = CliRunner().invoke(
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", f"{tmp_path}/../{tmp_path.name}"]
+    )
+
+    assert f"--out is the directory of the journals, {tmp_path}" in str(result.exception)
+
+
+def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "sender-a-000001.jsonl"
+    file.write_text("")
+    monkeypatch.setattr("os.access", lambda path, mode: path != file)  # root may read everything
+    result = CliRunner().invoke(
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
+    )
+
+    assert f"{file} cannot be read" in str(result.exception)
+
+
+def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sender-a-000001.jsonl").write_text("")
+    monkeypatch.setattr("sbpair.spark.java._homes", lambda: iter(()))
+    monkeypatch.setattr("sbpair.spark.java._wheel_home", lambda: None)
+    result = CliRunner().invoke(
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
+    )
+
+    assert "Spark needs Java 17 or later" in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path: Path) -> None:
+    from sbpair.spark.failures import reason_of, session_errors
+
+    (tmp_path / "sender-a-000001.jsonl").write_text("{}\n")
+    table = spark.read.format("sbpair-journal").load(str(tmp_path))
+    (tmp_path / "sender-a-000001.jsonl").unlink()
+    tmp_path.rmdir()
+    with pytest.raises(session_errors()) as raised:
+        table.collect()
+
+    assert reason_of(raised.value) == f"Spark: sbpair-journal: {tmp_path} is not a directory"
+
+
 def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     program = (

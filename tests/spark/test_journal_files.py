@@ -87,6 +87,13 @@ def test_without_a_limit_all_there_is_is_admitted(directory: str) -> None:
     assert admit(directory, {}, there, None) == there
 
 
+def test_a_directory_whose_name_ends_like_a_journals_is_none(directory: str) -> None:
+    there = whole_lines(directory)
+    Path(directory, "old.jsonl").mkdir()
+
+    assert whole_lines(directory) == there
+
+
 def test_a_limit_admits_whole_lines_and_everything_in_the_end(directory: str) -> None:
     there, start, read = whole_lines(directory), {}, []
     for _ in range(100):

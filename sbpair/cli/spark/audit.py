@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,12 +42,13 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
 
       sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
     """
-    sizes = [file.stat().st_size for file in journal.glob("*.jsonl")]
-    if not sizes:
-        raise ConfigurationError(f"{journal} has no journals in it: no file ends in .jsonl")
+    sizes = _sizes(journal)
+    if out.resolve() == journal.resolve():
+        raise ConfigurationError(f"--out is the directory of the journals, {journal}: give it another")
     try:
         from sbpair.spark import build_session
         from sbpair.spark.audit import job, report
+        from sbpair.spark.failures import reason_of, session_errors
         from sbpair.spark.session import HASTY, roomy
 
         click.echo(f"sbpair spark audit: starting Spark for {len(sizes)} files", err=True)
@@ -56,6 +58,10 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
     click.echo(f"sbpair spark audit: reading {sum(sizes) / 1e6:.1f} MB of journals", err=True)
     try:
         summary = job.run(session, journal, out, skew=skew.total_seconds())
+    except session_errors() as error:
+        raise ConfigurationError(reason_of(error)) from error
+    except OSError as error:
+        raise ConfigurationError(f"{out} cannot be written: {error.strerror or error}") from error
     finally:
         session.stop()
     if as_json:
@@ -67,3 +73,14 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
                 click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
         click.echo(f"report: {out / job.REPORT}")
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
+
+
+def _sizes(journal: Path) -> list[int]:
+    """Of every journal. Raises ConfigurationError when there is none, or one cannot be read."""
+    files = [file for file in journal.glob("*.jsonl") if file.is_file()]
+    if not files:
+        raise ConfigurationError(f"{journal} has no journals in it: no file ends in .jsonl")
+    for file in files:
+        if not os.access(file, os.R_OK):
+            raise ConfigurationError(f"{file} cannot be read: run this as the user who wrote it")
+    return [file.stat().st_size for file in files]
