@@ -147,3 +147,19 @@ def test_a_table_is_written_in_batches_and_gets_an_id_for_each_row(spark, broker
         rows.withColumnRenamed("subject", "subjekt").write.format("sbpair").options(
             **pair(broker), entityPath="table"
         ).mode("append").save()
+
+
+def test_what_an_audit_misses_is_sent_again_from_an_archive(spark, broker: Broker, tmp_path: Path) -> None:
+    from sbpair.spark.replay import Replayed, replay
+
+    broker.namespace("contoso").create_queue("again")
+    lost = [("again", "a"), ("again", "b"), ("again", "never archived"), ("again", "a")]
+    spark.createDataFrame(lost, "path string, message_id string").write.parquet(str(tmp_path / "missing"))
+    kept = [("a", "A", 1), ("b", "B", 2), ("c", "C", 3), ("a", "A", 1)]
+    archive = str(tmp_path / "archive")
+    spark.createDataFrame(kept, "message_id string, body string, line int").write.parquet(archive)
+
+    assert replay(spark, str(tmp_path), archive, pair(broker), dry_run=True) == Replayed(3, 2, False)
+    assert ids_in(broker, "again") == []
+    assert replay(spark, str(tmp_path), archive, pair(broker), dry_run=False) == Replayed(3, 2, True)
+    assert sorted(ids_in(broker, "again")) == ["a", "b"]

@@ -6,6 +6,7 @@ import click
 
 from sbpair.cli.spark.audit import audit
 from sbpair.cli.spark.drain import drain
+from sbpair.cli.spark.replay import replay
 
 
 @click.group("spark")
@@ -16,5 +17,5 @@ def command() -> None:
     """
 
 
-for each in (audit, drain):
+for each in (audit, drain, replay):
     command.add_command(each)

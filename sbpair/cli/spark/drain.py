@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.errors import CommandError, ConfigurationError, one_line
+from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.namespaces import pair_options
 from sbpair.cli.option_flags import Span
 from sbpair.cli.pair_flags import backlogs_option, ca_file_option, name_option
 from sbpair.cli.source import Source
+from sbpair.cli.spark.pair import failed, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-KEYS = {"connectionString": "SBPAIR_SPARK_PRIMARY", "secondaryConnectionString": "SBPAIR_SPARK_SECONDARY"}
-NAMES = {"connectionString": "fullyQualifiedNamespace"}
-NAMES["secondaryConnectionString"] = "secondaryFullyQualifiedNamespace"
 COUNTS = ("received", "forwarded", "completed", "dead_lettered")
 
 
@@ -65,27 +62,18 @@ def drain(
     Example:
       sbpair spark syphon --backlogs 10 --journal journals --json
     """
-    given = {
-        "primaryNamespaceName": primary_namespace_name,
-        "backlogQueueCount": str(backlogs),
-        "caFile": ca_file,
-        "maxDurationSeconds": f"{max_duration.total_seconds():g}",
-        "journal": None if journal is None else str(journal.resolve()),
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    for name, source in zip(KEYS, (primary, secondary), strict=True):
-        options |= _told(name, source)
+    options = told(
+        primary,
+        secondary,
+        primaryNamespaceName=primary_namespace_name,
+        backlogQueueCount=str(backlogs),
+        caFile=ca_file,
+        maxDurationSeconds=f"{max_duration.total_seconds():g}",
+        journal=None if journal is None else str(journal.resolve()),
+    )
     for row in (rows := _run(options, backlogs)):
         click.echo(json.dumps(row.asDict()) if as_json else _line(row))
     return ExitCode.OK if all(row["is_empty"] for row in rows) else ExitCode.FAILED
-
-
-def _told(name: str, source: Source) -> dict[str, str]:
-    """By reference: tasks are told the variable, not the key."""
-    if source.connection_string is None:
-        return {NAMES[name]: source.netloc}
-    os.environ[KEYS[name]] = source.connection_string
-    return {name: f"env:{KEYS[name]}"}
 
 
 def _run(options: dict[str, str], backlogs: int) -> list[Row]:
@@ -102,9 +90,7 @@ def _run(options: dict[str, str], backlogs: int) -> list[Row]:
         rows = session.read.format("sbpair-syphon").options(**options).load().collect()
         return sorted(rows, key=lambda row: str(row["backlog"]))  # Spark's own sort would drain twice
     except Exception as error:
-        said = [line for line in str(error).splitlines() if "sbpair-syphon: " in line]
-        text = one_line(RuntimeError(said[0].partition("sbpair-syphon: ")[2])) if said else one_line(error)
-        raise CommandError(text, ExitCode.FAILED) from error
+        raise failed(error) from error
     finally:
         session.stop()
 

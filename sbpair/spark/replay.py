@@ -1,0 +1,54 @@
+"""Send again what an audit found lost, from an archive of what was sent.
+
+missing (path, message_id)  +  archive (message_id, body, ...)  ->  format("sbpair"), the same message ids
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .outgoing import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ENTITY, ID = "entity_path", "message_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many messages are missing, how many of them the archive has, and whether they were sent."""
+
+    missing: int
+    archived: int
+    sent: bool
+
+
+def to_send(missing: DataFrame, archive: DataFrame) -> DataFrame:
+    """One row for each missing message that the archive has, to the entity it was lost on.
+
+    Of the archive's columns those are taken that a message has. Where it says ``entity_path``, that must be
+    the same. Raises ValueError for an archive without ``message_id`` or ``body``.
+    """
+    for name in (ID, "body"):
+        if name not in archive.columns:
+            raise ValueError(f"the archive has no column {name}; it has {', '.join(archive.columns)}")
+    wanted = missing.selectExpr(f"{ID}", f"path AS {ENTITY}").distinct()
+    known = [name for name in archive.columns if name in COLUMNS]
+    on = [name for name in (ID, ENTITY) if name in known]
+    return archive.select(known).join(wanted, on).dropDuplicates([ID, ENTITY])
+
+
+def replay(
+    spark: SparkSession, audit: str, archive: str, options: Mapping[str, str], *, dry_run: bool
+) -> Replayed:
+    """Send what ``audit``, its directory, names, from Parquet in ``archive``, with the options of a sink."""
+    missing = spark.read.parquet(f"{audit}/missing").where(f"{ID} IS NOT NULL").persist()
+    rows = to_send(missing, spark.read.parquet(archive)).persist()
+    counted = missing.select(ID, "path").distinct().count(), rows.count()
+    is_sent = not dry_run and counted[1] > 0
+    if is_sent:
+        rows.write.format("sbpair").options(**options).mode("append").save()
+    return Replayed(*counted, is_sent)
