@@ -23,6 +23,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── HopsExceeded           (no client ever sees it: the message is dead-lettered)
     ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
     ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
+    ├── HeaderTooLarge         400  40000  amqp:link:message-size-exceeded
     ├── MessageNotFound        404  40400  com.microsoft:message-not-found
     ├── LockLost               410  41000  com.microsoft:message-lock-lost
     ├── SessionLockLost        410  41000  com.microsoft:session-lock-lost
@@ -227,6 +228,19 @@ class MessageTooLarge(BrokerError):
         super().__init__(
             f"The received message (delivery-id:0, size:{size} bytes) exceeds the limit "
             f"({limit} bytes) currently allowed on the link."
+        )
+
+
+class HeaderTooLarge(BrokerError):
+    """A message's properties, or one of them, are larger than they may be (3.9)."""
+
+    condition = "amqp:link:message-size-exceeded"
+    status, sub_code = 400, 40000
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"The size quota for this stream has been exceeded: {what} has {size} bytes, "
+            f"at most {limit} are allowed."
         )
 
 

@@ -276,10 +276,12 @@ class TestFailures:
         assert (counts.active, counts.dead_letter) == (1, 1)
 
     @pytest.mark.parametrize(
-        "action", ["SET a = a / 0", "SET sys.SessionId = @long", "SET sys.MessageId = @long"]
+        "action", ["SET a = a / 0", "SET sys.SessionId = @long", "SET sys.MessageId = @long", "SET b = @vast"]
     )
     def test_what_an_action_fails_on_is_dead_lettered_as_it_came(self, topic, subscribe, action):
-        subscription = subscribe(Rule("r", TrueFilter(), SqlAction(action, {"@long": "x" * 129})))
+        subscription = subscribe(
+            Rule("r", TrueFilter(), SqlAction(action, {"@long": "x" * 129, "@vast": "x" * 70_000}))
+        )
         topic.enqueue(message(a=1), NOON)
         (dead,) = copies(subscription.dead_letter_queue)
         assert dead.application_properties["a"] == 1

@@ -40,6 +40,7 @@ from ..entities.deadlines import Deadlines
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.paths import path_of
+from ..entities.tier import Tier
 from ..entities.transaction import Transaction
 from ..errors import (
     BrokerError,
@@ -260,6 +261,10 @@ class ClientConnection:
     def _link_attached(self, event: LinkAttached, moment: Moment) -> None:
         link, attach = event.link, event.attach
         if isinstance(link, ReceiverLink) and isinstance(attach.target, Coordinator):
+            if self.face.namespace.tier is Tier.BASIC:
+                error = NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
+                link.refuse(condition_of(error, self.face.namespace.name, moment.entity))
+                return
             self._open(
                 attach, CoordinatorNode(self, link), moment
             )  # it takes no right: what it is used for does

@@ -20,6 +20,7 @@ from ...amqp.message import (
     MessageId,
     Properties,
     Section,
+    Sections,
     decode_header,
     decode_properties,
     encode_header,
@@ -31,12 +32,13 @@ from ...amqp.message import (
 from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, encode
 from ..entities.entity import Entity
 from ..entities.stored_message import MessageState, StoredMessage
-from ..errors import InvalidArgument, MalformedMessage
+from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
 from .quick_look import plain_properties
 
 BATCH = 0x80013700
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
 LONGEST_ID = 128
+LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes: each, and all of them together (3.9)
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
 LOCK_TOKEN = Symbol("x-opt-lock-token")
@@ -88,6 +90,8 @@ def _batched(body: bytes) -> list[bytes]:
 
 def _stored(payload: bytes) -> StoredMessage:
     sections = split(payload)
+    if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
+        _check_sizes(sections)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
@@ -121,6 +125,16 @@ def _stored(payload: bytes) -> StoredMessage:
         is_ping=bool(content_type) and content_type.lower() == PING,
         overhead=OVERHEAD + len(annotations),
     )
+
+
+def _check_sizes(sections: Sections) -> None:
+    """Raises HeaderTooLarge (3.9)."""
+    size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
+    if size > LARGEST_HEADER:
+        raise HeaderTooLarge("its header", size, LARGEST_HEADER)
+    for key, value in split_entries(sections.application_properties):
+        if len(value) > LARGEST_PROPERTY:
+            raise HeaderTooLarge(f"its property {key!r:.60}", len(value), LARGEST_PROPERTY)
 
 
 def _checked(properties: Properties) -> Properties:

@@ -25,7 +25,7 @@ from ..entities.rules.lifted_form import EPOCH, LiftedForm, instant_of
 from ..entities.rules.message_properties import MessageProperties, PropertyChanges
 from ..entities.rules.values import EvaluationError, Value
 from ..entities.stored_message import StoredMessage
-from .message_form import LONGEST_ID
+from .message_form import LARGEST_HEADER, LONGEST_ID
 
 SPAN, OFFSET = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
 TICKS_TO_EPOCH = 621_355_968_000_000_000  # 100 ns, from the year 1
@@ -64,6 +64,9 @@ class RuleForm(LiftedForm):
             user = _user(sections.application_properties, changes)
         except (DecodeError, EncodeError) as error:
             raise EvaluationError(f"the changed properties could not be encoded: {error}") from error
+        size = len(message.annotations) + len(properties) + len(user)
+        if size > LARGEST_HEADER:
+            raise EvaluationError(f"the header would have {size} bytes, at most {LARGEST_HEADER} are allowed")
         super().write(message, changes)
         message.bare = properties + user + sections.body + sections.footer
         if message.amended:
