@@ -161,7 +161,7 @@ class Relay:
             self._claiming.cancel()
             for destination in self._destinations.values():
                 destination.stop()
-            await asyncio.gather(self._pumping, return_exceptions=True)
+            await asyncio.gather(self._pumping, self._claiming, return_exceptions=True)
             await asyncio.gather(self._secondary.close(), self._primary.close())
 
     def abort(self) -> None:

@@ -1,0 +1,46 @@
+"""What must hold at the end of a run, read from its history, not from counters of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .history import History
+
+
+def check(history: History, expected_dead: Mapping[str, str]) -> None:
+    """Add to the history's violations. ``expected_dead``: by message id, the reason to set it aside."""
+    _conserved(history, expected_dead)
+    _bounded(history)
+    _set_aside(history, expected_dead)
+
+
+def _conserved(history: History, expected_dead: Mapping[str, str]) -> None:
+    """G-1, G-2: what was acknowledged is delivered or set aside; what was never sent is nowhere."""
+    came = history.delivered.keys() | history.dead.keys()
+    for lost in sorted(history.acknowledged - came):
+        history.wrong(f"G-1 lost: {lost} was acknowledged and is nowhere")
+    for stray in sorted(history.delivered.keys() - history.attempted):
+        history.wrong(f"G-2 unexpected: {stray} was delivered and never sent")
+    for both in sorted(expected_dead.keys() & history.delivered.keys()):
+        history.wrong(f"G-2: {both} could not be delivered, and was")
+
+
+def _bounded(history: History) -> None:
+    """G-4: a copy more for each ambiguity event, and no more; without faults none at all."""
+    for name, copies in sorted(history.delivered.items()):
+        if copies > 1:
+            history.reached["duplicate"] += 1
+        if copies - 1 > history.ambiguity(name):
+            history.wrong(f"G-4: {name} came {copies} times, with {history.ambiguity(name)} ambiguity events")
+
+
+def _set_aside(history: History, expected_dead: Mapping[str, str]) -> None:
+    """G-21: poison ends in the dead-letter queue of its backlog, for the right reason; nothing else does."""
+    for name, reason in sorted(expected_dead.items()):
+        if history.dead.get(name, set()) != {reason}:
+            history.wrong(
+                f"G-21: {name} was set aside for {sorted(history.dead.get(name, set()))}, not {reason}"
+            )
+    for name, reasons in sorted(history.dead.items()):
+        if name not in expected_dead and not reasons <= {"DestinationDisabled"}:
+            history.wrong(f"G-2: {name} was set aside for {sorted(reasons)}")

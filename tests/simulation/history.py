@@ -1,0 +1,64 @@
+"""What happened in one run, written down by the drivers and the brokers' entities, not by what is under test.
+
+attempt  ack  refused          an application and its message
+stored                         a broker took a copy: from whom, where
+unanswered                     ... and who sent it was not told: one ambiguity event (G-4)
+delivered                      a consumer had it, in these bytes
+dead-lettered                  a backlog set it aside, for this reason
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: float
+    who: str
+    what: str
+    message_id: str = ""
+    more: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at:9.4f}  {self.who:<12} {self.what:<14} {self.message_id:<8} {self.more}"
+
+
+@dataclass(slots=True)
+class Hop:
+    """A syphon's copy at its destination, while the backlog still has the parked one."""
+
+    who: str
+    message_id: str
+    since: float
+    until: float | None = None  # when the backlog was told; None: never
+
+
+@dataclass(slots=True)
+class History:
+    entries: list[Entry] = field(default_factory=list)
+    reached: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    attempted: set[str] = field(default_factory=set)
+    acknowledged: set[str] = field(default_factory=set)
+    delivered: Counter[str] = field(default_factory=Counter)
+    dead: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    unanswered: Counter[str] = field(default_factory=Counter)  # copies whose sender was not told
+    hops: list[Hop] = field(default_factory=list)
+    disturbed: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, at: float, who: str, what: str, message_id: str = "", more: str = "") -> None:
+        self.entries.append(Entry(at, who, what, message_id, more))
+
+    def wrong(self, what: str) -> None:
+        self.violations.append(what)
+
+    def ambiguity(self, message_id: str) -> int:
+        """How many copies of this message a fault has made unsure for the one who sent them (G-4)."""
+        hit = sum(1 for hop in self.hops if hop.message_id == message_id and self._is_hit(hop))
+        return self.unanswered[message_id] + hit
+
+    def _is_hit(self, hop: Hop) -> bool:
+        until = float("inf") if hop.until is None else hop.until
+        return any(start <= until and end >= hop.since for start, end in self.disturbed[hop.who])

@@ -1,0 +1,63 @@
+"""See what the brokers' entities do, from outside: copies stored, locked, completed, set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+from unittest.mock import patch
+
+from sbpair.broker.entities.message_store import REASON
+from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.stored_message import StoredMessage
+
+
+class Watcher(Protocol):
+    def stored(self, path: str, message: StoredMessage) -> None: ...
+    def completed(self, path: str, message_id: str) -> None: ...
+    def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
+    def locked(self, path: str, message: StoredMessage) -> None: ...
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Tell the watcher of what every queue does, partitions among them."""
+    names: dict[object, str] = {}
+    enqueue_all, receive, complete, dead_letter = (
+        Queue.enqueue_all,
+        Queue.receive,
+        Queue.complete,
+        Queue.dead_letter,
+    )
+
+    def enqueue(self: Queue, messages: Sequence[StoredMessage], now: int) -> list[int]:
+        numbers = enqueue_all(self, messages, now)
+        for message in messages:
+            watcher.stored(self.path, message)
+        return numbers
+
+    def lock(self: Queue, *args: object, **kwargs: object) -> StoredMessage | None:
+        message = receive(self, *args, **kwargs)  # type: ignore[arg-type]
+        if message is not None:
+            names[message.lock_token] = str(message.message_id)
+            watcher.locked(self.path, message)
+        return message
+
+    def done(self: Queue, token: object, now: int) -> None:
+        complete(self, token, now)  # type: ignore[arg-type]
+        watcher.completed(self.path, names.pop(token, ""))
+
+    def bury(self: Queue, token: object, now: int, properties: dict[str, object]) -> None:
+        dead_letter(self, token, now, properties)  # type: ignore[arg-type]
+        watcher.set_aside(self.path, names.pop(token, ""), str(properties.get(REASON, "")))
+
+    replaced: dict[str, Callable[..., object]] = {
+        "enqueue_all": enqueue,
+        "receive": lock,
+        "complete": done,
+        "dead_letter": bury,
+    }
+    with ExitStack() as stack:
+        for name, instead in replaced.items():
+            stack.enter_context(patch.object(Queue, name, instead))
+        yield

@@ -1,0 +1,143 @@
+"""What goes wrong in one run, and when: drawn from the seed before anything starts.
+
+A plan is a list, so it can be printed, replayed and shrunk: a run with fewer of its faults is a run as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+WORKLOAD = 120.0  # seconds in which messages are sent and faults begin
+HEALED = 240.0  # by then every fault is over
+PRIMARY, SECONDARY = "contoso", "fabrikam"
+
+
+class Kind(Enum):
+    """A kind of fault; in brackets what ``target`` names."""
+
+    DOWN = "refuses connections and has cut those there were [side]"
+    SILENT = "hears and says nothing, and hears it all later [side]"
+    ACK_LOST = "stores, then resets the connection, so often [side]"
+    BUSY = "answers every send with server-busy [entity]"
+    FULL = "answers every send with a quota error [entity or backlog]"
+    BROKEN = "answers every send with an internal error [entity or backlog]"
+    MISSING = "is deleted, if it is empty [backlog]"
+    PARTITION = "has one partition down [entity or backlog: index]"
+    CUT = "loses its connections to one side [syphon at side]"
+    STALL = "is cut off from the secondary, after so many steps, for longer than a lock lasts [syphon]"
+    CRASH = "dies after so many steps, and another comes [syphon]"
+    SENDER_CRASH = "dies after so many steps, and another comes [client]"
+    DISABLED = "is disabled [entity]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """From ``at`` on for ``span`` seconds; ``count``: how often, after how many steps, or which partition."""
+
+    kind: Kind
+    target: str
+    at: float
+    span: float
+    count: int = 0
+
+    def is_active(self, now: float) -> bool:
+        return self.at <= now < self.at + self.span
+
+    def __str__(self) -> str:
+        return f"{self.at:7.2f} s  {self.span:6.2f} s  {self.target} {self.kind.value} ({self.count})"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The rest of what the seed decides before a run starts."""
+
+    backlogs: int
+    clients: int
+    syphons: int
+    messages: int
+    failover_interval: float
+    ping_interval: float
+    redirects_suspects: bool
+    spills_on_quota: bool
+    busy_limit: float | None
+    backlogs_are_partitioned: bool
+    poison: int
+    hot: str  # the entity that most messages are for, and most faults hit
+
+
+ENTITIES = ("orders", "ordered", "parts", "parts-ordered")
+
+
+COUNTS = {
+    Kind.ACK_LOST: (1, 3),
+    Kind.CRASH: (0, 9),
+    Kind.STALL: (0, 9),
+    Kind.SENDER_CRASH: (1, 6),
+    Kind.PARTITION: (0, 5),  # those that messages without a key come to first
+}
+BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH))
+"""They begin after so many steps of a target with something in hands: so they hit what is under way."""
+
+
+def drawn_shape(rng: Random) -> Shape:
+    return Shape(
+        backlogs=rng.randint(1, 3),
+        clients=rng.randint(1, 3),
+        syphons=rng.choice((1, 1, 2)),
+        messages=rng.randint(4, 14),
+        failover_interval=rng.choice((0.0, 5.0, 20.0)),
+        ping_interval=rng.choice((5.0, 20.0, 60.0)),
+        redirects_suspects=rng.random() < 0.2,
+        spills_on_quota=rng.random() < 0.3,
+        busy_limit=rng.choice((None, None, 15.0)),
+        backlogs_are_partitioned=rng.random() < 0.25,
+        poison=rng.choice((0, 0, 1, 3)),
+        hot=rng.choice(ENTITIES),
+    )
+
+
+def drawn_entity(rng: Random, shape: Shape) -> str:
+    return shape.hot if rng.random() < 0.7 else rng.choice(ENTITIES)
+
+
+def drawn_plan(rng: Random, shape: Shape, backlogs: Iterable[str]) -> list[Fault]:
+    """A few faults, drawn one by one; one run in twenty has none, and must then be flawless."""
+    if rng.random() < 0.05:
+        return []
+    drawn = [_drawn(rng, shape, tuple(backlogs)) for _ in range(rng.randint(1, 5))]
+    if rng.random() < 0.6:  # what the project is for
+        drawn.append(Fault(Kind.DOWN, PRIMARY, rng.uniform(5, 60), rng.uniform(10, 90)))
+    if rng.random() < 0.15:  # nobody takes anything
+        at, span = rng.uniform(5, 60), rng.uniform(20, 90)
+        kind = rng.choice((Kind.DOWN, Kind.SILENT))
+        drawn += [Fault(Kind.DOWN, PRIMARY, at, span), Fault(kind, SECONDARY, at, span)]
+    return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _drawn(rng: Random, shape: Shape, backlogs: tuple[str, ...]) -> Fault:
+    kind = rng.choice((*Kind, Kind.CRASH, Kind.CRASH, Kind.STALL, Kind.STALL))
+    at = rng.uniform(0, WORKLOAD)
+    span = min(rng.uniform(1, 100), HEALED - at)
+    side, entity = rng.choice((PRIMARY, SECONDARY)), drawn_entity(rng, shape)
+    syphon = f"syphon-{rng.randrange(shape.syphons)}"
+    if kind is Kind.STALL:
+        span = rng.uniform(61, 100)
+    target = {
+        Kind.DOWN: side,
+        Kind.SILENT: side,
+        Kind.ACK_LOST: side,
+        Kind.BUSY: entity,
+        Kind.FULL: rng.choice((entity, *backlogs)),
+        Kind.BROKEN: rng.choice((entity, *backlogs)),
+        Kind.MISSING: rng.choice(backlogs),
+        Kind.PARTITION: rng.choice((entity, *backlogs)),
+        Kind.CUT: f"{syphon} {side}",
+        Kind.STALL: syphon,
+        Kind.CRASH: syphon,
+        Kind.SENDER_CRASH: f"client-{rng.randrange(shape.clients)}",
+        Kind.DISABLED: entity,
+    }[kind]
+    return Fault(kind, target, at, span, rng.randint(*COUNTS.get(kind, (0, 0))))

@@ -1,0 +1,43 @@
+"""What many runs together must have met: a simulation that never fails over proves nothing about failover."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sbpair.syphon import forward
+from sbpair.syphon.verdict import FINAL
+
+POISON_REASONS = (
+    forward.UNREADABLE,
+    forward.MISSING_PATH,
+    forward.INVALID_PATH,
+    forward.PATH_NOT_ALLOWED,
+    forward.INVALID_ALIAS,
+    forward.EXPIRED,
+)
+DEAD_LETTER_REASONS = frozenset((*POISON_REASONS, *FINAL.values()))
+"""Every reason for which the syphon sets a message aside, as its code has them."""
+
+MUST_REACH = (
+    "failover",
+    "failback",
+    "eviction",
+    "all backlogs down",
+    "busy",
+    "backlog missing",
+    "backlog created",
+    "lock lost",
+    "locked again",
+    "duplicate",
+    "re-routed",
+    "sender's ack lost",
+    "syphon's ack lost",
+    "sender crashed in a send",
+    "syphon crashed with messages in hands",
+    *sorted(f"dead letter {reason}" for reason in DEAD_LETTER_REASONS),
+)
+
+
+def missed(reached: Counter[str]) -> list[str]:
+    """What was not met."""
+    return [name for name in MUST_REACH if not reached[name]]

@@ -1,0 +1,213 @@
+"""A short cut of the simulation; a seed replays exactly; the checkers see what is broken on purpose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sbpair.pairing import envelope
+from sbpair.pairing.aliases import PATH
+from sbpair.pairing.health import EntityHealth, Input
+from sbpair.pairing.outcome import judge as true_judge
+from sbpair.pairing.pair import Pair
+from sbpair.syphon.destination import Destination
+from sbpair.syphon.pump import Pump
+from tests.simulation import client, instruments
+from tests.simulation.batch import shrunk
+from tests.simulation.reached import DEAD_LETTER_REASONS, MUST_REACH, missed
+from tests.simulation.run import POISON, run
+
+ROOT = Path(__file__).parents[2]
+SEEDS = range(40)
+
+
+def violations(seeds: range = SEEDS) -> str:
+    """What the first seed that is broken has broken, or nothing."""
+    for seed in seeds:
+        found = run(seed).history.violations
+        if found:
+            return "\n".join(found)
+    return ""
+
+
+@pytest.mark.spec("G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-20", "G-22", "P-20", "P-31", "P-32")
+def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
+    reached: Counter[str] = Counter()
+    for seed in SEEDS:
+        history = run(seed).history
+        assert not history.violations, f"python -m tests.simulation --seed {seed}"
+        reached.update(history.reached)
+    assert not {"failover", "failback", "eviction", "all backlogs down", "duplicate"} & set(missed(reached))
+
+
+def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "7"]
+    told = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert f"digest {run(7).digest}" in told[0]
+
+
+def test_every_reason_for_which_the_syphon_sets_aside_is_played():
+    assert {reason for _, reason in POISON} == DEAD_LETTER_REASONS
+    assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
+
+
+# -- mutants: each breaks one thing on purpose, and a checker must see it
+
+
+def completes_before_it_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Destination.post
+
+    def forwarded_already(self, parcel):
+        parcel.origin.forwarded(parcel)
+        post(self, parcel)
+
+    monkeypatch.setattr(Destination, "post", forwarded_already)
+
+
+def takes_an_unsure_send_for_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hopeful(*args):
+        judgement = true_judge(*args)
+        return None if judgement.is_ambiguous else judgement
+
+    monkeypatch.setattr(client, "judge", hopeful)
+
+
+class Again:
+    """A parcel once more, whose outcome nobody waits for."""
+
+    def __init__(self, parcel):
+        self._parcel = parcel
+
+    def __getattr__(self, name):
+        return getattr(self._parcel, name)
+
+    def answered(self, *_):
+        """It is not what was asked for."""
+
+
+def forwards_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    transfer = Destination._transfer
+
+    def twice(self, parcel):
+        if self._sender is not None and self._sender.is_open:
+            self._sender.transfer(Again(parcel))
+        transfer(self, parcel)
+
+    monkeypatch.setattr(Destination, "_transfer", twice)
+
+
+def never_completes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pump, "_settle", lambda self: None)
+
+
+def parks_with_session_and_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(message, path, deadline=None):
+        twin = envelope.snapshot(message)
+        twin.application_properties = {**(twin.application_properties or {}), PATH: path}
+        return twin
+
+    monkeypatch.setattr(client.envelope, "park", bare)
+
+
+def forgets_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    park = envelope.park
+
+    def without(message, path, deadline=None):
+        twin = park(message, path, deadline)
+        twin.application_properties.pop("x-ms-sessionid", None)
+        return twin
+
+    monkeypatch.setattr(client.envelope, "park", without)
+
+
+def fails_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = EntityHealth.send_failed
+    monkeypatch.setattr(
+        EntityHealth, "send_failed", lambda self, now: failed(self, now) + self._feed(Input.ELAPSED, now)
+    )
+
+
+def pings_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Pair.handle_timer
+
+    def forgetful(self, now):
+        self._pinging.clear()
+        return tick(self, now) * 2
+
+    monkeypatch.setattr(Pair, "handle_timer", forgetful)
+
+
+def never_comes_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EntityHealth, "ping_accepted", lambda self, now: [])
+
+
+def delivers_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.broker.faces.message_form.PING", b"nothing is a ping")
+
+
+def loses_a_copy_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue_all = instruments.Queue.enqueue_all
+
+    def forgetful(self, messages, now):
+        kept = [each for each in messages if str(each.message_id) != "m2"]
+        return enqueue_all(self, kept, now) if kept else [0]
+
+    monkeypatch.setattr(instruments.Queue, "enqueue_all", forgetful)
+
+
+def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sbpair.syphon.verdict import FINAL
+
+    monkeypatch.setitem(FINAL, "com.microsoft:server-busy", "DestinationRefused")
+    monkeypatch.setitem(FINAL, "amqp:internal-error", "DestinationRefused")
+    monkeypatch.setitem(FINAL, "com.microsoft:partition-not-available", "DestinationRefused")
+
+
+MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
+    (completes_before_it_is_accepted, "G-20"),
+    (takes_an_unsure_send_for_accepted, "G-1"),
+    (forwards_twice, "G-4"),
+    (never_completes, "liveness"),
+    (parks_with_session_and_time_to_live, "P-20"),
+    (forgets_the_session, "G-2"),
+    (fails_over_at_once, "G-12"),
+    (pings_without_end, "P-32"),
+    (never_comes_home, "liveness"),
+    (delivers_pings, "P-31"),
+    (loses_a_copy_at_rest, "G-1"),
+    (judges_everything_unavailable_final, "G-2"),
+)
+
+
+@pytest.mark.parametrize(("mutant", "seen"), [pytest.param(*each, id=each[0].__name__) for each in MUTANTS])
+def test_a_program_that_is_broken_on_purpose_is_caught(mutant, seen, monkeypatch):
+    mutant(monkeypatch)
+    assert seen in violations(range(60))
+
+
+def test_a_violation_is_shown_with_the_faults_it_needs(monkeypatch):
+    takes_an_unsure_send_for_accepted(monkeypatch)
+    seed = next(seed for seed in range(60) if run(seed).history.violations)
+    smaller = shrunk(seed)
+    assert smaller.history.violations
+    assert len(smaller.plan) <= len(run(seed).plan)
+    assert replace(smaller.shape) == run(seed).shape

@@ -1,0 +1,349 @@
+"""The two namespaces of one run, whole: entities, protocol, connections; and what the plan does to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from sbpair.broker.access import OpenAccess
+from sbpair.broker.clock import SystemClock
+from sbpair.broker.entities.description import QueueDescription
+from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.entities.partition import Health
+from sbpair.broker.entities.stored_message import LockToken, StoredMessage
+from sbpair.broker.errors import BrokerError
+from sbpair.broker.faults import FaultRule, Operation, RejectWith
+from sbpair.broker.server.station import Station
+from sbpair.broker.server.wire import AmqpWire
+from sbpair.pairing.names import backlog_queue_name
+
+from .history import History, Hop
+from .network import Network
+from .payloads import fingerprint
+from .plan import BY_STEPS, HEALED, PRIMARY, SECONDARY, Fault, Kind, Shape
+from .virtual_loop import VirtualLoop
+
+PING = b"application/vnd.ms-servicebus-ping"  # P-30
+GRACE = 1.0  # seconds: what a stall held back is through by then
+TINY, CLOSED, PICKY, SECRET = "tiny", "closed", "picky", "secret"  # they refuse, each in its own way
+CLOCK = SystemClock()
+REJECTED = {
+    Kind.BUSY: RejectWith("com.microsoft:server-busy"),
+    Kind.FULL: RejectWith("amqp:resource-limit-exceeded"),
+    Kind.BROKEN: RejectWith("amqp:internal-error"),
+}
+BACKLOG = QueueDescription(  # P-11
+    max_size_in_megabytes=5120, max_delivery_count=2**31 - 1, dead_lettering_on_message_expiration=True
+)
+BURIES = QueueDescription(dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1)
+ENTITIES = {
+    "orders": BURIES,
+    "ordered": replace(BURIES, requires_session=True),
+    "parts": replace(BURIES, enable_partitioning=True),
+    "parts-ordered": replace(BURIES, enable_partitioning=True, requires_session=True),
+    TINY: replace(BURIES, max_message_size_in_kilobytes=1),
+    CLOSED: replace(BURIES, status="Disabled"),
+    PICKY: replace(BURIES, requires_session=True),
+    SECRET: BURIES,
+}
+
+
+class Ordered(dict[Any, None]):
+    """A set that is walked in the order in which it was filled, so that a seed replays exactly."""
+
+    def add(self, item: object) -> None:
+        self[item] = None
+
+    def union(self, other: Iterable[object]) -> Iterator[object]:
+        return iter({**self, **dict.fromkeys(other)})
+
+
+class World:
+    """What there is beside the programs under test."""
+
+    def __init__(
+        self, loop: VirtualLoop, rng: Random, shape: Shape, plan: list[Fault], history: History
+    ) -> None:
+        self.loop, self.rng, self.shape, self.history = loop, rng, shape, history
+        self.plan = plan
+        self.crash: Callable[[Fault], None]  # what kills a process, and brings another
+        self.is_busy: Callable[[str], bool]  # whether a process has a message in hands
+        self.backlogs = [backlog_queue_name(PRIMARY, index) for index in range(shape.backlogs)]
+        self._stalls: dict[str, float] = {}  # until when, by syphon
+        self._written: dict[str, None] = {}  # entities that may hold something, in order
+        self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
+        self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
+        self.stations = {name: self._station(name) for name in (PRIMARY, SECONDARY)}
+        self.network = Network(
+            loop,
+            rng,
+            lambda side: AmqpWire(self.stations[side]),
+            lambda side: self.is_active(Kind.DOWN, side) is not None,
+            self.stalled_until,
+            self.stepped,
+        )
+        loop.network = self.network
+        self._steps: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what is left until what happens
+        for path, description in ENTITIES.items():
+            self.namespace(PRIMARY).create_queue(path, description, CLOCK.now())
+        for backlog in self.backlogs:
+            self.create_backlog(backlog)
+
+    def _station(self, name: str) -> Station:
+        def token() -> LockToken:
+            return LockToken(self.rng.randbytes(16))
+
+        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token)
+        namespace._surroundings.ready = Ordered()  # type: ignore[assignment]
+        station = Station(namespace, OpenAccess(), CLOCK, name, 0, _no_tls)
+        station.face._look = station.face._stirred = Ordered()  # type: ignore[assignment]
+        station.face._stirred = Ordered()  # type: ignore[assignment]
+        return station
+
+    # -- what there is
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
+
+    def namespace(self, side: str) -> Namespace:
+        return self.stations[side].face.namespace
+
+    def create_backlog(self, path: str) -> None:
+        description = replace(BACKLOG, enable_partitioning=self.shape.backlogs_are_partitioned)
+        self.namespace(SECONDARY).create_queue(path, description, CLOCK.now())
+
+    def waiting(self) -> int:
+        """Messages that are not home: in a backlog, locked or not, or scheduled or unread at the primary."""
+        namespace = self.namespace(SECONDARY)
+        return sum(_held(queue) for queue in namespace.queues() if queue.path in self.backlogs) + sum(
+            _held(self.namespace(PRIMARY).queue(path)) for path in self.unread()
+        )
+
+    def unread(self) -> list[str]:
+        """The entities of the primary that hold something for a consumer, now or later."""
+        queue = self.namespace(PRIMARY).queue
+        for path in [path for path in self._written if not _held(queue(path))]:
+            del self._written[path]
+        return list(self._written)
+
+    # -- what is wrong
+
+    def is_active(self, kind: Kind, target: str) -> Fault | None:
+        now = self.now
+        return next(
+            (f for f in self.plan if f.kind is kind and f.target == target and f.is_active(now)), None
+        )
+
+    def stalled_until(self, host: str, side: str) -> float:
+        silent = self.is_active(Kind.SILENT, side)
+        until = 0.0 if silent is None else silent.at + silent.span
+        return max(until, self._stalls.get(host, 0.0)) if side == SECONDARY else until
+
+    def refusal(self, side: str, entity: str) -> str | None:
+        """The condition with which a fault of the broker refuses a send now."""
+        station = self.stations[side]
+        effect = station.face.strike(Operation.SEND, entity, station.moment())
+        return effect.condition if isinstance(effect, RejectWith) else None
+
+    def is_ack_lost(self, side: str) -> bool:
+        """Whether the answer to what was stored just now never comes; it counts."""
+        fault = self.is_active(Kind.ACK_LOST, side)
+        if fault is None or not self._left[id(fault)]:
+            return False
+        self._left[id(fault)] -= 1
+        return True
+
+    def begin(self, fault: Fault) -> None:
+        """The moment has come: what a fault does beyond being active."""
+        self.history.note(self.now, "plan", fault.kind.name, "", str(fault))
+        match fault.kind:
+            case Kind.DOWN:
+                self._disturb_all(fault.target, 0.0)
+                self._cut(self.network.pipes(side=fault.target))
+            case Kind.CUT:
+                host, side = fault.target.split()
+                self.disturb(host, 0.0)
+                self._cut(self.network.pipes(host, side))
+            case Kind.SILENT:
+                self._disturb_all(fault.target, fault.span)
+                self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
+            case Kind.STALL:
+                self.disturb(fault.target, fault.span)
+                self._stalls[fault.target] = until = self.now + fault.span
+                self._stall(self.network.pipes(fault.target, SECONDARY), until)
+            case Kind.BUSY | Kind.FULL | Kind.BROKEN:
+                self._reject(fault)
+            case Kind.PARTITION:
+                self._partition(fault, Health.DOWN)
+            case Kind.MISSING:
+                self._delete(fault.target)
+            case Kind.DISABLED:
+                self._status(fault.target, "Disabled")
+            case Kind.CRASH | Kind.SENDER_CRASH:
+                self.crash(fault)
+
+    def end(self, fault: Fault) -> None:
+        """It is over."""
+        match fault.kind:
+            case Kind.PARTITION:
+                self._partition(fault, Health.UP)
+            case Kind.DISABLED:
+                self._status(fault.target, "Active")
+
+    def disturb(self, host: str, span: float) -> None:
+        """From now on for so long, what this syphon does can be unsure."""
+        self.history.disturbed[host].append((self.now, self.now + span + GRACE))
+
+    def _disturb_all(self, side: str, span: float) -> None:
+        for index in range(self.shape.syphons):
+            self.disturb(f"syphon-{index}", span)
+
+    def _cut(self, pipes: Iterable[Any]) -> None:
+        for pipe in pipes:
+            pipe.cut()
+
+    def _stall(self, pipes: Iterable[Any], until: float) -> None:
+        for pipe in pipes:
+            pipe.stalled_until = max(pipe.stalled_until, until)
+
+    def _reject(self, fault: Fault) -> None:
+        side = SECONDARY if fault.target in self.backlogs else PRIMARY
+        try:
+            rule = FaultRule(REJECTED[fault.kind], fault.target, lasting=fault.span)
+            self.stations[side].face.set_fault(rule, self.now)
+        except BrokerError:
+            self.history.note(self.now, "plan", "no such entity", "", fault.target)
+
+    def _partition(self, fault: Fault, health: Health) -> None:
+        side = SECONDARY if fault.target in self.backlogs else PRIMARY
+        try:
+            self.namespace(side).set_health(
+                fault.target, fault.count, health, known_from=CLOCK.now() + 15_000
+            )
+        except BrokerError:  # not a partitioned one in this run, or deleted
+            return
+        self.stations[side].settle()
+
+    def _delete(self, path: str) -> None:
+        namespace = self.namespace(SECONDARY)
+        found = [queue for queue in namespace.queues() if queue.path == path]
+        if (
+            found and found[0].counts(CLOCK.now()).total == 0
+        ):  # else its messages would be the operator's loss
+            namespace.delete_queue(path, CLOCK.now())
+            self.history.reached["backlog missing"] += 1
+            self.stations[SECONDARY].settle()
+
+    def _status(self, path: str, status: str) -> None:
+        queue = self.namespace(PRIMARY).queue(path)
+        try:
+            self.namespace(PRIMARY).update_queue(path, replace(queue.description, status=status), CLOCK.now())
+        except BrokerError:  # Q-17: not while a partition is down
+            self.loop.call_later(1.0, self._status, path, status)
+            return
+        self.stations[PRIMARY].settle()
+
+    # -- what the entities do (see instruments)
+
+    def stored(self, path: str, message: StoredMessage) -> None:
+        name, host = str(message.message_id), self.network.actor
+        self.history.note(self.now, host, "stored", name, path)
+        self._written.update({path: None} if path in ENTITIES else {})
+        if path in self.backlogs:
+            self._check_parked(path, message)
+        elif host.startswith("syphon") and not message.is_ping:
+            self.history.hops.append(Hop(host, name, self.now))
+            if self.is_ack_lost(PRIMARY):
+                self.disturb(host, 0.0)
+                self.loop.call_soon(self._cut, self.network.pipes(host, PRIMARY))
+                self.history.reached["syphon's ack lost"] += 1
+
+    def _check_parked(self, path: str, message: StoredMessage) -> None:
+        """P-20: nothing on a parked message may make its broker act on it."""
+        shown = {
+            "a session id": message.session_id,
+            "a time to live": message.time_to_live,
+            "a schedule": message.scheduled_for,
+            "a partition key": message.partition_key,
+        }
+        for what, value in shown.items():
+            if value is not None:
+                self.history.wrong(f"P-20: {message.message_id} lies in {path} with {what}: {value!r}")
+
+    def completed(self, path: str, message_id: str) -> None:
+        host = self.network.actor
+        if path not in self.backlogs:
+            return
+        self.history.note(self.now, host, "completed", message_id, path)
+        for hop in reversed(self.history.hops):
+            if hop.message_id == message_id and hop.who == host and hop.until is None:
+                hop.until = self.now
+                return
+        self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
+
+    def set_aside(self, path: str, message_id: str, reason: str) -> None:
+        if path in self.backlogs:
+            self.history.note(self.now, self.network.actor, "dead-lettered", message_id, reason)
+            self.history.dead[message_id].add(reason)
+            self.history.reached[f"dead letter {reason}"] += 1
+
+    def locked(self, path: str, message: StoredMessage) -> None:
+        if path not in self.backlogs:
+            return
+        self.history.note(self.now, self.network.actor, "locked", str(message.message_id), path)
+        if message.delivery_count:
+            self.history.reached["locked again"] += 1
+
+    def delivered(self, path: str, message: StoredMessage) -> None:
+        """A consumer has it."""
+        name = str(message.message_id)
+        self.history.note(self.now, "consumer", "delivered", name, path)
+        self.history.delivered[name] += 1
+        if PING in message.bare:
+            self.history.wrong(f"P-31: a ping was delivered from {path}")
+        elif name in self.references and fingerprint(message) != self.references[name]:
+            seen = fingerprint(message)
+            self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
+
+    def stepped(self, host: str) -> None:
+        """Something reached that process, or a broker from it: what waits for this many steps is done."""
+        waiting = self._steps.pop(host, None) if self.is_busy(host) else None
+        if waiting:
+            self._steps[host] = [(left - 1, do) for left, do in waiting if left > 1]
+            for _, do in (each for each in waiting if each[0] <= 1):
+                do()
+
+    def after_steps(self, host: str, count: int, do: Callable[[], None]) -> None:
+        """Do that once the process has made so many steps, unless all is to be well by then."""
+        if count == 0:
+            do()
+        else:
+            timely = lambda: do() if self.now < HEALED else None  # noqa: E731
+            self._steps.setdefault(host, []).append((count, timely))
+
+
+def _held(queue: Entity) -> int:
+    counts = queue.counts(CLOCK.now())
+    return counts.active + counts.scheduled
+
+
+def _no_tls() -> Any:
+    raise RuntimeError("nobody speaks TLS in memory")
+
+
+def arm(world: World, faults: Iterable[Fault]) -> None:
+    """Have each fault begin and end at its time."""
+    loop = asyncio.get_running_loop()
+    for fault in faults:
+        if fault.kind not in BY_STEPS:
+            loop.call_at(fault.at, world.begin, fault)
+            loop.call_at(fault.at + fault.span, world.end, fault)
+        else:
+            begin = partial(world.begin, fault)
+            loop.call_at(fault.at, world.after_steps, fault.target, fault.count, begin)
