@@ -25,20 +25,21 @@ async def connect(
     """
     chosen = route or Route(ca_file)
     context = _tls_context(chosen.ca_file) if namespace.uses_tls else None
-    connection = None
     try:
         async with asyncio.timeout(timeout):
             connection = await _open(namespace, chosen, context, container_id)
-            await connection.wait_open()
+            try:
+                await connection.wait_open()
+            except BaseException:  # a caller who is cancelled leaves no socket behind
+                connection.abort()
+                raise
+            return connection
     except ssl.SSLCertVerificationError as error:
         text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
         raise SyphonFaulted(text) from error
     except (OSError, TimeoutError) as error:
-        if connection is not None:
-            connection.abort()
         why = str(error) or f"no answer within {timeout:g} s"
         raise ConnectionLost(f"{namespace.netloc} cannot be reached: {why}") from error
-    return connection
 
 
 async def _open(
