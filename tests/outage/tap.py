@@ -1,0 +1,181 @@
+"""A relay before a namespace that reads every AMQP frame, so that a test can strike between two of them.
+
+A tap runs in a thread of its own and carries bytes both ways. Before a frame goes on, the test's rule is
+asked: False keeps it back for ever, and a ConnectionResetError resets both ends. A rule may do what it likes
+meanwhile, such as killing one of the two; ``after`` is called once the frame has gone on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sbpair.amqp.composite import decode_composite
+from sbpair.amqp.frames import AMQP_FRAME, FRAME_HEAD
+from sbpair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Transfer
+from sbpair.broker import NamespaceControl
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A frame on its way; ``path`` is the entity of its link or of its delivery, "" for none."""
+
+    is_clients: bool
+    performative: object
+    path: str
+
+    def is_attach(self, path: str) -> bool:
+        """The request for a link to or from this entity, or the answer."""
+        return isinstance(self.performative, Attach) and self.path == path
+
+    def is_transfer(self, path: str) -> bool:
+        """Of a message, in either direction, on a link to or from this entity."""
+        return isinstance(self.performative, Transfer) and self.path == path
+
+    def is_answer(self, path: str) -> bool:
+        """What the broker says of a message that the client sent to this entity."""
+        return self._is_disposition(path, is_clients=False, role=RECEIVER)
+
+    def is_completion(self, path: str) -> bool:
+        """What the client says of a message that it received from this entity."""
+        return self._is_disposition(path, is_clients=True, role=RECEIVER)
+
+    def is_completed(self, path: str) -> bool:
+        """What the broker says to that."""
+        return self._is_disposition(path, is_clients=False, role=not RECEIVER)
+
+    def _is_disposition(self, path: str, *, is_clients: bool, role: bool) -> bool:
+        what = self.performative
+        return (
+            isinstance(what, Disposition)
+            and what.role is role
+            and self.is_clients is is_clients
+            and self.path == path
+        )
+
+
+Rule = Callable[[Passing], bool]
+
+
+class Tap:
+    """A relay to the port of a namespace. ``connection_string`` leads through it."""
+
+    def __init__(self, namespace: NamespaceControl) -> None:
+        self.let_pass()
+        self._target = namespace.port
+        self._string = namespace.connection_string
+        self._loop = asyncio.new_event_loop()
+        self._is_open = threading.Event()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
+
+    def __enter__(self) -> Tap:
+        self._thread.start()
+        assert self._is_open.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    @property
+    def connection_string(self) -> str:
+        return re.sub(rf":{self._target}\b", f":{self.port}", self._string)
+
+    def let_pass(self) -> None:
+        """Be a mere relay again."""
+        self.rule: Rule = lambda passing: True
+        self.after: Callable[[Passing], object] = lambda passing: None
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._is_open.set()
+        await self._stop.wait()
+        server.close()
+        relays = asyncio.all_tasks() - {asyncio.current_task()}
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        wire = _Wire()
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._carry(reader, to_broker, wire, is_clients=True))
+                both.create_task(self._carry(from_broker, writer, wire, is_clients=False))
+        except* (OSError, asyncio.IncompleteReadError):
+            pass  # one end is gone: so is the other
+        finally:
+            writer.transport.abort()
+            to_broker.transport.abort()
+
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: _Wire, *, is_clients: bool
+    ) -> None:
+        while True:
+            data, passing = await reader.readexactly(8), None
+            if not data.startswith(b"AMQP"):
+                size, _, kind, channel = FRAME_HEAD.unpack(data)
+                data += await reader.readexactly(size - 8)
+                if kind == AMQP_FRAME and size > 8:
+                    passing = wire.read(data, channel, is_clients=is_clients)
+            if passing is not None and not self.rule(passing):
+                continue
+            writer.write(data)
+            await writer.drain()
+            if passing is not None:
+                self.after(passing)
+
+
+@dataclass(slots=True)
+class _Wire:
+    """What one connection has agreed on: numbers stand for entities in its frames."""
+
+    _sessions: dict[int, int] = field(default_factory=dict)  # the broker's channel: the client's
+    _links: dict[tuple[bool, int, int], str] = field(default_factory=dict)
+    _deliveries: dict[tuple[bool, int, int], str] = field(default_factory=dict)
+
+    def read(self, data: bytes, channel: int, *, is_clients: bool) -> Passing:
+        what, _ = decode_composite(data, data[4] * 4, len(data))
+        if isinstance(what, Begin) and what.remote_channel is not None:
+            self._sessions[channel] = what.remote_channel
+        session = channel if is_clients else self._sessions.get(channel, channel)
+        return Passing(is_clients, what, self._path(what, session, is_clients=is_clients))
+
+    def _path(self, what: object, session: int, *, is_clients: bool) -> str:
+        match what:
+            case Attach():
+                end = what.source if what.role is RECEIVER else what.target
+                if is_clients is False:
+                    end = what.target if what.role is RECEIVER else what.source
+                path = _path_of(getattr(end, "address", None))
+                self._links[is_clients, session, what.handle] = path
+                return path
+            case Transfer():
+                path = self._links.get((is_clients, session, what.handle), "")
+                if what.delivery_id is not None:
+                    self._deliveries[is_clients, session, what.delivery_id] = path
+                return path
+            case Disposition():
+                sent_by_client = is_clients is (what.role is not RECEIVER)
+                return self._deliveries.get((sent_by_client, session, what.first), "")
+        return ""
+
+
+def _path_of(address: object) -> str:
+    """The entity of an address, which some clients write as a whole URL."""
+    return re.sub(r"^amqps?://[^/]*/", "", str(address or "")).casefold()

@@ -1,0 +1,100 @@
+"""Programs that are killed: a sender of one message, and a syphon, each in a process of its own.
+
+They come from a fork server that has imported everything already, so that one costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, aio
+from sbpair.syphon import Syphon, SyphonOptions
+
+BACKLOGS = 2
+PATIENCE = 30.0
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+
+
+def send_one(primary: str, secondary: str, said: Connection, *, is_asyncio: bool) -> None:
+    """Send a message "m-1" to "orders", and say so when the call has returned."""
+    options = PairedNamespaceOptions(
+        primary_namespace_name="contoso",
+        failover_interval=timedelta(0),
+        ping_primary_interval=timedelta(minutes=1),
+        backlog_queue_count=BACKLOGS,
+        assume_backlogs_exist=True,
+    )
+    kind: Any = aio.PairedServiceBusClient if is_asyncio else PairedServiceBusClient
+    client = kind.from_connection_strings(primary, secondary, options=options)
+    sending = client.get_queue_sender("orders").send_messages
+    if is_asyncio:
+        asyncio.run(_wait(sending))
+    else:
+        sending(ServiceBusMessage(b"x", message_id="m-1"))
+    said.send("acknowledged")
+
+
+async def _wait(sending: Any) -> None:
+    await sending(ServiceBusMessage(b"x", message_id="m-1"))
+
+
+def bring_home(primary: str, secondary: str) -> None:
+    """A syphon, until nothing waits."""
+    options = SyphonOptions(backlog_queue_count=BACKLOGS, primary_namespace_name="contoso")
+    asyncio.run(Syphon.from_connection_strings(primary, secondary, options=options).drain())
+
+
+class Victim:
+    """A process that a rule of a tap may kill."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._is_known = threading.Event()  # a rule may fire before start() has told the id
+
+    def start(self) -> None:
+        self._process.start()
+        self._is_known.set()
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def ended(self) -> int | None:
+        """Its exit code, negative for a signal."""
+        self._process.join(PATIENCE)
+        code: int | None = self._process.exitcode
+        return code
+
+    def clean(self) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join(PATIENCE)
+        self._process.close()
+
+    def _signal(self, number: int) -> None:
+        assert self._is_known.wait(PATIENCE)
+        os.kill(self._process.pid, number)
+
+
+@contextmanager
+def victim(program: Any, *arguments: object, **settings: object) -> Iterator[Victim]:
+    process = PROCESSES.Process(target=program, args=arguments, kwargs=settings)
+    made = Victim(process)
+    try:
+        yield made
+    finally:
+        made.clean()
