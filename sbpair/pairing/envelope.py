@@ -53,7 +53,7 @@ def raw(message: Message) -> AmqpAnnotatedMessage:
 
 
 def prepare(message: object) -> Message:
-    """The message as it will be sent: with a message id, and free of reserved names.
+    """The message as it will be sent: with a message id, free of reserved names, its keys the same (F-53).
 
     A mapping becomes a message; one without an id is copied, so that the caller's stays unchanged.
     Raises TypeError for anything else, ReservedPropertyError, and ValueError from the SDK's own checks.
@@ -66,9 +66,19 @@ def prepare(message: object) -> Message:
         taken = next(key for key in carried if key in _RESERVED_KEYS)
         raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
     properties = inner.properties
+    if inner.annotations and properties is not None and properties.group_id is not None:
+        _check_keys(properties.group_id, inner.annotations)
     if properties is None or properties.message_id is None:
         return _with_message_id(inner)
     return message
+
+
+def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> None:
+    # The SDK looks at it in a ServiceBusMessage only; a partitioned entity would refuse it, when it is home.
+    for name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode()):
+        key = annotations.get(name)
+        if key is not None and _text(key) != _text(session):
+            raise ValueError("a message's session id and partition key must be the same where it has both")
 
 
 def snapshot(message: Message) -> AmqpAnnotatedMessage:

@@ -26,6 +26,7 @@ from sbpair import (
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.pairing.address import Credential
 from sbpair.pairing.aio_lanes import AsyncLanes
+from sbpair.syphon import Syphon, SyphonOptions
 from tests.syphon.pair import Pair, pair_of
 
 PATIENCE = 20.0  # seconds: the bound of every wait on a condition
@@ -301,16 +302,17 @@ class Either:
         self.primary, self.secondary = pairing.primary, pairing.secondary
         self.told = pairing.told
         self.is_asyncio = is_asyncio
+        self.ways = pairing.primary.connection_string, pairing.secondary.connection_string
+        """The connection strings that clients are made for; a test may lead them through a tap."""
         self._pairing = pairing
         self._blocking: list[PairedServiceBusClient] = []
 
     def client(self, **options: object) -> PairedServiceBusClient:
         """A client of this skin; the type says the blocking one, whose names the other has too."""
         if self.is_asyncio:
-            return self._pairing.client(**options)  # type: ignore[return-value]
+            return self._pairing.client_of(*self.ways, options=options_of(**options))  # type: ignore[return-value,arg-type]
         client = PairedServiceBusClient.from_connection_strings(
-            self.primary.connection_string,
-            self.secondary.connection_string,
+            *self.ways,
             options=options_of(**options),  # type: ignore[arg-type]
             connection_verify=str(self._pairing.broker.ca_file),
         )
@@ -343,6 +345,12 @@ class Either:
 
     def parked(self, backlogs: int = 2) -> list[int]:
         return self._pairing.parked(backlogs)
+
+    def syphon(self) -> Syphon:
+        """One between the two namespaces, for two backlogs."""
+        both = self.primary.connection_string, self.secondary.connection_string
+        settings = SyphonOptions(backlog_queue_count=2, primary_namespace_name="contoso")
+        return Syphon.from_connection_strings(*both, options=settings)
 
     def close(self) -> None:
         for client in self._blocking:

@@ -1,8 +1,9 @@
 """A relay before a namespace that reads every AMQP frame, so that a test can strike between two of them.
 
 A tap runs in a thread of its own and carries bytes both ways. Before a frame goes on, the test's rule is
-asked: False keeps it back for ever, and a ConnectionResetError resets both ends. A rule may do what it likes
-meanwhile, such as killing one of the two; ``after`` is called once the frame has gone on.
+asked: False keeps it back for ever, bytes go on instead, a ConnectionResetError resets the connection, and a
+ConnectionAbortedError ends it without a word. A rule may do what it likes meanwhile, such as killing one of
+the two; ``after`` is called once the frame has gone on.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sbpair.amqp.composite import decode_composite
 from sbpair.amqp.frames import AMQP_FRAME, FRAME_HEAD
-from sbpair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Transfer
+from sbpair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Flow, Transfer
 from sbpair.broker import NamespaceControl
 
 
@@ -26,6 +28,8 @@ class Passing:
     is_clients: bool
     performative: object
     path: str
+    channel: int
+    connection: int
 
     def is_attach(self, path: str) -> bool:
         """The request for a link to or from this entity, or the answer."""
@@ -57,7 +61,8 @@ class Passing:
         )
 
 
-Rule = Callable[[Passing], bool]
+TLS_RECORDS = range(20, 24)  # RFC 8446, 5.1: no frame below 16 MiB begins like this, and no header
+Rule = Callable[[Passing], bool | bytes]
 
 
 class Tap:
@@ -69,6 +74,7 @@ class Tap:
         self._string = namespace.connection_string
         self._loop = asyncio.new_event_loop()
         self._is_open = threading.Event()
+        self._gates: list[asyncio.Event] = []
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
 
@@ -89,6 +95,21 @@ class Tap:
         """Be a mere relay again."""
         self.rule: Rule = lambda passing: True
         self.after: Callable[[Passing], object] = lambda passing: None
+        self.delay = 0.0  # seconds before each frame
+        self.is_sliced = False  # into packets of one byte
+
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return len(self._gates)
+
+    def block(self, connection: int) -> None:
+        """Carry nothing of this one any more, and do not end it: its peer is gone without a word."""
+        self._loop.call_soon_threadsafe(self._gates[connection].clear)
+
+    def free(self, connection: int) -> None:
+        """Carry on, with all that was held."""
+        self._loop.call_soon_threadsafe(self._gates[connection].set)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -96,7 +117,7 @@ class Tap:
         self._loop.close()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._is_open.set()
         await self._stop.wait()
@@ -106,21 +127,30 @@ class Tap:
             relay.cancel()
         await asyncio.gather(*relays, return_exceptions=True)
 
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):  # the end of the tap
+            await self._relay(reader, writer)
+
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             writer.transport.abort()
             return
-        wire = _Wire()
+        gate = asyncio.Event()
+        gate.set()
+        wire = _Wire(len(self._gates), gate)
+        self._gates.append(gate)
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._carry(reader, to_broker, wire, is_clients=True))
                 both.create_task(self._carry(from_broker, writer, wire, is_clients=False))
-        except* (OSError, asyncio.IncompleteReadError):
-            pass  # one end is gone: so is the other
-        finally:
+        except* (asyncio.IncompleteReadError, ConnectionAbortedError):
+            pass  # one end is closed: so is the other
+        except* OSError:
             writer.transport.abort()
+        finally:
+            writer.close()
             to_broker.transport.abort()
 
     async def _carry(
@@ -128,23 +158,46 @@ class Tap:
     ) -> None:
         while True:
             data, passing = await reader.readexactly(8), None
+            if data[0] in TLS_RECORDS:  # administration: nothing to read in it
+                return await _carry_opaque(data, reader, writer)
             if not data.startswith(b"AMQP"):
                 size, _, kind, channel = FRAME_HEAD.unpack(data)
                 data += await reader.readexactly(size - 8)
                 if kind == AMQP_FRAME and size > 8:
                     passing = wire.read(data, channel, is_clients=is_clients)
-            if passing is not None and not self.rule(passing):
-                continue
-            writer.write(data)
-            await writer.drain()
+            if passing is not None:
+                verdict = self.rule(passing)
+                if verdict is False:
+                    continue
+                data = data if verdict is True else verdict
+            await wire.gate.wait()
+            await self._write(writer, data)
             if passing is not None:
                 self.after(passing)
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        for start in range(0, len(data), step := 1 if self.is_sliced else len(data)):
+            writer.write(data[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+
+async def _carry_opaque(data: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data:
+        writer.write(data)
+        await writer.drain()
+        data = await reader.read(65536)
+    raise ConnectionResetError
 
 
 @dataclass(slots=True)
 class _Wire:
     """What one connection has agreed on: numbers stand for entities in its frames."""
 
+    number: int
+    gate: asyncio.Event
     _sessions: dict[int, int] = field(default_factory=dict)  # the broker's channel: the client's
     _links: dict[tuple[bool, int, int], str] = field(default_factory=dict)
     _deliveries: dict[tuple[bool, int, int], str] = field(default_factory=dict)
@@ -154,7 +207,8 @@ class _Wire:
         if isinstance(what, Begin) and what.remote_channel is not None:
             self._sessions[channel] = what.remote_channel
         session = channel if is_clients else self._sessions.get(channel, channel)
-        return Passing(is_clients, what, self._path(what, session, is_clients=is_clients))
+        path = self._path(what, session, is_clients=is_clients)
+        return Passing(is_clients, what, path, channel, self.number)
 
     def _path(self, what: object, session: int, *, is_clients: bool) -> str:
         match what:
@@ -170,6 +224,8 @@ class _Wire:
                 if what.delivery_id is not None:
                     self._deliveries[is_clients, session, what.delivery_id] = path
                 return path
+            case Flow() if what.handle is not None:
+                return self._links.get((is_clients, session, what.handle), "")
             case Disposition():
                 sent_by_client = is_clients is (what.role is not RECEIVER)
                 return self._deliveries.get((sent_by_client, session, what.first), "")

@@ -1,0 +1,151 @@
+"""What a network does to a connection, done to ours: one way lost, slow, sliced, ended, blocked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import EntityState, EntitySuspected, Rest
+from sbpair.amqp.composite import encode_composite
+from sbpair.amqp.frames import frame
+from sbpair.amqp.outcomes import Condition
+from sbpair.amqp.performatives import Close
+from sbpair.testing import Ledger
+from tests.outage.conftest import Either
+from tests.outage.tap import Passing, Tap
+from tests.stopwatch import Stopwatch
+
+OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
+
+
+@pytest.fixture
+def tap(either: Either) -> Iterator[Tap]:
+    """Before the primary."""
+    with Tap(either.primary) as tap:
+        either.ways = tap.connection_string, either.ways[1]
+        yield tap
+
+
+@pytest.mark.spec("F-28", "G-4", "G-7", "G-18")
+async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowledged_by_a_backlog_only(
+    either: Either, tap: Tap
+) -> None:
+    sender = either.client(interval=0, ping=60).get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    tap.rule = lambda passing: passing.is_clients
+    watch = Stopwatch()
+    receipt = await either.send(sender, ServiceBusMessage("x"), timeout=3)
+    assert watch.seconds < 3 + OVERRUN
+    assert (receipt.rests, receipt.ambiguous) == (Rest.BACKLOG, True)
+    assert (either.primary.counts("orders").active, sum(either.parked())) == (2, 1)
+
+
+@pytest.mark.spec("F-27", "G-18")
+async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(either: Either, tap: Tap) -> None:
+    client = either.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    for connection in range(tap.connections):
+        tap.block(connection)
+    watch = Stopwatch()
+    receipt = await either.send(sender, ServiceBusMessage("x"), timeout=3)
+    assert watch.seconds < 3 + OVERRUN
+    assert receipt.rests is Rest.BACKLOG
+    assert client.state_of("orders") is EntityState.FAILED_OVER
+    assert either.primary.counts("orders").active == 1
+
+
+@pytest.mark.spec("F-29", "G-1")
+async def test_a_slow_and_sliced_connection_is_no_outage(either: Either, tap: Tap) -> None:
+    tap.delay, tap.is_sliced = 0.03, True
+    client = either.client(interval=0, ping=60, timeout=30)
+    sender = client.get_queue_sender("orders")
+    for text in ("one", "two"):
+        assert (await either.send(sender, ServiceBusMessage(text))).rests is Rest.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert not any(isinstance(event, EntitySuspected) for event in either.told)
+    assert either.primary.counts("orders").active == 2
+
+
+def with_an_error(passing: Passing) -> bytes:
+    return frame(0, encode_composite(Close(Condition("amqp:connection:forced", "Going away."))))
+
+
+def without_a_word(passing: Passing) -> bytes:
+    raise ConnectionAbortedError
+
+
+def by_a_reset(passing: Passing) -> bytes:
+    raise ConnectionResetError
+
+
+def slowly(passing: Passing) -> bytes:
+    return frame(0, encode_composite(Close(None)))
+
+
+@pytest.mark.spec("F-30", "F-24", "G-1", "G-7")
+@pytest.mark.parametrize("ends", [with_an_error, without_a_word, by_a_reset, slowly])
+async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_is_lost(
+    either: Either, tap: Tap, ends: Callable[[Passing], bytes]
+) -> None:
+    client = either.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    struck: list[Passing] = []
+
+    def rule(passing: Passing) -> bool | bytes:
+        if passing.is_answer("orders") and not struck:
+            struck.append(passing)
+            return ends(passing)
+        return True
+
+    tap.rule = rule
+    receipt = await either.send(sender, ServiceBusMessage("during"), timeout=8)
+    assert receipt.ambiguous
+    assert receipt.rests is Rest.PRIMARY  # over a new connection
+    assert (await either.send(sender, ServiceBusMessage("after"))).rests is Rest.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert either.primary.counts("orders").active == 4  # one of them twice
+
+
+@pytest.mark.spec("F-39", "G-1", "G-3")
+async def test_connections_that_are_blocked_one_by_one_and_freed_in_another_order_lose_nothing(
+    either: Either, tap: Tap
+) -> None:
+    ledger, clients = Ledger(), [either.client(interval=60) for _ in range(3)]
+    senders = [client.get_queue_sender("orders") for client in clients]
+
+    async def send(number: int, name: str) -> None:
+        ledger.attempted(name)
+        await either.send(senders[number], ServiceBusMessage(name, message_id=name), timeout=1)
+        ledger.acknowledged(name)
+
+    for number in range(3):
+        await send(number, f"before-{number}")
+    blocked = list(range(tap.connections))
+    for number, connection in enumerate(blocked):
+        tap.block(connection)
+        with pytest.raises(ServiceBusError):
+            await send(number, f"blocked-{number}")
+    for connection in (blocked[1], blocked[2], blocked[0]):
+        tap.free(connection)
+        for number in range(3):
+            await send(number, f"freed-{connection}-{number}")
+    found = await asyncio.to_thread(ids_of, either)
+    ledger.received_all(found)
+    assert ledger.check().is_conserved, str(ledger.check())
+
+
+def ids_of(either: Either) -> list[str]:
+    with (
+        ServiceBusClient.from_connection_string(either.primary.connection_string) as client,
+        client.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver,
+    ):
+        found: list[str] = []
+        while either.primary.counts("orders").active:
+            found += [str(m.message_id) for m in receiver.receive_messages(100, max_wait_time=1)]
+        return found
