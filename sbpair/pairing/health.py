@@ -10,6 +10,11 @@ What is sent once it is home overtakes what still waits in a backlog (G-8).
 
 By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
 A hand can also hold an entity in FAILED_OVER: then it is not pinged, until it is released.
+
+A ping can succeed where sends fail: one partition is down, and pings go elsewhere (F-51). So an entity that
+fails again within a minute of coming home has *relapsed*. The first ping after a relapse is not sent at once
+but after a ping interval, after twice that at the next one, and so on up to five minutes.
+
 Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to
 call back. It knows no errors either: outcome.py says which of them is a failure. A busy service is one
 only where a limit is set, once it has been busy for that long without a success in between. Pure.
@@ -17,6 +22,7 @@ only where a limit is set, once it has been busy for that long without a success
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +46,9 @@ class Input(Enum):
     FAILED_BY_HAND = "fail_over was called"
     MARKED_HEALTHY = "mark_path_healthy was called"
 
+
+CALM = 60.0  # seconds at home after which a failure is no relapse
+LONGEST_HOLD = 300.0  # seconds: the most that a first ping is put off, if the ping interval is not longer
 
 _H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 
@@ -91,6 +100,9 @@ class EntityHealth:
         self._ping_interval = ping_interval
         self._jitter = jitter
         self._timer: float | None = None  # one per state: the interval's end, or the next ping
+        self._home_since = -math.inf  # when a ping last brought it home
+        self._failing_since = 0.0  # when it was last suspected
+        self._relapses = 0  # in a row
         self._is_held = False
 
     def send_succeeded(self, now: float) -> list[Transition]:
@@ -120,6 +132,7 @@ class EntityHealth:
         return [] if self._is_held else self._feed(Input.PING_ACCEPTED, now)
 
     def fail_over(self, now: float) -> list[Transition]:
+        self._forget_relapses()
         return self._feed(Input.FAILED_BY_HAND, now)
 
     def hold(self, now: float) -> list[Transition]:
@@ -137,6 +150,7 @@ class EntityHealth:
 
     def mark_healthy(self, now: float) -> list[Transition]:
         self._is_held = False
+        self._forget_relapses()
         return self._feed(Input.MARKED_HEALTHY, now)
 
     def earliest_failover(self, now: float) -> float:
@@ -172,8 +186,22 @@ class EntityHealth:
         self.is_calm = after is EntityState.HEALTHY
         if after is EntityState.HEALTHY:
             self._timer = self._busy_since = None
+            self._home_since = now if what is Input.PING_ACCEPTED else self._home_since
         elif after is EntityState.SUSPECT:
-            self._timer = now + self._failover_interval
+            self._timer, self._failing_since = now + self._failover_interval, now
         else:
-            self._timer = now + self._jitter()  # the first ping goes out at once
+            self._timer = now + self._first_ping_delay() + self._jitter()
         return [Transition(before, after, what)]
+
+    def _first_ping_delay(self) -> float:
+        """0.0 as a rule; after a relapse, a ping that succeeds need not mean that sends will (F-51)."""
+        if self._failing_since - self._home_since > CALM:
+            self._relapses = 0
+            return 0.0
+        self._relapses += 1
+        longest = max(LONGEST_HOLD, self._ping_interval)
+        return min(self._ping_interval * 2.0 ** min(self._relapses - 1, 16), longest)
+
+    def _forget_relapses(self) -> None:
+        """A hand knows better."""
+        self._home_since, self._relapses = -math.inf, 0

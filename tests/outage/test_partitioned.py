@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import PairedServiceBusClient, Rest
+from sbpair import EntityFailedOver, EntityRecovered, EntityState, PairedServiceBusClient, PairingEvent, Rest
 from sbpair.broker import Broker
 from sbpair.broker.entities.partition import index_of
 from sbpair.syphon import Syphon, SyphonOptions
 
-from .conftest import options_of
+from .conftest import PATIENCE, options_of
 
 BACKLOG = "contoso/x-servicebus-transfer/0"
 
@@ -64,3 +65,32 @@ def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(bro
         assert {message.partition_key for message in found} == {key_of(5)}
         assert {message.sequence_number >> 48 for message in found} == {5}
         assert sorted(int(str(message)) for message in found) == list(range(18))
+
+
+@pytest.mark.spec("F-51", "G-1", "P-33")
+def test_pings_that_succeed_elsewhere_do_not_make_an_entity_come_and_go_without_end(broker: Broker) -> None:
+    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    told: list[PairingEvent] = []
+    with (
+        PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            options=options_of(backlogs=1, ping=600),
+            connection_verify=str(broker.ca_file),
+        ) as client,
+        client.get_queue_sender("orders") as sender,
+        primary.partition("orders", 5).take_down(),
+    ):
+        home = threading.Event()
+        client.on_event(lambda event: (told.append(event), isinstance(event, EntityRecovered) and home.set()))
+        sender.send_messages(ServiceBusMessage("first", partition_key=key_of(5)))
+        client.mark_path_healthy("orders")  # should the first ping have met the very partition
+        assert home.wait(PATIENCE)
+        for _ in range(50):
+            receipt = sender.send_messages(ServiceBusMessage("x", partition_key=key_of(5)))
+            assert receipt.rests is Rest.BACKLOG
+        assert client.state_of("orders") is EntityState.FAILED_OVER
+    assert secondary.counts(BACKLOG).active == 51
+    gone = sum(isinstance(event, EntityFailedOver) for event in told)
+    back = sum(isinstance(event, EntityRecovered) for event in told)
+    assert (gone <= 3, gone - back) == (True, 1)
