@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -57,6 +59,36 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(eith
     assert receipt.rests is Rest.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
     assert either.primary.counts("orders").active == 1
+
+
+@pytest.fixture
+def black_hole() -> Iterator[int]:
+    """A port whose queue of connections is full: the system drops every SYN that comes."""
+    with ExitStack() as held:
+        listener = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port: int = listener.getsockname()[1]
+        while True:
+            waiting = held.enter_context(socket.socket())
+            waiting.settimeout(0.2)
+            try:
+                waiting.connect(("127.0.0.1", port))
+            except TimeoutError:
+                break
+        yield port
+
+
+@pytest.mark.spec("F-26", "G-18")
+async def test_where_packets_vanish_before_there_is_a_connection_the_send_is_parked_by_its_deadline(
+    either: Either, black_hole: int
+) -> None:
+    primary, secondary = either.ways
+    either.ways = primary.replace(f":{either.primary.port}", f":{black_hole}"), secondary
+    client = either.client(interval=0, ping=60)
+    watch = Stopwatch()
+    receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=3)
+    assert watch.seconds < 3 + OVERRUN
+    assert receipt.rests is Rest.BACKLOG
+    assert client.state_of("orders") is EntityState.FAILED_OVER
 
 
 @pytest.mark.spec("F-29", "G-1")

@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient, aio
+from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
 
 BACKLOGS = 2
@@ -56,6 +59,24 @@ def bring_home(primary: str, secondary: str) -> None:
     asyncio.run(Syphon.from_connection_strings(primary, secondary, options=options).drain())
 
 
+def serve(says: Connection, until: Connection) -> None:
+    """A broker with a queue "orders"; it says how to reach it and, when asked, how much it holds."""
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        says.send(contoso.connection_string)
+        while until.recv():
+            says.send(contoso.counts("orders").active)
+
+
+def run_dry(primary: str, secondary: str, spare: int) -> None:
+    """A syphon that may have so many bytes more than it begins with."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + spare
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    bring_home(primary, secondary)
+
+
 class Victim:
     """A process that a rule of a tap may kill."""
 
@@ -72,6 +93,9 @@ class Victim:
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
 
     def ended(self) -> int | None:
         """Its exit code, negative for a signal."""

@@ -1,0 +1,56 @@
+"""Cancel a send of asyncio after any number of turns of its loop: wherever it waits then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import EntityState, Rest
+from tests.outage.conftest import AsyncPairing
+
+EVERY_TURN = 16  # up to here; then ever fewer, until the send ends before it is cancelled
+
+
+async def cancelled_after(turns: int, sending: asyncio.Task[object]) -> bool:
+    """Whether it was still under way, and is cancelled now."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.wait((sending,))
+    return sending.cancelled()
+
+
+@pytest.mark.spec("F-21", "G-18")
+@pytest.mark.parametrize("way", ["cold", "open", "parked"])
+async def test_a_send_that_is_cancelled_where_it_waits_leaves_nothing_behind(
+    aio_pairing: AsyncPairing, way: str
+) -> None:
+    client = aio_pairing.client(interval=60, ping=60, timeout=30)
+    sender = client.get_queue_sender("orders")
+    if way == "parked":
+        client.hold("orders")
+    await sender.send_messages(ServiceBusMessage("before"))
+    expected, lanes = client.state_of("orders"), aio_pairing.lanes("orders")
+    tasks, turns, cancelled = len(asyncio.all_tasks()), 0, 0
+    while True:
+        if way == "cold":
+            for lane in [*lanes._stored]:
+                lanes._stored.remove(lane)
+                await lane.discard()
+        if not await cancelled_after(
+            turns, asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
+        ):
+            break
+        cancelled += 1
+        turns += 1 if turns < EVERY_TURN else turns // 2
+        assert not lanes._busy
+        assert client.state_of("orders") is expected
+        assert client.pings_sent == 0
+    assert cancelled > 2, "it hardly waited: the trial proves nothing"
+    async with asyncio.timeout(10):
+        while len(asyncio.all_tasks()) > tasks:
+            await asyncio.sleep(0.01)
+    receipt = await sender.send_messages(ServiceBusMessage("after"))
+    assert receipt.rests is (Rest.BACKLOG if expected is EntityState.FAILED_OVER else Rest.PRIMARY)
