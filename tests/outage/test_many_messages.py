@@ -1,0 +1,46 @@
+"""Ten thousand messages, straight and parked and home again: does anything of ours grow with them?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from tests.outage.conftest import Either
+
+MESSAGES, PARKED = 10_000, 2_000
+BATCH = 100
+
+
+def in_use() -> tuple[int, int, int]:
+    """Threads, tasks of this loop, and descriptors."""
+    return threading.active_count(), len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.spec("F-71", "G-2")
+async def test_threads_tasks_and_descriptors_do_not_grow_with_ten_thousand_messages(either: Either) -> None:
+    client = either.client(interval=0, ping=600)
+    sender = client.get_queue_sender("orders")
+
+    async def send(count: int) -> None:
+        for _ in range(count // BATCH):
+            await either.send(sender, ServiceBusMessage("alone"))
+            await either.send(sender, [ServiceBusMessage("x") for _ in range(BATCH - 1)])
+
+    await send(BATCH)
+    client.hold("orders")
+    await send(BATCH)  # every connection is open now
+    await asyncio.to_thread(str)  # and every thread of the loop's that others start once
+    before = in_use()
+    await send(PARKED)
+    client.mark_path_healthy("orders")
+    await send(MESSAGES - PARKED)
+    await asyncio.sleep(0)
+    assert all(now <= then + 2 for now, then in zip(in_use(), before, strict=True)), (in_use(), before)
+    counters = await either.syphon().drain()
+    assert counters.forwarded == PARKED + BATCH
+    assert either.primary.counts("orders").active == MESSAGES + 2 * BATCH
+    assert all(now <= then + 2 for now, then in zip(in_use(), before, strict=True)), (in_use(), before)
