@@ -157,6 +157,10 @@ class ChaosProxy:
             raise ValueError(f"direction is '{direction}', in or out; count is {count}, not below 0")
         self._call(lambda: self._cuts.append((direction, count)))
 
+    def forget_cuts(self) -> None:
+        """Take back what :meth:`cut_next` asked for, and no connection came for."""
+        self._call(self._cuts.clear)
+
     def cut(self) -> None:
         """End every connection."""
         self._call(lambda: self._each(Relay.end))

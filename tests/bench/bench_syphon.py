@@ -4,7 +4,8 @@
 
 Both relay over loopback between two namespaces of one broker process: the broker has a core of its own, the
 relay the other. Each round fills the backlogs, times the relay, and checks that everything arrived; rounds of
-both are interleaved. Prints its settings, then one line of JSON.
+both are interleaved. The syphon is timed once more behind a proxy that adds 5 and 20 ms to each round trip.
+Prints its settings, then one line of JSON. The proxy takes of the relay's core, so these rows are a floor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing as mp
 import time
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 
 from tests.bench.report import figure, rounds
@@ -19,7 +22,9 @@ from tests.bench.report import figure, rounds
 BODY = b"x" * 1024
 MESSAGES = 20_000
 BACKLOGS = 4
+ROUND_TRIPS = (0.005, 0.020)  # seconds
 NAIVE_SHARE = 10  # the naive loop gets a 10th of the messages, or it would take all day
+Relay = Callable[[str, str, int, int], float]
 OURS = (b"x-ms-", b"x-sbpair-")
 
 
@@ -119,6 +124,21 @@ def relay_by_naive_loop(primary: str, secondary: str, backlogs: int, messages: i
     return took
 
 
+def relay_far_away(primary: str, secondary: str, backlogs: int, messages: int, rtt: float) -> float:
+    """As :func:`relay_by_syphon`, with both namespaces so many seconds away."""
+    from sbpair.syphon.connection_string import parse
+    from sbpair.testing import ChaosProxy
+
+    ports = [parse(each).port for each in (primary, secondary)]
+    with (
+        ChaosProxy("127.0.0.1", ports[0], rtt=rtt) as near,
+        ChaosProxy("127.0.0.1", ports[1], rtt=rtt) as far,
+    ):
+        return relay_by_syphon(
+            near.connection_string(primary), far.connection_string(secondary), backlogs, messages
+        )
+
+
 def main(times: int) -> None:
     print(f"messages {MESSAGES}, rounds {times}, backlogs {BACKLOGS}, body 1 KiB")
     ours, theirs = mp.Pipe()
@@ -127,7 +147,10 @@ def main(times: int) -> None:
     primary, secondary = ours.recv()
     rates: dict[str, list[float]] = {"syphon": [], "naive": []}
     shares = {"syphon": MESSAGES, "naive": MESSAGES // NAIVE_SHARE}
-    relays = {"syphon": relay_by_syphon, "naive": relay_by_naive_loop}
+    relays: dict[str, Relay] = {"syphon": relay_by_syphon, "naive": relay_by_naive_loop}
+    for rtt in ROUND_TRIPS:
+        name = f"syphon_at_{rtt * 1000:g}_ms"
+        rates[name], shares[name], relays[name] = [], MESSAGES, partial(relay_far_away, rtt=rtt)
     try:
         for _ in range(times):
             for name, relay in relays.items():
