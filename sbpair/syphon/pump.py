@@ -397,10 +397,13 @@ class Pump:
 
     async def _renew(self, connection: NamespaceConnection, parcels: list[Parcel]) -> None:
         """Those in doubt go out when their lock could be renewed, and else are somebody else's."""
+        receiver = self._receiver
         try:
             ends = await renew_locks(connection, self.backlog, [parcel.tag for parcel in parcels])
         except SyphonError as error:  # what is in doubt comes again, and is not older than that
             logger.info("%s", error)
+            if self._receiver is not receiver:
+                return  # the link is gone too: its messages come again by themselves
             self._clock.forget()
             self._locked_since = time.time()
             self._give_back(list(self._doubted))

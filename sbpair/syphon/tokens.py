@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from .cbs import NODE, put_token
@@ -58,12 +59,14 @@ class Tokens:
         task = self._putting.get(path)
         if task is None:
             task = self._putting[path] = asyncio.ensure_future(self._put(path))
-        try:
-            await asyncio.shield(task)
-        except BaseException:
-            if task.done() and self._putting.get(path) is task:
-                del self._putting[path]
-            raise
+            task.add_done_callback(partial(self._was_put, path))
+        await asyncio.shield(task)
+
+    def _was_put(self, path: str, task: asyncio.Task[None]) -> None:
+        """What failed is told to who waits for it, if anybody does still; the next to ask tries again."""
+        has_failed = task.cancelled() or task.exception() is not None
+        if has_failed and self._putting.get(path) is task:
+            del self._putting[path]
 
     def forget(self, path: str) -> None:
         """Prove the right to ``path`` anew when it is asked for."""

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.broker.auth import Right, SharedAccess, SharedAccessPolicy, connection_string
+from sbpair.broker.access import SharedAccess
+from sbpair.broker.auth import Right, SharedAccessPolicy, connection_string
 from tests.syphon.pair import parked, put
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"

@@ -76,6 +76,7 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
         plan = [plan[index] for index in keep]
     history = History()
     loop = VirtualLoop()
+    loop.set_exception_handler(lambda _, said: history.wrong(f"unheard: {_told(said)}"))
     asyncio.set_event_loop(loop)
     with one_time(loop), _seeded(rng.getrandbits(32)), _quiet():
         try:
@@ -85,6 +86,12 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
         finally:
             _close(loop)
     return Outcome(seed, shape, plan, history)
+
+
+def _told(said: dict[str, object]) -> str:
+    """An error that no task of the programs under test waited for: what it was, without addresses."""
+    error = said.get("exception")
+    return str(said.get("message")) if error is None else f"{type(error).__name__}: {error}"
 
 
 class Run:
