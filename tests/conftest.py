@@ -15,19 +15,41 @@ if TYPE_CHECKING:
 settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside others")
 
-ONE_WORKER = "tests/spark/"  # each worker would start a JVM of its own
+ONE_WORKER = (  # what these start is too dear for each worker to start its own: JVMs, a demo of seconds
+    "tests/spark/",
+    "tests/wire/test_java.py",
+    "tests/wire/test_javascript.py",
+    "tests/cli/test_demo.py",
+)
+
+
+# Real processes, sockets and time on a shared machine: these get a second try, which the summary tells.
+SECOND_TRY = (
+    "tests/cli/",
+    "tests/outage/",
+    "tests/spark/",
+    "tests/syphon/",
+    "tests/wire/",
+    "tests/test_samples",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SECOND_TRY):
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Every test goes to whichever worker is free; those of Spark all go to one.
+    """Every test goes to whichever worker is free; those that share something dear all go to one.
 
     Not by ``--dist loadgroup``: with pytest 9.2 and pytest-xdist 3.8 it does not group.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneForSpark(LoadScopeScheduling):
+    class Grouped(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return ONE_WORKER if nodeid.startswith(ONE_WORKER) else nodeid
+            return next((prefix for prefix in ONE_WORKER if nodeid.startswith(prefix)), nodeid)
 
-    return OneForSpark(config, log)
+    return Grouped(config, log)

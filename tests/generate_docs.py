@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
+import click
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
@@ -276,6 +278,7 @@ def _help(arguments: list[str]) -> str:
 
     from sbpair.cli.group import cli as group
 
+    _forget_help_options(group)
     widths = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
     result = CliRunner().invoke(group, [*arguments, "--help"], prog_name="sbpair", **widths)
     if result.exit_code != 0:
@@ -283,6 +286,16 @@ def _help(arguments: list[str]) -> str:
             f"sbpair {' '.join(arguments)} --help failed: {result.output}"
         ) from result.exception
     return result.output
+
+
+def _forget_help_options(command: click.Command) -> None:
+    """click keeps the help option of the first context a command was called in; ours is the group's."""
+    vars(command)["_help_option"] = None
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            if inner is not None:
+                _forget_help_options(inner)
 
 
 EVENT_HOMES = (

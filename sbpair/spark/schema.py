@@ -19,6 +19,7 @@ HEADER: tuple[tuple[str, str], ...] = (
 )
 OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("age", "double"),
+    ("ahead", "double"),
     ("ambiguous", "boolean"),
     ("backlog", "bigint"),
     ("backlog_queue", "string"),

@@ -66,7 +66,7 @@ WRONG = [
     (("broker", "--namespace", "a:1", "--namespace", "A:2"), 2, "given twice"),
     (("syphon", *PAIR, "--status-port", "65536"), 2, "--status-port"),
     # files
-    (("syphon", *PAIR, "--journal", "/proc/nope"), 3, "/proc/nope"),
+    (("syphon", *PAIR, "--primary-namespace-name", "a", "--journal", "/proc/nope"), 3, "/proc/nope"),
     (("spool", "list", "missing"), 3, "missing"),
     (("spool", "list", "."), 3, "no regular file"),
     # pairs

@@ -17,8 +17,9 @@ from tests.spark.ledger import BACKLOGS, ids_in, park, parked, send, string
 LOCK = timedelta(seconds=60)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[Broker]:
+    """One for each test: the first leaves its clock far ahead, and what is from the future is not read."""
     with Broker({"contoso": 0, "contoso-dr": 0, "fabrikam": 0}, clock=ShiftedClock()) as running:
         yield running
 
