@@ -131,6 +131,17 @@ class TestCommit:
 
         assert counts(orders) == (0, 0, 0)
 
+    def test_a_message_that_is_due_at_the_commit_comes_after_what_was_sent_meanwhile(
+        self, orders, transaction
+    ):
+        late = keyed(scheduled_for=NOON + 1)
+        promised = orders.reserve(late)
+        transaction.send(orders, [late], NOON)
+        earlier = orders.enqueue(keyed(), NOON)
+        transaction.commit(NOON + 1)
+        assert orders.receive(NOON + 1).sequence_number == earlier
+        assert promised < earlier < orders.receive(NOON + 1).sequence_number
+
     def test_a_scheduled_message_is_scheduled_at_the_commit(self, orders, transaction):
         transaction.send(orders, [keyed(scheduled_for=NOON + MINUTE)], NOON)
         transaction.commit(NOON)

@@ -140,6 +140,9 @@ class Queue(MessageStore):
         first = self._first_copy(message, now)
         if first is not None:
             return first
+        later = message.scheduled_for if (message.scheduled_for or 0) > now else None
+        if later is None:
+            message.reserved_number = None  # 3.6: due before its commit, it gets the new number of its time
         number = self._place(message)
         if not message.hops:  # 3.7: one that was forwarded tells its first number
             message.enqueued_sequence_number = number
@@ -148,11 +151,11 @@ class Queue(MessageStore):
             self._duplicates.accepted(message.message_id, number, now)
             if self._journal is not None:
                 self._journal.accepted(self, message.message_id, number, now)
-        if message.scheduled_for is not None and message.scheduled_for > now:
-            message.enqueued_at = message.scheduled_for  # T-5
+        if later is not None:
+            message.enqueued_at = later  # T-5
             self._stamp(message)
             message.state = SCHEDULED
-            self._schedule.set(number, message.scheduled_for)
+            self._schedule.set(number, later)
             self.timers_moved()
         else:
             message.enqueued_at = now
