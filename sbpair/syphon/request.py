@@ -31,6 +31,7 @@ class RequestNode:
         self._numbers = count(1)
         self._answers: dict[object, asyncio.Future[Message]] = {}
         self._receiver: Receiver | None = None
+        self._sender: Sender | None = None
         self._opening = asyncio.ensure_future(self._open())
 
     async def ask(self, properties: dict[object, object], body: object) -> Message:
@@ -55,10 +56,13 @@ class RequestNode:
             self._answers.pop(number, None)
 
     async def close(self) -> None:
-        """Detach both links."""
-        sender = await self._opening
-        if self._receiver is not None:
-            await asyncio.gather(sender.close(), self._receiver.close())
+        """Detach what was attached. Raises nothing: who asked was told why there are no links."""
+        self._opening.cancel()
+        await asyncio.wait([self._opening])
+        if not self._opening.cancelled():
+            self._opening.exception()
+        links = [link for link in (self._receiver, self._sender) if link is not None]
+        await asyncio.gather(*(link.close() for link in links))
 
     async def _either(self, answer: asyncio.Future[Message], sender: Sender) -> Message:
         either: tuple[asyncio.Future[Any], ...] = (answer, sender.detached)
@@ -83,7 +87,7 @@ class RequestNode:
                 f"{name}-out", target=Target(self._node), source=Source(name)
             ),
         )
-        sender = Sender(connection, out, self._node)
+        sender = self._sender = Sender(connection, out, self._node)
         connection.register(self._receiver)
         connection.register(sender)
         self._receiver.flow(CREDIT)

@@ -13,7 +13,10 @@ import pytest
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.syphon import Syphon
+from sbpair.syphon.connection_string import parse
+from sbpair.syphon.dial import connect
 from sbpair.syphon.events import BacklogMissing, DestinationHeld
+from sbpair.syphon.survey import oldest
 from sbpair.syphon.window import FIRST_LIMIT
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, take, until
 
@@ -60,6 +63,26 @@ async def running(syphon: Syphon) -> AsyncIterator[None]:
         shutdown.set()
         async with asyncio.timeout(PATIENCE):
             await task
+
+
+@pytest.mark.spec("G-27")
+async def test_a_question_that_is_cancelled_before_its_links_are_there_ends_as_cancelled(
+    pair_of_brokers: Pair,
+) -> None:
+    """What the lost connection says must not take the place of the cancellation: a syphon would never end."""
+    pair = pair_of_brokers
+    connection = await connect(parse(pair.secondary.connection_string))
+    assert await oldest(connection, pair.backlog(0)) is None  # who we are is known from here on
+    with stalled(pair.secondary):
+        looking = asyncio.ensure_future(oldest(connection, pair.backlog(0)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.sleep(0)
+        connection.abort()
+        await asyncio.wait([looking], timeout=PATIENCE)
+
+    assert looking.cancelled()
 
 
 @pytest.mark.spec("F-62", "G-20")
