@@ -107,6 +107,11 @@ class Destination:
         self._retry: asyncio.TimerHandle | None = None
         self._is_stopped = False
 
+    @property
+    def is_open(self) -> bool:
+        """Its link is attached."""
+        return self._sender is not None and self._sender.is_open
+
     def post(self, parcel: Parcel) -> None:
         """Send ``parcel``, now or when the destination can take it."""
         if self.state is DestinationState.OPEN:

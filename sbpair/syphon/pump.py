@@ -103,6 +103,11 @@ class Pump:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Its link is attached."""
+        return self._receiver is not None and self._receiver.is_open
+
+    @property
     def in_hands(self) -> int:
         """Deliveries that are not settled yet."""
         return len(self._parcels) + len(self._settling)

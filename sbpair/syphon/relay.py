@@ -182,10 +182,16 @@ class Relay:
         try:
             sender = await self._primary.open_sender(path)
         except SyphonError as error:
-            self._reporter.side_failed(Role.PRIMARY, error)
+            self._refused(Role.PRIMARY, error)
             raise
         self._reporter.side_accepted(Role.PRIMARY)
         return sender
+
+    def _refused(self, role: Role, error: SyphonError) -> None:
+        """While another path of the side is served, what one is refused is its own affair (F-61)."""
+        served = self._destinations.values() if role is Role.PRIMARY else self._pumps
+        if not any(each.is_open for each in served):
+            self._reporter.side_failed(role, error)
 
     async def _keep_pumping(self, pump: Pump) -> None:
         """Attach again whenever the link goes; a queue that is missing is looked for every so often."""
@@ -202,7 +208,7 @@ class Relay:
                     return
                 self._reporter.backlog_detached(pump.backlog, str(error), is_refusal=False)
             except SyphonError as error:
-                self._reporter.side_failed(Role.SECONDARY, error)
+                self._refused(Role.SECONDARY, error)
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:
                     if not was_missing:
                         self._reporter.backlog_missing(pump.backlog)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from sbpair.syphon import SyphonFaulted, SyphonState
-from sbpair.syphon.credential import SharedKey
-from sbpair.syphon.events import SideAccepted, SideRefused
+from sbpair.syphon.credential import SharedKey, Token, TokenSource
+from sbpair.syphon.events import DestinationHeld, SideAccepted, SideRefused
 from tests.syphon.pair import PATIENCE, Pair, parked, until
 
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
@@ -55,3 +56,35 @@ async def test_a_side_that_accepts_again_in_time_ends_nothing(pair: Pair) -> Non
     shutdown.set()
     async with asyncio.timeout(PATIENCE):
         await running
+
+
+class RefusedFor:
+    """The right tokens, but for one path: a key for single entities."""
+
+    def __init__(self, right: TokenSource, path: str) -> None:
+        self.right, self.path = right, path
+
+    async def token(self, audience: str) -> Token:
+        return await (WRONG if self.path in audience else self.right).token(audience)
+
+
+@pytest.mark.spec("P-50", "G-21", "F-61")
+async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_served(
+    pair: Pair, soon: None
+) -> None:
+    syphon = pair.syphon(retry_backoff_max=timedelta(milliseconds=200))
+    syphon._primary = replace(syphon._primary, tokens=RefusedFor(syphon._primary.tokens, "invoices"))
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+    await pair.park([parked(0)])
+    await until(lambda: syphon.counters.completed == 1)
+    await pair.park([parked(1, "invoices")])
+    await until(lambda: sum(event.path == "invoices" for event in pair.said(DestinationHeld)) >= 8)
+    await pair.park([parked(2)])
+    await until(lambda: syphon.counters.completed == 2)
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+    assert not pair.said(SideRefused)
+    assert (pair.waiting(), pair.set_aside()) == (1, 0)
