@@ -104,15 +104,27 @@ class AsyncRuntime(Core):
             self._tasks.start("sbpair-backlogs", self._create_backlogs())
 
     async def begin(self) -> None:
-        """The client is in use: what its options ask for beside it begins, once. Raises ValueError."""
+        """The client is in use: what its options ask for beside it begins; what could not is tried again
+        at the next call. Raises OSError or ValueError, after all that can begin has begun.
+        """
         self.bind()
-        if self._beginning is not None:
-            await asyncio.shield(self._beginning)
+        beginning = self._beginning
+        if beginning is None:
+            return
+        if beginning.done() and not self.is_closed and (beginning.cancelled() or beginning.exception()):
+            self._beginning = beginning = self._tasks.start("sbpair-begin", self._begin())
+        await asyncio.shield(beginning)
 
     async def _begin(self) -> None:
+        errors: list[Exception] = []
         for each in (self._watch_of_others, self._syphon):
-            if each is not None:
-                await each.start()
+            try:
+                if each is not None:
+                    await each.start()
+            except (OSError, ValueError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Nothing: only the loop's thread uses the state. Raises RuntimeError in any other."""

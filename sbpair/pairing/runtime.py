@@ -77,13 +77,21 @@ class Runtime(Core):
         self._watch = Watch(self._tick)
 
     def begin(self) -> None:
-        """The client is in use: what its options ask for beside it begins. Raises ValueError."""
+        """The client is in use: what its options ask for beside it begins; what could not is tried again
+        at the next call. Raises OSError or ValueError, after all that can begin has begun.
+        """
         if self._has_begun or self.is_closed:
             return
-        self._has_begun = True
+        errors: list[Exception] = []
         for each in (self._watch_of_others, self._syphon):
-            if each is not None:
-                each.start()
+            try:
+                if each is not None:
+                    each.start()
+            except (OSError, ValueError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        self._has_begun = True
 
     def exclusive(self) -> threading.Lock:
         """The lock around the pure state."""
@@ -130,6 +138,7 @@ class Runtime(Core):
             self.begin()
         except (OSError, ValueError) as error:
             logger.warning("not all that was asked for can begin in this process: %s", error)
+            self._has_begun = True  # said once, not at every send
 
     def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
         """For messages from the spool: the same way, but not back into it."""

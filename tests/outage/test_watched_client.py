@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusMessage
 from sbpair import EntityFailedOver, ObservationOptions, PairFaulted
 from sbpair.observation import JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
+from sbpair.syphon import SyphonState
 from tests.outage.conftest import AsyncPairing, Pairing
 from tests.outage.test_close_and_fault import soon  # noqa: F401  (a fixture)
 from tests.outage.test_hosted_syphon import until
@@ -166,6 +167,39 @@ def test_what_cannot_begin_is_said_when_the_first_sender_is_made(pairing: Pairin
     other = pairing.client(observation=ObservationOptions(status=("127.0.0.1", pairing.primary.port)))
     with pytest.raises(StatusError, match=str(pairing.primary.port)):
         other.get_queue_sender("orders")
+
+
+def test_what_could_not_begin_hinders_nothing_else_and_begins_when_it_can(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "journal"
+    blocked.write_text("")
+    client = pairing.client(enable_syphon=True, observation=ObservationOptions(journal=blocked), ping=60)
+    for _ in range(2):
+        with pytest.raises(JournalError, match="journal"):
+            client.get_queue_sender("orders")
+    until(lambda: client._runtime._syphon.status.state is SyphonState.RUNNING)
+    blocked.unlink()
+    client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+    client.close()
+    assert "journal_opened" in [record["event"] for record in records(blocked)]
+
+
+async def test_with_asyncio_what_could_not_begin_begins_when_it_can(
+    aio_pairing: AsyncPairing, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "journal"
+    blocked.write_text("")
+    watched = ObservationOptions(journal=blocked)
+    client = aio_pairing.client(enable_syphon=True, observation=watched, ping=60)
+    for _ in range(2):
+        with pytest.raises(JournalError, match="journal"):
+            await client.__aenter__()
+    assert client._runtime._syphon._task is not None
+    blocked.unlink()
+    async with client:
+        pass
+    assert "journal_opened" in [record["event"] for record in records(blocked)]
 
 
 async def test_with_asyncio_the_same_is_written_and_served(
