@@ -28,6 +28,7 @@ from sbpair.broker import (
     DetachLink,
     Disabled,
     Down,
+    FaultRule,
     Full,
     LateVisibility,
     Lose,
@@ -238,6 +239,34 @@ class TestNamespace:
         with pytest.raises(BrokerError), namespace.fault("orders", PartitionDown(0)):
             pass  # it is not partitioned
         assert namespace.faults == []
+
+    def test_a_partition_that_is_down_may_go_with_its_entity(self, fragile):
+        _, namespace, _ = fragile
+        namespace.create_queue("parts", enable_partitioning=True)
+        with namespace.fault("parts", PartitionDown(0, throttled=True)):
+            namespace.delete_queue("parts")
+        assert namespace.faults == []
+
+    def test_it_stops_while_a_partition_is_down_that_is_gone(self):
+        broker = Broker({"contoso": 0, "fabrikam": 0})
+        with broker:
+            namespace = broker.namespace("contoso")
+            namespace.create_queue("parts", enable_partitioning=True)
+            namespace.set_fault(FaultRule(PartitionDown(0, throttled=True), "parts"))
+            namespace.delete_queue("parts")
+            port = broker.namespace("fabrikam").port
+        assert _is_refused(port)
+
+    def test_a_fault_that_cannot_begin_keeps_no_other_from_beginning_and_ending(self, fragile):
+        _, namespace, _ = fragile
+        namespace.create_queue("gone")
+        with (
+            namespace.fault("gone", Disabled("Disabled"), after=0.05),
+            namespace.fault("orders", Disabled("SendDisabled"), after=0.1, lasting=0.1),
+        ):
+            namespace.delete_queue("gone")
+            until(lambda: namespace.description("orders").status == "SendDisabled")
+            until(lambda: namespace.description("orders").status == "Active")
 
     def test_faults_may_be_set_before_it_starts(self):
         broker = Broker({"contoso": 0})

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -294,17 +294,20 @@ class Broker:
             for station in self._stations:
                 station.open()
         except BrokerError as error:
-            await self._close_all()
-            self._loop = None
-            started.set_exception(error)
+            try:
+                await self._close_all()
+            finally:
+                self._loop = None
+                started.set_exception(error)
             return
         started.set_result(None)
         await self._shutdown.wait()
         await self._close_all()
 
     async def _close_all(self) -> None:
-        for station in self._stations:
-            await station.close()
+        async with AsyncExitStack() as closing:  # each of them, whatever another raises
+            for station in reversed(self._stations):
+                closing.push_async_callback(station.close)
 
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
         loop = self._loop

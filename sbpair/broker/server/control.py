@@ -13,7 +13,7 @@ from ..entities.entity import Entity
 from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
-from ..errors import InvalidDescription
+from ..errors import BrokerError, InvalidDescription
 from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named, scenario_named
 from .partition_control import PartitionControl
 from .station import Station
@@ -313,7 +313,9 @@ class NamespaceControl:
         station = self._station
         active = station.face.set_fault(rule, station.moment().idle)
         try:
-            self._stand(rule)
+            refusal = self._stand(rule).get(active)
+            if refusal is not None:
+                raise refusal
         except Exception:
             station.face.faults.remove(active)
             raise
@@ -323,9 +325,10 @@ class NamespaceControl:
         self._station.face.faults.remove(active)
         self._stand(active.rule)
 
-    def _stand(self, rule: FaultRule) -> None:
+    def _stand(self, rule: FaultRule) -> dict[ActiveFault, BrokerError]:
         if isinstance(rule.effect, Standing) and self._station.is_open:
-            self._station.standing.apply()
+            return self._station.standing.apply()
+        return {}
 
     def partition(self, path: str, index: int) -> PartitionControl:
         """One partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).

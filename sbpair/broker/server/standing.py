@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import inf
 from typing import Protocol
@@ -35,19 +35,29 @@ class StandingFaults:
         self._begun: dict[ActiveFault, Callable[[], None]] = {}  # and how to end it
         self._timer: asyncio.TimerHandle | None = None
 
-    def apply(self) -> None:
-        """Begin and end what the time has come for, and see when to be called back."""
+    def apply(self) -> dict[ActiveFault, BrokerError]:
+        """Begin and end what the time has come for, and see when to be called back.
+
+        Returns why each of those that cannot begin cannot: it keeps no other from its time.
+        """
         station = self._station
         now = station.moment().idle
         wanted = station.face.faults.standing(now)
-        for active in [active for active in self._begun if active not in wanted]:
-            self._begun.pop(active)()
-        for active in wanted:
-            if active not in self._begun:
-                self._begun[active] = self._begin(active.rule)
-                active.hits += 1
-        station.settle()
-        self._arm(station.face.faults.next_change(now) - now)
+        refused: dict[ActiveFault, BrokerError] = {}
+        try:
+            for active in [active for active in self._begun if active not in wanted]:
+                self._begun.pop(active)()
+            for active in wanted:
+                if active not in self._begun:
+                    try:
+                        self._begun[active] = self._begin(active.rule)
+                        active.hits += 1
+                    except BrokerError as error:
+                        refused[active] = error
+            station.settle()
+        finally:
+            self._arm(station.face.faults.next_change(now) - now)
+        return refused
 
     def stop(self) -> None:
         """End everything."""
@@ -55,9 +65,9 @@ class StandingFaults:
             self._timer.cancel()
             self._timer = None
         with ExitStack() as ends:
+            ends.callback(self._begun.clear)
             for end in self._begun.values():
                 ends.callback(end)
-        self._begun.clear()
 
     def _arm(self, seconds: float) -> None:
         if self._timer is not None:
@@ -74,7 +84,7 @@ class StandingFaults:
             case PartitionDown(index, throttled):
                 path = rule.entity or ""
                 self._set_health(path, index, Health.THROTTLED if throttled else Health.DOWN)
-                return lambda: self._set_health(path, index, Health.UP)
+                return lambda: self._restore_health(path, index)
             case Disabled(status):
                 was = self._set_status(rule.entity or "", status)
                 return lambda: self._restore_status(rule.entity or "", was)
@@ -85,6 +95,10 @@ class StandingFaults:
         station = self._station
         station.face.namespace.set_health(path, index, health, station.moment().entity)
 
+    def _restore_health(self, path: str, index: int) -> None:
+        with suppress(BrokerError):  # deleted meanwhile
+            self._set_health(path, index, Health.UP)
+
     def _set_status(self, path: str, status: str) -> str:
         """Give the entity a status, and return the one it had. Raises EntityNotFound."""
         namespace, now = self._station.face.namespace, self._station.moment().entity
@@ -94,7 +108,5 @@ class StandingFaults:
         return was
 
     def _restore_status(self, path: str, status: str) -> None:
-        try:
+        with suppress(BrokerError):  # deleted meanwhile
             self._set_status(path, status)
-        except BrokerError:
-            return  # deleted meanwhile

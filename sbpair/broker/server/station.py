@@ -93,10 +93,11 @@ class Station:
     # -- opening and closing
 
     def open(self) -> None:
-        """Listen. Raises PortUnavailable."""
+        """Listen. Raises PortUnavailable, and as a fault that cannot begin."""
         self._bind()
         self._listen()
-        self.standing.apply()
+        for refusal in self.standing.apply().values():
+            raise refusal
 
     async def close(self) -> None:
         """Close the port and every connection."""
