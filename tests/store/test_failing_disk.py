@@ -87,6 +87,22 @@ def test_a_commit_that_fails_is_not_tried_again_and_leaves_what_was_committed(
 
 
 @pytest.mark.spec("F-89")
+def test_a_change_that_cannot_be_written_down_is_a_commit_that_failed(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.commit()
+    monkeypatch.setattr(kept.store, "_parts", None)  # what is no error of SQLite's
+    queue.enqueue(StoredMessage(bare=b"first"), NOON)
+    with pytest.raises(StoreFailed):
+        kept.store.commit()
+    monkeypatch.undo()
+    assert kept.store.has_work  # so nothing is said ever after
+    with pytest.raises(StoreFailed):
+        kept.store.commit()
+
+
+@pytest.mark.spec("F-89")
 def test_sends_are_refused_on_a_full_disk_and_receives_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

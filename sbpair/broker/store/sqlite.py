@@ -106,8 +106,8 @@ class SqliteStore:
             return
         try:
             self._write(list(self._statements(self.journal.take())))
-        except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-            self._failure = StoreFailed(self.path, str(error))
+        except Exception as error:  # whatever it is: what was taken from the journal is not on the disk
+            self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
     def _write(self, statements: list[tuple[str, list[Row]]]) -> None:
