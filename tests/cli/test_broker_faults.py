@@ -9,6 +9,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
+from sbpair.broker import Broker, FaultRule, PartitionDown, Throttle
+from sbpair.broker.faults.plan import PlannedFault
+from sbpair.broker.server import fault_control
+
 PLAN = """
 [[fault]]
 namespace = "contoso"
@@ -62,6 +66,23 @@ def test_faults_are_set_told_and_removed_over_http(start):
         assert http.get(url).json() == []
     send(printed)
     assert running.stop() == (0, "")
+
+
+def test_of_several_faults_all_are_set_or_none(monkeypatch):
+    several = [
+        PlannedFault("contoso", FaultRule(Throttle(), "orders")),
+        PlannedFault("contoso", FaultRule(PartitionDown(0), "orders")),  # which has no partitions
+    ]
+    monkeypatch.setattr(fault_control, "planned_faults", lambda table: several)
+    with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        shown = {"Authorization": f"Bearer {control.token}"}
+        refused = httpx.post(control.url, json={}, headers=shown)
+        assert refused.status_code == 400
+        assert "partition" in refused.json()["error"]
+        assert httpx.get(control.url, headers=shown).json() == []
+        assert contoso.faults == []
 
 
 def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):

@@ -17,6 +17,7 @@ import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import asdict
 from types import TracebackType
 
@@ -111,12 +112,15 @@ class FaultControl:
         if len(self._set) >= MOST_FAULTS:
             return _refused(409, f"There are {MOST_FAULTS} faults: remove some first.")
         planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
-        numbers = []
-        for namespace, rule in planned:
-            number = next(self._numbers)
-            self._set[number] = namespace, namespace.set_fault(rule)
-            numbers.append(number)
-        return web.json_response({"ids": numbers}, status=201)
+        with ExitStack() as undo:  # all of them, or none
+            active = []
+            for namespace, rule in planned:
+                active.append((namespace, namespace.set_fault(rule)))
+                undo.callback(namespace.clear_fault, active[-1][1])
+            undo.pop_all()
+        numbered = {next(self._numbers): each for each in active}
+        self._set.update(numbered)
+        return web.json_response({"ids": list(numbered)}, status=201)
 
     async def _remove(self, request: web.Request) -> web.StreamResponse:
         found = self._set.pop(int(request.match_info["id"]), None)
