@@ -58,8 +58,11 @@ class Settler:
         last: int | None = None
         for event in self._arrived:
             number = number_of(event.payload)
-            (ours if number <= upto else beyond).append(event.delivery_id)
-            last = number if number <= upto and (last is None or number > last) else last
+            if number is None or number > upto:  # one without a number may be anybody's
+                beyond.append(event.delivery_id)
+            else:
+                ours.append(event.delivery_id)
+                last = number if last is None else max(last, number)
         for first, end in runs(beyond):
             receiver.give_back(first, end, Released())
         await self._complete(ours)
@@ -92,7 +95,7 @@ class Settler:
             self._answered.set()
 
 
-def number_of(payload: bytes) -> int:
-    """The sequence number of a message that was received."""
+def number_of(payload: bytes) -> int | None:
+    """The sequence number of a message that was received; None where it has none that can be read."""
     value = decode_map_section(split(payload).message_annotations).get("x-opt-sequence-number")
-    return int(value) if isinstance(value, int) else 0
+    return int(value) if isinstance(value, int) else None
