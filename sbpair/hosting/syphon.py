@@ -4,7 +4,7 @@
                    |----abort()--> connections drop, nothing is settled (P-50)
                    '----fork-----> the parent's goes on; the child's start() makes another
 
-A side that refuses it is told to the client, whose pair it may end.
+A side that refuses it is told to the client, whose pair it may end; and so is one that accepts again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sbpair.pairing.bond import Role
 from sbpair.pairing.core import CLOSING
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.syphon.counters import SyphonCounters, SyphonStatus
-from sbpair.syphon.events import SideRefused, SyphonEvent
+from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
 
 if TYPE_CHECKING:
     from sbpair.pairing.core import Core
@@ -82,6 +82,8 @@ class HostedSyphon:
             callback(event)
         if isinstance(event, SideRefused):
             self._core.side_refused(Role(event.side), event.cause)
+        elif isinstance(event, SideAccepted):
+            self._core.side_accepted(Role(event.side))
 
     def _leave_to_the_parent(self) -> None:
         _left_to_the_parent.append(self._syphon)

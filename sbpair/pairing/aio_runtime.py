@@ -401,7 +401,8 @@ class AsyncRuntime(Core):
         """Whether a side that had refused us does so still."""
         try:
             await self.reach(role, LONGEST_LOOK)
-        except (ServiceBusError, ValueError):
+        except (ServiceBusError, ValueError) as error:
+            self._look_failed(role, error)
             return
         self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
 

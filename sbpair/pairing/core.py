@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
+    MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
     OperationTimeoutError,
 )
@@ -286,6 +287,19 @@ class Core:
         with self.exclusive():
             self._note(self.bond.refused(role, why, time.monotonic()))
         self.publish()
+
+    def side_accepted(self, role: Role) -> None:
+        """Somebody else in this process was accepted by a side that had refused it."""
+        with self.exclusive():
+            self._note(self.bond.answered(role, time.monotonic()))
+        self.publish()
+
+    def _look_failed(self, role: Role, error: Exception) -> None:
+        """A look at a side raised: whether the namespace answered all the same, if only of one entity."""
+        judgement = self.judge(error, Phase.OPENING)
+        is_of_entity = judgement.is_missing or isinstance(error, MessagingEntityDisabledError)
+        if is_of_entity and not judgement.is_of_namespace:
+            self.side_accepted(role)
 
     def _side_closed(self, role: Role) -> bool:
         """Somebody closed this side; whether that was the second one, which ends the pair."""

@@ -398,7 +398,8 @@ class Runtime(Core):
         """Whether a side that had refused us does so still."""
         try:
             self.reach(role, LONGEST_LOOK)
-        except (ServiceBusError, ValueError):
+        except (ServiceBusError, ValueError) as error:
+            self._look_failed(role, error)
             return
         self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
 

@@ -22,6 +22,7 @@ from sbpair import (
     SideRecovered,
     SideState,
 )
+from sbpair.pairing.bond import Role
 from tests.outage.conftest import AsyncPairing, Pairing
 
 
@@ -206,3 +207,23 @@ def test_a_key_that_is_cured_in_time_ends_nothing(pairing: Pairing, monkeypatch:
     pairing.wait_for(SideRecovered)  # a look, and no send, found it
     assert client.primary.state is SideState.OPEN
     assert sender.send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+
+
+@pytest.mark.spec("P-50")
+def test_a_look_that_finds_only_an_entity_missing_was_answered_by_the_namespace(pairing: Pairing) -> None:
+    client = pairing.client()
+    with pytest.raises(ServiceBusError):
+        client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
+    client._runtime.side_refused(Role.PRIMARY, "status 401")
+    pairing.wait_for(SideRecovered)
+    assert client.primary.state is SideState.OPEN
+
+
+@pytest.mark.spec("P-50")
+async def test_with_asyncio_such_a_look_was_answered_too(aio_pairing: AsyncPairing) -> None:
+    client = aio_pairing.client()
+    with pytest.raises(ServiceBusError):
+        await client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
+    client._runtime.side_refused(Role.PRIMARY, "status 401")
+    await aio_pairing.heard(SideRecovered)
+    assert client.primary.state is SideState.OPEN

@@ -13,6 +13,8 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import BacklogsCreated, PairedServiceBusClient, PairFaulted, PairFaultedError, Rest
+from sbpair.pairing.bond import SideState
+from sbpair.syphon.events import SideAccepted, SideRefused
 from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
 
@@ -93,6 +95,16 @@ def test_a_side_that_refuses_the_syphon_ends_the_pair(pairing: Pairing, soon: No
     assert pairing.wait_for(PairFaulted).side == "secondary"
     with pytest.raises(PairFaultedError):
         sender.send_messages(ServiceBusMessage("x"))
+
+
+@pytest.mark.spec("P-50", "P-40")
+def test_a_side_that_accepts_the_syphon_again_is_cured_for_the_client_too(pairing: Pairing) -> None:
+    client = pairing.client(enable_syphon=True)
+    syphon = client._runtime._syphon
+    syphon._told(SideRefused(0.0, "primary", "status 401"))
+    assert client.primary.state is SideState.FAULTED
+    syphon._told(SideAccepted(0.0, "primary", "it accepts again"))
+    assert client.primary.state is SideState.OPEN
 
 
 def test_what_a_syphon_cannot_do_is_said_when_the_client_is_made(pairing: Pairing) -> None:
