@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from .sdk import AsyncWire
 
@@ -87,8 +87,8 @@ class AsyncLane:
     async def run(self, call: Coroutine[Any, Any, T], until: float) -> T:
         """Let the SDK do this until then.
 
-        Raises what the SDK raises, OperationTimeoutError when it is late, ServiceBusError when the client
-        was closed meanwhile.
+        Raises what the SDK raises, OperationTimeoutError when it is late, ServiceBusConnectionError when
+        the client was closed meanwhile: what was sent may have arrived. An answer that came is returned.
         """
         self._call = task = asyncio.get_running_loop().create_task(call)
         try:
@@ -99,9 +99,8 @@ class AsyncLane:
         if not task.done():
             raise OperationTimeoutError(message="The call did not end by its deadline.")
         self._call = None
-        if self.has_overrun or task.cancelled():
-            task.cancelled() or task.exception()  # seen: what ended it was our abort
-            raise ServiceBusError(CLOSED)
+        if task.cancelled() or (self.has_overrun and task.exception() is not None):
+            raise ServiceBusConnectionError(message=CLOSED)  # what ended it was our abort
         return task.result()
 
     def abort(self) -> None:
@@ -230,6 +229,8 @@ class AsyncLanes:
             lane = AsyncLane(self._make())
             self._busy.add(lane)
             await lane.run(lane.sender.__aenter__(), until)
+            if lane.has_overrun:  # open, but its connection was dropped in the same moment
+                raise ServiceBusError(CLOSED)
         except BaseException:
             if lane is None:
                 self._free.release()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair import PairedServiceBusClient, aio
 from sbpair.pairing import sdk
 from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.aio_lanes import AsyncLane, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
+from sbpair.pairing.outcome import Phase, judge
 from sbpair.pairing.sdk import AsyncWire
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -96,6 +99,35 @@ async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
         yield client.get_queue_sender("orders"), accepted
         while not accepted.empty():
             (await accepted.get())[1].close()
+
+
+async def ended_by_close(sender: ServiceBusSender, outcome: Exception | None) -> str:
+    """What a call comes to that ends so just as the client is closed."""
+    lane, is_over = AsyncLane(sender), asyncio.Event()
+
+    async def call() -> str:
+        await is_over.wait()
+        if outcome is not None:
+            raise outcome
+        return "accepted"
+
+    running = asyncio.create_task(lane.run(call(), time.monotonic() + 60))
+    while lane._call is None or inspect.getcoroutinestate(lane._call.get_coro()) == inspect.CORO_CREATED:
+        await asyncio.sleep(0)
+    is_over.set()
+    lane.abort()
+    return await running
+
+
+async def test_a_call_that_was_answered_as_the_client_closed_has_its_answer(silent) -> None:
+    assert await ended_by_close(silent[0], None) == "accepted"
+
+
+async def test_a_send_that_the_closing_of_the_client_ended_may_have_arrived(silent) -> None:
+    with pytest.raises(ServiceBusError, match="closed while a call was under way") as ended:
+        await ended_by_close(silent[0], ConnectionResetError())
+    assert judge(ended.value, Phase.SENDING).is_ambiguous
+    assert not judge(ended.value, Phase.OPENING).is_ambiguous
 
 
 @pytest.mark.parametrize("name", ["_create_handler", "_handler", "_running"])
