@@ -157,7 +157,8 @@ class Lanes:
             finally:
                 if not is_done:
                     lane.overrun()  # the watch goes on until the worker has come back
-                    job.abandon(lambda: self._forget(lane, lane.discard))
+                    if not job.abandon(lambda: self._forget(lane, lane.discard)):
+                        self.drop(lane)  # not in this thread: it can take seconds
         except OperationTimeoutError:
             self._watch.remove(lane)
             raise

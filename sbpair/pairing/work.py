@@ -38,13 +38,13 @@ class Job(threading.Thread):
         """Whether the task ended in time."""
         return self._done.wait(max(seconds, 0.0))
 
-    def abandon(self, afterwards: Callable[[], object]) -> None:
-        """Nobody waits any more; ``afterwards`` runs when the task ends, or now if it has."""
+    def abandon(self, afterwards: Callable[[], object]) -> bool:
+        """Nobody waits now; ``afterwards`` runs when the task ends; False if it has, and it never does."""
         with self._lock:
             if not self._done.is_set():
                 self._afterwards = afterwards
-                return
-        afterwards()
+                return True
+        return False
 
     def run(self) -> None:
         try:

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair.pairing.lanes import Lane, Lanes
-from sbpair.pairing.work import Watch, Workers
+from sbpair.pairing.work import Job, Watch, Workers
 from tests.stopwatch import Stopwatch
 
 
@@ -80,6 +80,23 @@ def test_opening_a_lane_to_a_silent_peer_ends_in_time(lanes: Lanes) -> None:
     with pytest.raises(OperationTimeoutError):
         lanes.take(time.monotonic() + 0.2)
     assert watch.seconds < 1.0
+
+
+@pytest.mark.spec("G-18")
+def test_a_lane_that_opens_in_the_instant_of_its_deadline_is_not_ended_in_the_callers_thread(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_in: list[threading.Thread] = []
+    wait = Job.wait
+    monkeypatch.setattr(Lane, "open", lambda lane: None)
+    monkeypatch.setattr(Lane, "discard", lambda lane: ended_in.append(threading.current_thread()))
+    monkeypatch.setattr(Job, "wait", lambda job, seconds: not wait(job, 5.0))  # too late by a hair
+    with pytest.raises(OperationTimeoutError):
+        lanes.take(time.monotonic() + 5)
+    monkeypatch.undo()
+    lanes._workers.join(5.0)
+    assert ended_in
+    assert threading.current_thread() not in ended_in
 
 
 def test_too_many_hanging_workers_are_refused_instead_of_piling_up() -> None:
