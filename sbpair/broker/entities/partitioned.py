@@ -173,26 +173,20 @@ class Partitioned(Generic[Part]):
         """Lock the next message of some partition and hand it over. Raises as a queue."""
         if session is not None:
             return session.queue.receive(now, session)
-        self._look_for_messages(now)
-        available = self._available
-        while available:
-            partition = next(iter(available))
-            message = None if partition.health is Health.DOWN else partition.receive(now)
-            if message is not None:
-                available.move_to_end(partition)
-                return message
-            del available[partition]
-        return None
+        return self._next(now, lambda partition: partition.receive(now))
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
         """Hand over the next message of some partition and forget it. Raises as :meth:`receive`."""
         if session is not None:
             return session.queue.receive_and_delete(now, session)
+        return self._next(now, lambda partition: partition.receive_and_delete(now))
+
+    def _next(self, now: Instant, take: Callable[[Queue], StoredMessage | None]) -> StoredMessage | None:
         self._look_for_messages(now)
         available = self._available
         while available:
             partition = next(iter(available))
-            message = None if partition.health is Health.DOWN else partition.receive_and_delete(now)
+            message = None if partition.health is Health.DOWN else take(partition)
             if message is not None:
                 available.move_to_end(partition)
                 return message
