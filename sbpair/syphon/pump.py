@@ -233,11 +233,7 @@ class Pump:
         self._dead_letter(parcel.delivery_id, parcel.path, poison, parcel.payload)
 
     def held(self, parcel: Parcel) -> None:
-        if self._parcels.get(parcel.delivery_id) is not parcel:
-            parcel.is_taken_back = True
-            return
-        if self.is_stopping:
-            self._give_back([parcel])
+        if not self._keeps(parcel):
             return
         now = self._loop.time()
         self._held[parcel] = now + min(max(SHORTEST_HOLD, (parcel.lock_ends - now) / 2), LONGEST_HOLD)
@@ -248,16 +244,22 @@ class Pump:
         parcel.posted_at = self._loop.time()  # the wait was not the forward's
 
     def doubted(self, parcel: Parcel) -> None:
-        if self._parcels.get(parcel.delivery_id) is not parcel:
-            parcel.is_taken_back = True
-            return
-        if self.is_stopping:
-            self._give_back([parcel])
+        if not self._keeps(parcel):
             return
         self._held.pop(parcel, None)
         parcel.is_held = False
         self._doubted.add(parcel)
         self._loop.call_soon(self._ask_for_locks)
+
+    def _keeps(self, parcel: Parcel) -> bool:
+        """Whether a parcel that cannot go now may wait here: it is ours still, and we are not stopping."""
+        if self._parcels.get(parcel.delivery_id) is not parcel:
+            parcel.is_taken_back = True
+            return False
+        if self.is_stopping:
+            self._give_back([parcel])
+            return False
+        return True
 
     # To the backlog.
 
