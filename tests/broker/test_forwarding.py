@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached, MessageReceived
 from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import (
     Namespace,
@@ -584,36 +583,3 @@ class TestCreation:
         make("archive")
         with pytest.raises(EntityNotFound):
             make("orders", forward_to=target)
-
-
-class TestOverAmqp:
-    def test_what_a_client_sends_is_received_at_the_target(self, lab):
-        lab.queue("archive")
-        lab.queue("orders", forward_to="archive")
-        client = lab.client()
-        receiver = client.receiver("archive", credit=1)
-        client.send(client.sender("orders"), HELLO)
-
-        (delivery,) = client.take(MessageReceived)
-        assert delivery.link is receiver
-
-    def test_a_receiver_on_a_source_is_refused(self, lab):
-        lab.queue("archive")
-        lab.queue("orders", forward_to="archive")
-        client = lab.client()
-        client.receiver("orders")
-
-        (detached,) = client.take(LinkDetached)
-        assert detached.condition.symbol == "amqp:not-allowed"
-        assert "auto-forwarding enabled" in detached.condition.description
-
-    def test_a_receiver_that_waits_is_detached_when_forwarding_is_set(self, lab):
-        lab.queue("archive")
-        orders = lab.queue("orders")
-        client = lab.client()
-        client.receiver("orders", credit=1)
-        lab.namespace.update_queue("orders", replace(orders.description, forward_to="archive"), NOON)
-        lab.run()
-
-        (detached,) = client.take(LinkDetached)
-        assert "auto-forwarding enabled" in detached.condition.description
