@@ -404,6 +404,11 @@ def faults_driven() -> str:
     )
 
 
+def security_proved() -> str:
+    """The same for each security check."""
+    return table(("id", "seen by", "tests"), list(_proved("S")))
+
+
 def _proved(letters: str) -> Iterator[tuple[str, str, str]]:
     """An id, who saw it, and the tests: by id, then in the order of the clients."""
     from tests.proofs import CLIENTS, all_proofs
@@ -519,6 +524,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-errors": cli_errors,
     "proof-clients": proof_clients,
     "proofs": proofs,
+    "security-proved": security_proved,
     "faults": faults,
     "fault-limits": fault_limits,
     "outages": outages,

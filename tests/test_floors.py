@@ -187,6 +187,7 @@ def test_nothing_imports_the_command_line() -> None:
             assert "cli" not in rooms_of(imports(path)), path.name
 
 
+@pytest.mark.spec("S-20")
 def test_only_one_file_of_pairing_touches_the_private_parts_of_the_sdk() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         private = {name for name in imports(path) if name.startswith("azure.servicebus._")}

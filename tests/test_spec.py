@@ -2,8 +2,8 @@
 
 docs/spec/ holds tables of requirements: first column `id`, last column `since`. An id whose `since` is a
 release (`0.1`) owes two things: a test marked with it, and a citation in a comment or docstring of sbpair/.
-`planned` owes nothing, nor does a fault that is `not driven:` for a reason. A fault (F-) owes the test only:
-it is done to the code, not by it. And nobody may cite an id that no table has.
+`planned` owes nothing, nor does a fault that is `not driven:` for a reason. A fault (F-) and a security
+check (S-) owe the test only: they are done to the code, not by it. Nobody may cite an id that no table has.
 
 The test files are read, not run: their marks come from the syntax tree.
 """
@@ -107,7 +107,7 @@ def citations_by_file() -> dict[str, set[str]]:
 
 
 def test_the_tables_hold_every_family_of_ids():
-    assert {row.id[0] for row in spec_rows()} == set("PQTGF")
+    assert {row.id[0] for row in spec_rows()} == set("PQTGFS")
 
 
 def test_every_row_has_a_well_formed_id_and_a_since():

@@ -8,11 +8,10 @@ like is blanked too, in case it is a secret nobody told us of.
 from __future__ import annotations
 
 import base64
-import re
 from urllib.parse import quote, quote_plus
 
-BLANK = "***"
-FIELDS = re.compile(r"(?i)\b(SharedAccessKey|SharedAccessSignature|sig)\s*=\s*[^;&\s'\",)]+")
+from sbpair.pairing.redaction import BLANK, blank_keys
+
 SHORTEST = 6  # a shorter "secret" would blank ordinary words
 
 _secrets: set[str] = set()
@@ -29,4 +28,4 @@ def redact(text: str) -> str:
     """The same text without any secret remembered, and without what looks like one."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, BLANK)
-    return FIELDS.sub(lambda match: f"{match.group(1)}={BLANK}", text)
+    return blank_keys(text)

@@ -71,6 +71,10 @@ class Watch:
         """Begin. Raises JournalError, StatusError or ValueError that names what cannot be."""
         with self._lock:
             if self._open is None:
+                self._metrics, self._states = (
+                    Metrics(),
+                    EntityStates(),
+                )  # a start that failed left some behind
                 with ExitStack() as stack:
                     self._watch(stack, self._core, Writer.SENDER)
                     if self._syphon is not None:

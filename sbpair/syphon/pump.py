@@ -22,6 +22,7 @@ from typing import Protocol
 from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol
+from sbpair.pairing.redaction import blank_keys
 
 from .connection import NamespaceConnection
 from .counters import SyphonCounters
@@ -266,9 +267,10 @@ class Pump:
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
         receiver = self._receiver
         assert receiver is not None  # noqa: S101  (there is no delivery without one)
+        description = blank_keys(poison.description)[:LONGEST_DESCRIPTION]  # S-15
+        poison = Poison(poison.reason, description)
         self._settings.reporter.message_set_aside(self.backlog, path, poison, message_id_of(payload))
         self._settling[delivery_id] = self._loop.time()
-        description = poison.description[:LONGEST_DESCRIPTION]
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
 

@@ -108,6 +108,7 @@ def test_a_wrong_first_header_is_answered_with_the_right_one(header):
     assert server.is_closed
 
 
+@pytest.mark.spec("S-5")
 def test_sasl_cannot_be_left_out():
     server = a_server()
     server.receive_data(AMQP_HEADER + frame(0, encode_composite(Open("intruder"))), 0.0)
@@ -115,6 +116,7 @@ def test_sasl_cannot_be_left_out():
     assert not [event for event in server.events() if isinstance(event, ConnectionOpened)]
 
 
+@pytest.mark.spec("S-5")
 @pytest.mark.parametrize(
     "data",
     [
@@ -155,6 +157,7 @@ def test_a_second_init_is_not_read():
     assert closed(server).symbol == "amqp:connection:framing-error"
 
 
+@pytest.mark.spec("S-7")
 def test_what_is_sent_ahead_of_the_answer_is_bounded():
     server = a_server()
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")), 0.0)

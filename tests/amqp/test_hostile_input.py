@@ -221,12 +221,14 @@ def test_what_is_odd_but_legal_is_borne(case):
     assert server.is_open
 
 
+@pytest.mark.spec("S-7")
 def test_sessions_are_bounded():
     server = a_server(upto=OPENING, limits=Limits(max_sessions=3))
     server.receive_data(b"".join(f(Begin(None, 0, 1, 1), channel=n) for n in range(4)), 0.0)
     assert server.events()[-1].condition.symbol == "amqp:resource-limit-exceeded"
 
 
+@pytest.mark.spec("S-7")
 def test_links_are_bounded_over_all_sessions():
     server = a_server(upto=OPENING + BEGIN, limits=Limits(max_links=3))
     server.receive_data(b"".join(attach(f"l{n}", n) for n in range(4)), 0.0)
@@ -242,6 +244,7 @@ def test_links_that_come_and_go_are_not_counted_for_ever():
     assert len(server.sessions) == 2
 
 
+@pytest.mark.spec("S-7")
 def test_unsettled_deliveries_are_bounded():
     server = a_server(limits=Limits(max_unsettled=5))
     server.receive_data(b"".join(f(Transfer(0, n, b"t", 0)) for n in range(6)), 0.0)
@@ -295,6 +298,7 @@ def test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time():
     assert time.process_time() - begun < 5
 
 
+@pytest.mark.spec("S-8")
 @given(st.binary(max_size=300), st.sampled_from([b"", OPENING, OPENING + BEGIN + ATTACH]))
 @settings(max_examples=300, deadline=None)
 def test_noise_never_raises_at_the_owner(noise, upto):
@@ -307,6 +311,7 @@ def test_noise_never_raises_at_the_owner(noise, upto):
     server.data_to_send()
 
 
+@pytest.mark.spec("S-8")
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_byte_changed_anywhere_never_raises_at_the_owner(data):

@@ -151,6 +151,7 @@ def test_any_bytes_are_a_value_or_a_decode_error(data):
     assert same(decode(encode(value))[0], value)
 
 
+@pytest.mark.spec("S-7")
 @pytest.mark.parametrize("prefix", ["c0ff01", "00", "e0ff01c0"], ids=["lists", "descriptors", "arrays"])
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 1000, 100_000])
 def test_nesting_is_bounded(prefix, levels):

@@ -248,6 +248,7 @@ def test_a_fresh_queue_was_accessed_in_year_1(namespace: Namespace) -> None:
     assert field_of(get(namespace, "/orders"), "AccessedAt") == "2027-01-15T08:00:00.001Z"
 
 
+@pytest.mark.spec("S-9")
 def test_what_a_client_wrote_comes_back_escaped(namespace: Namespace) -> None:
     put(namespace, "/orders", {"UserMetadata": "a &lt;b&gt; &amp; \"c\" 'd' ü 𝄞"})
     assert field_of(get(namespace, "/orders"), "UserMetadata") == "a <b> & \"c\" 'd' ü 𝄞"
@@ -435,6 +436,7 @@ BILLION_LAUGHS = (
 ENTRY = body_of().decode()
 
 
+@pytest.mark.spec("S-9")
 @pytest.mark.parametrize(
     ("body", "part"),
     [
@@ -531,6 +533,7 @@ def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
     assert admin.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
 
 
+@pytest.mark.spec("S-2")
 def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
     assert admin.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
     for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):
@@ -539,6 +542,7 @@ def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
         refused(response, 401, "Manage")
 
 
+@pytest.mark.spec("S-3")
 @pytest.mark.parametrize(
     ("asked", "part"),
     [

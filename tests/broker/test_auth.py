@@ -37,12 +37,14 @@ def fields_of(text: str) -> list[str]:
     return text.removeprefix("SharedAccessSignature ").split("&")
 
 
+@pytest.mark.spec("S-1")
 def test_the_signature_equals_the_vector_that_was_measured() -> None:
     made = auth.make_token(URI, "policy", KEY, 1893456000)
     assert "sig=CVi%2Fl3eCfBw31xDEndK8WCjbno6aksWua5PfKXruqEs%3D" in made
     assert "sr=sb%3A%2F%2Fcontoso.servicebus.windows.net%2Forders" in made
 
 
+@pytest.mark.spec("S-1")
 def test_a_token_of_the_sdk_passes() -> None:
     from azure.servicebus._base_handler import _generate_sas_token
 
@@ -69,15 +71,18 @@ def test_the_audience_is_signed_as_it_was_sent_and_not_as_it_would_be_encoded_ag
     assert (grant.host, grant.path) == ("contoso.servicebus.windows.net", "orders")
 
 
+@pytest.mark.spec("S-3")
 def test_both_keys_are_valid_and_a_third_is_not() -> None:
     assert auth.verify(token(key=KEY), [ROOT], NOW) == auth.verify(token(key=OTHER_KEY), [ROOT], NOW)
     assert "does not match" in reason_for(token(key="c29tZXRoaW5nIGVsc2U="))
 
 
+@pytest.mark.spec("S-1")
 def test_an_unknown_policy_and_a_wrong_signature_are_told_apart_by_nobody() -> None:
     assert reason_for(token(name="nobody")) == reason_for(token(key="d3Jvbmc="))
 
 
+@pytest.mark.spec("S-1")
 @pytest.mark.parametrize(
     ("broken", "part"),
     [
@@ -106,11 +111,13 @@ def test_a_malformed_token_is_refused_for_its_fault(broken: str, part: str) -> N
     assert part in reason_for(broken)
 
 
+@pytest.mark.spec("S-1")
 def test_a_token_ends_in_the_second_it_names() -> None:
     assert auth.verify(token(expires=NOW + 1), [ROOT], NOW)
     assert "expired" in reason_for(token(expires=NOW))
 
 
+@pytest.mark.spec("S-1")
 def test_an_altered_audience_or_expiry_breaks_the_signature() -> None:
     assert "does not match" in reason_for(token().replace("orders", "invoices"))
     assert "does not match" in reason_for(token().replace(f"se={LATER}", f"se={LATER + 1}"))
@@ -129,6 +136,7 @@ def test_a_refusal_repeats_nothing_of_the_token() -> None:
         assert "CANARY" not in reason_for(refused + "x")
 
 
+@pytest.mark.spec("S-2")
 @pytest.mark.parametrize(
     ("granted", "asked", "covered"),
     [
@@ -149,6 +157,7 @@ def test_a_grant_reaches_over_whole_segments(granted: str, asked: str, covered: 
     assert grant_of(f"sb://localhost/{granted}").covers("localhost", asked, Right.SEND) is covered
 
 
+@pytest.mark.spec("S-2")
 @pytest.mark.parametrize(
     ("granted", "asked", "same"),
     [
@@ -166,6 +175,7 @@ def test_a_grant_belongs_to_one_host(granted: str, asked: str, same: bool) -> No
     assert grant_of(granted).covers(asked, "orders", Right.LISTEN) is same
 
 
+@pytest.mark.spec("S-3")
 @pytest.mark.parametrize(
     ("held", "right", "covered"),
     [
@@ -201,6 +211,7 @@ def test_an_audience_may_be_a_whole_url(uri: str, host: str, path: str) -> None:
     assert auth.split_audience(uri) == (host, path)
 
 
+@pytest.mark.spec("S-3")
 def test_rotating_a_key_takes_effect_with_the_next_token() -> None:
     old = token()
     rotated = SharedAccess((SharedAccessPolicy.generate(),))

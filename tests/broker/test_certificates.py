@@ -52,11 +52,13 @@ def test_a_client_that_has_the_authority_trusts_every_name_of_the_broker(
     assert handshake(made, name, made.ca_file) in ("TLSv1.2", "TLSv1.3")
 
 
+@pytest.mark.spec("S-6")
 def test_another_name_is_not_trusted(made: Certificates) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         handshake(made, "fabrikam.example", made.ca_file)
 
 
+@pytest.mark.spec("S-6")
 def test_a_client_without_the_authority_trusts_nothing(made: Certificates) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(made, "localhost", None)
@@ -76,6 +78,7 @@ def test_a_strict_client_accepts_the_chain(made: Certificates) -> None:
     assert client.version() is not None
 
 
+@pytest.mark.spec("S-6")
 def test_nothing_older_than_tls_1_2_is_spoken(made: Certificates) -> None:
     assert made.ssl_context().minimum_version == ssl.TLSVersion.TLSv1_2
 

@@ -102,6 +102,7 @@ def test_a_reply_goes_to_the_link_that_reply_to_names(guarded):
     assert other.is_open
 
 
+@pytest.mark.spec("S-4")
 def test_without_a_claim_nothing_is_attached(guarded):
     guarded.queue()
     client = guarded.client()
@@ -111,6 +112,7 @@ def test_without_a_claim_nothing_is_attached(guarded):
     assert conditions(client) == ["amqp:unauthorized-access"] * 3
 
 
+@pytest.mark.spec("S-4")
 def test_whether_a_queue_exists_is_not_told_to_who_has_no_claim(guarded):
     client = guarded.client()
     client.sender("nowhere")
@@ -118,6 +120,7 @@ def test_whether_a_queue_exists_is_not_told_to_who_has_no_claim(guarded):
     assert conditions(client) == ["amqp:unauthorized-access"]
 
 
+@pytest.mark.spec("S-3")
 def test_the_right_to_listen_is_not_the_right_to_send(guarded):
     guarded.queue()
     client = guarded.client()
@@ -129,6 +132,7 @@ def test_the_right_to_listen_is_not_the_right_to_send(guarded):
     assert conditions(client) == ["amqp:unauthorized-access"]
 
 
+@pytest.mark.spec("S-4")
 def test_a_claim_is_the_connections_own(guarded):
     guarded.queue()
     first, second = guarded.client(), guarded.client()
@@ -139,6 +143,7 @@ def test_a_claim_is_the_connections_own(guarded):
     assert conditions(second) == ["amqp:unauthorized-access"]
 
 
+@pytest.mark.spec("S-4")
 def test_when_the_token_runs_out_the_links_are_detached(guarded):
     guarded.queue()
     client = guarded.client()
@@ -174,6 +179,7 @@ def test_entity_time_does_not_age_a_token(guarded):
     assert link.is_open
 
 
+@pytest.mark.spec("S-4")
 def test_who_shows_no_claim_in_time_is_shown_out(guarded):
     client = guarded.client()
     guarded.advance(connection=21)

@@ -26,6 +26,7 @@ def encoded(**user: object) -> bytes:
     ).encode()
 
 
+@pytest.mark.spec("S-7")
 @pytest.mark.parametrize(
     ("user", "words"),
     [

@@ -128,6 +128,7 @@ class TestController:
         assert symbol(client.send(controller.link, payload)) == "amqp:decode-error"
         assert controller.declare()
 
+    @pytest.mark.spec("S-7")
     def test_open_transactions_are_bounded(self, controller):
         for _ in range(MOST_OPEN):
             first = controller.declare()

@@ -177,7 +177,7 @@ def test_list_says_what_is_missing_and_whose_backlogs_are_there_instead(backlog,
     assert "fabrikam (1)" in for_people.stderr
 
 
-@pytest.mark.spec("P-20")
+@pytest.mark.spec("P-20", "S-14")
 @pytest.mark.usefixtures("backlogs")
 def test_peek_shows_where_a_message_goes_and_never_its_body(backlog, secondary):
     payload = parked(7, body=b"SECRET-BODY", x_ms_sessionid="s-1", x_ms_timetolive="PT5M")
@@ -210,6 +210,7 @@ def test_peek_shows_why_a_message_was_dead_lettered_and_an_alias_nobody_can_read
     assert "boolean" in message["aliases"]["x-ms-timetolive"]
 
 
+@pytest.mark.spec("S-14")
 @pytest.mark.usefixtures("backlogs")
 def test_a_message_cannot_write_to_the_terminal_of_who_looks(backlog, secondary):
     fill(secondary, BACKLOG.format(0), [parked(1, path="a\x1b[31m[red]b")])

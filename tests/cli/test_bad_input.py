@@ -85,6 +85,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.spec("S-12")
 @pytest.mark.parametrize(("arguments", "code", "says"), WRONG, ids=[" ".join(row[0]) for row in WRONG])
 def test_a_mistake_ends_in_one_line_that_names_it(ended, arguments, code, says):
     found, errors = ended(*arguments)

@@ -85,6 +85,7 @@ def test_of_several_faults_all_are_set_or_none(monkeypatch):
         assert contoso.faults == []
 
 
+@pytest.mark.spec("S-11")
 def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
     running, printed = ready(start, "--allow-faults")
     url, token = printed["faults_url"], printed["faults_token"]

@@ -167,6 +167,7 @@ def test_a_file_without_permission_is_named(bicep):
     assert "Permission denied" in bicep("backlogs = 1", mode=0).stderr
 
 
+@pytest.mark.spec("S-13")
 def test_a_key_in_a_file_that_others_may_read_is_refused(bicep):
     content = f'primary = "Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"'
 

@@ -97,6 +97,7 @@ def test_systemd_finds_nothing_wrong_but_the_program_that_is_not_installed_here(
     assert [line for line in complaints if "/opt/sbpair/bin/sbpair is not executable" not in line] == []
 
 
+@pytest.mark.spec("S-13")
 def test_no_key_is_in_arguments_or_environment():
     assert not directives("Environment") + directives("EnvironmentFile")
     for text in (UNIT.read_text("utf-8"), DOCKERFILE.read_text("utf-8")):

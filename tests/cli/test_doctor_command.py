@@ -113,7 +113,7 @@ def test_how_long_the_backlogs_last_is_computed_from_their_sizes(doctor):
     assert room["severity"] == "warning"
 
 
-@pytest.mark.spec("F-60")
+@pytest.mark.spec("F-60", "S-18")
 def test_a_key_that_may_not_create_backlogs_is_told_what_is_enough(sbpair, broker, keys):
     namespace = broker.namespace("contoso-dr")
     policy = SharedAccessPolicy.generate("single", frozenset({Right.SEND}))
@@ -139,7 +139,7 @@ def test_what_is_no_rate_or_size_is_a_usage_error(sbpair, pair_environment, flag
     assert "such as" in done.stderr
 
 
-@pytest.mark.spec("F-60")
+@pytest.mark.spec("F-60", "S-18")
 @pytest.mark.usefixtures("backlogs")
 @pytest.mark.parametrize(
     ("side", "right", "role", "missing"),

@@ -57,6 +57,7 @@ def test_whatever_an_error_says_it_is_one_bounded_printable_line(text):
     assert line.isprintable()
 
 
+@pytest.mark.spec("S-12")
 @pytest.mark.parametrize(
     "spelling",
     [
@@ -73,6 +74,7 @@ def test_a_key_we_were_given_leaves_in_no_spelling(spelling):
     assert "pine" not in redact(f"failed with {spelling(key)} at last")
 
 
+@pytest.mark.spec("S-12")
 def test_what_looks_like_a_key_is_blanked_although_nobody_told_us():
     text = redact("SharedAccessSignature sr=a&sig=abc%2Fd&se=1 and sharedaccesskey=xyz;Endpoint=sb://b")
 

@@ -111,6 +111,7 @@ def test_without_namespaces_it_is_a_usage_error_that_names_flag_and_variable(sbp
     assert "--primary" in done.stderr
 
 
+@pytest.mark.spec("S-13")
 def test_a_key_on_the_command_line_earns_a_warning_that_does_not_repeat_it(sbpair, pair_environment):
     done = sbpair("syphon", "--drain", "--patience", "0s", "--primary", pair_environment["SBPAIR_PRIMARY"],
                   SBPAIR_SECONDARY=pair_environment["SBPAIR_SECONDARY"])  # fmt: skip
@@ -119,6 +120,7 @@ def test_a_key_on_the_command_line_earns_a_warning_that_does_not_repeat_it(sbpai
     assert "--secondary is visible" not in done.stderr
 
 
+@pytest.mark.spec("S-13")
 def test_a_key_from_the_environment_earns_none(sbpair, pair_environment):
     done = sbpair("syphon", "--drain", "--patience", "0s", **pair_environment)
 

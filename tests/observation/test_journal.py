@@ -83,6 +83,7 @@ def test_a_file_is_visible_only_when_it_is_complete(make):
     assert closed.name == f"sender-{journal.writer}-000001.jsonl"
 
 
+@pytest.mark.spec("S-10")
 def test_files_are_for_their_owner_only(make):
     journal = make()
     (opened,) = journal_files(journal.directory, with_open=True)

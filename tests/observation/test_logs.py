@@ -39,6 +39,7 @@ def test_a_line_has_the_fields_of_its_extra(logged):
     }
 
 
+@pytest.mark.spec("S-14")
 def test_control_characters_stay_inside_their_line(logged):
     logger, lines = logged
     logger.info("a\r\nb\x1b[31m\x7f")

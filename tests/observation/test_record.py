@@ -84,6 +84,7 @@ def test_a_text_of_any_kind_stays_on_its_line_and_comes_back(text):
     assert json.loads(line)["path"] == text or len(text) > LONGEST_TEXT or "=" in text
 
 
+@pytest.mark.spec("S-14")
 def test_escape_sequences_and_line_ends_are_written_as_escapes():
     event = MessageSetAside(NOW.epoch, "b/0", "a\r\n\x1b[31m\x7f", "PathMissing", "x")
 

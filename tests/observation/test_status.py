@@ -141,6 +141,7 @@ async def test_ready_says_whether_it_can_work(is_ready, code):
     assert (answer.status_code, answer.json()) == (code, {"ready": is_ready})
 
 
+@pytest.mark.spec("S-12")
 async def test_state_is_json_without_keys():
     said = {"entities": {"orders": "failed_over"}, "reason": "SharedAccessKey=CANARY"}
     async with StatusServer(status(state=lambda: said)) as server:

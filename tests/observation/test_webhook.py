@@ -201,6 +201,7 @@ def test_after_close_notices_are_dropped(receiver, make):
     assert (webhook.counters.dropped, posted(receiver)) == (1, [])
 
 
+@pytest.mark.spec("S-12")
 def test_neither_url_nor_secret_is_logged_or_shown(receiver, make, caplog):
     caplog.set_level(logging.DEBUG)
     receiver.side_effect = [httpx.Response(400), httpx.ConnectError("x"), httpx.Response(200)]

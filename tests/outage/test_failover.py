@@ -324,7 +324,7 @@ def test_a_callback_that_raises_does_not_disturb_the_send(pairing) -> None:
     stop()
 
 
-@pytest.mark.spec("P-2", "G-18", "F-31")
+@pytest.mark.spec("P-2", "G-18", "F-31", "S-6")
 def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuration_error(pairing) -> None:
     def over_tls(verify: str | None) -> PairedServiceBusClient:
         texts = [

@@ -12,10 +12,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from sbpair import BacklogsCreated, BacklogUnavailableError, PairedServiceBusClient, aio
+from sbpair.amqp.message import Message
 from sbpair.broker import NamespaceControl
+from sbpair.syphon.events import MessageSetAside
 from tests.outage.conftest import Either, options_of
 from tests.spellings import spellings
-from tests.syphon.pair import Pair, parked, start_syphon
+from tests.syphon.pair import Pair, parked, start_syphon, take
 
 WRONG = "CANARY+/=%pineapple+key/7aQ="
 TOKEN = re.compile(r"sig(?:=|%3D)[^\s&;*'\"]{20,}", re.IGNORECASE)  # the signature of a SAS token
@@ -66,7 +68,7 @@ def with_the_wrong_key(either: Either, **options: object) -> PairedServiceBusCli
     return made  # type: ignore[return-value]
 
 
-@pytest.mark.spec("P-1", "F-41")
+@pytest.mark.spec("P-1", "F-41", "S-12")
 async def test_no_key_and_no_token_is_told_whatever_happens(
     either: Either, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,7 +97,7 @@ async def test_no_key_and_no_token_is_told_whatever_happens(
     assert_untold(texts, [key_of(either.primary), key_of(either.secondary), WRONG])
 
 
-@pytest.mark.spec("P-42")
+@pytest.mark.spec("P-42", "S-12")
 async def test_a_syphon_tells_no_key_either(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         await pair.park([parked(1), parked(2, "nowhere"), parked(3, None)])
@@ -110,6 +112,7 @@ async def test_a_syphon_tells_no_key_either(pair: Pair, caplog: pytest.LogCaptur
     assert_untold(texts, [key_of(pair.primary), key_of(pair.secondary)])
 
 
+@pytest.mark.spec("S-13")
 async def test_a_syphon_process_has_no_key_in_its_arguments_nor_in_what_it_writes(pair: Pair) -> None:
     await pair.park([parked(1)])
     process = await start_syphon(pair, "--drain")
@@ -118,3 +121,45 @@ async def test_a_syphon_process_has_no_key_in_its_arguments_nor_in_what_it_write
     assert process.returncode == 0, err.decode()
     texts = [arguments, *out.decode().split(), *err.decode().splitlines()]
     assert_untold(texts, [key_of(pair.primary), key_of(pair.secondary)])
+
+
+@pytest.mark.spec("S-15", "S-12")
+async def test_a_connection_string_in_place_of_a_path_is_repeated_nowhere_people_read(pair: Pair) -> None:
+    await pair.park([parked(1, f"{pair.primary.connection_string};{'x' * 6000}"), parked(2, "nowhere")])
+
+    counters = await pair.syphon().drain()
+
+    assert counters.dead_lettered == 2
+    aside = [
+        Message.decode(each).application_properties
+        for each in await take(pair.secondary, f"{pair.backlog(0)}/$DeadLetterQueue", 2)
+    ]
+    descriptions = [str(properties["DeadLetterErrorDescription"]) for properties in aside]
+    assert all(0 < len(text) <= 4096 for text in descriptions)
+    said = [text for event in pair.said(MessageSetAside) for text in (event.reason, event.description)]
+    texts = [*descriptions, *said, *(str(each["DeadLetterReason"]) for each in aside), *"0123456789"]
+    assert_untold(texts, [key_of(pair.primary)])
+
+
+@pytest.mark.spec("S-14")
+async def test_what_a_message_says_is_logged_by_nobody_whatever_happens_to_it(
+    either: Either, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, value, form = "pineapple-body", "pineapple-value", logging.Formatter("%(name)s %(message)s")
+    message = ServiceBusMessage(body, application_properties={"fruit": value}, message_id="m-1")
+    with caplog.at_level(logging.INFO):
+        client = either.client(interval=0, ping=60, timeout=4)
+        sender = client.get_queue_sender("orders")
+        await either.send(sender, message)
+        await either.heard(BacklogsCreated)
+        either.primary.take_down("refuse")
+        await either.send(sender, message)
+        either.secondary.take_down("refuse")
+        with pytest.raises(BacklogUnavailableError) as raised:
+            await either.send(sender, message)
+        either.secondary.bring_up()
+        either.primary.bring_up()
+    texts = [form.format(record) + repr(record.args) for record in caplog.records]
+    texts += told_in(raised.value) + [text for event in either.told for text in told_by(event)]
+    assert len(texts) > 10
+    assert [text for text in texts if body in text or value in text] == []

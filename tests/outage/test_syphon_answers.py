@@ -110,7 +110,7 @@ def port_of(context: ssl.SSLContext, host: str) -> Iterator[tuple[int, list[int]
     thread.join(PATIENCE)
 
 
-@pytest.mark.spec("F-31")
+@pytest.mark.spec("F-31", "S-6")
 @pytest.mark.parametrize(
     ("made_at", "host", "is_known", "says"),
     [

@@ -17,7 +17,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from sbpair import EntityFailedOver, ObservationOptions, PairFaulted
-from sbpair.observation import JournalError, StatusError, verify
+from sbpair.observation import Journal, JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.syphon import SyphonState
 from tests.outage.conftest import AsyncPairing, Pairing
@@ -183,6 +183,28 @@ def test_what_could_not_begin_hinders_nothing_else_and_begins_when_it_can(
     client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
     client.close()
     assert "journal_opened" in [record["event"] for record in records(blocked)]
+
+
+def test_what_began_beside_what_could_not_is_counted_once_when_both_have_begun(
+    pairing: Pairing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object, **settings: object) -> Journal:
+        if settings["role"].value == "syphon":  # type: ignore[attr-defined]
+            raise JournalError("the syphon's journal is not there yet")
+        return Journal(*_, **settings)  # type: ignore[arg-type]
+
+    watched = ObservationOptions(journal=tmp_path, status=PAGES)
+    client = pairing.client(enable_syphon=True, observation=watched, ping=60)
+    with monkeypatch.context() as patched:
+        patched.setattr("sbpair.hosting.watch.Journal", unavailable)
+        with pytest.raises(JournalError, match="not there yet"):
+            client.get_queue_sender("orders")
+    with client:
+        client.get_queue_sender("orders")
+        lines = page(client, "metrics")[1].splitlines()
+    told = [line.split()[0] for line in lines if not line.startswith("#")]
+    assert len(told) > 20
+    assert sorted(told) == sorted(set(told))
 
 
 async def test_with_asyncio_what_could_not_begin_begins_when_it_can(

@@ -130,6 +130,7 @@ async def test_a_send_that_the_closing_of_the_client_ended_may_have_arrived(sile
     assert not judge(ended.value, Phase.OPENING).is_ambiguous
 
 
+@pytest.mark.spec("S-20")
 @pytest.mark.parametrize("name", ["_create_handler", "_handler", "_running"])
 async def test_a_sender_of_asyncio_has_its_private_names(silent, name: str) -> None:
     assert hasattr(silent[0], name)
@@ -152,6 +153,7 @@ async def test_the_connection_below_an_opening_sender_is_found_and_ends(silent) 
     writer.close()
 
 
+@pytest.mark.spec("S-20")
 async def test_a_later_sdk_without_these_names_costs_one_line_in_the_log(caplog) -> None:
     class Emptied:
         pass

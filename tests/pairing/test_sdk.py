@@ -30,6 +30,7 @@ def sender(listener: socket.socket) -> ServiceBusSender:
     return client.get_queue_sender("orders")
 
 
+@pytest.mark.spec("S-20")
 @pytest.mark.parametrize("name", ["_create_handler", "_handler", "_running"])
 def test_a_sender_has_its_private_names(sender: ServiceBusSender, name: str) -> None:
     assert hasattr(sender, name)
@@ -90,6 +91,7 @@ class Emptied:
     """A sender of some later SDK that has lost all its private names."""
 
 
+@pytest.mark.spec("S-20")
 def test_a_name_that_is_gone_is_logged_once_and_the_rest_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_failed_sync_is_told_to_every_thread_that_waited_for_it(opened: Open) 
 # --- the file
 
 
+@pytest.mark.spec("S-10")
 @pytest.mark.skipif(os.name != "posix", reason="modes are a POSIX matter")
 @pytest.mark.parametrize("umask", [0o000, 0o777])
 def test_only_its_owner_can_read_it_whatever_the_umask_says(opened: Open, path: Path, umask: int) -> None:
@@ -253,6 +254,7 @@ def test_a_spool_that_others_could_read_is_made_private(
     assert "could be read by others" in caplog.text
 
 
+@pytest.mark.spec("S-10")
 def test_a_second_owner_is_told_the_path_and_the_process_of_the_first(opened: Open, path: Path) -> None:
     opened().append("orders", entries("a"), now=1)
     with pytest.raises(SpoolError, match=f"{path} is in use by process {os.getpid()}"):
@@ -423,7 +425,7 @@ def test_a_checkpoint_cut_at_any_page_loses_nothing(opened: Open, path: Path, tm
         copy.close()
 
 
-@pytest.mark.spec("F-90")
+@pytest.mark.spec("F-90", "S-10")
 def test_garbage_behind_a_torn_log_is_not_taken_for_messages(
     opened: Open, path: Path, tmp_path: Path
 ) -> None:

@@ -303,6 +303,7 @@ def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept
 # -- the directory and the file
 
 
+@pytest.mark.spec("S-10")
 def test_only_its_owner_reads_what_is_kept(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()

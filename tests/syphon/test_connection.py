@@ -42,7 +42,7 @@ async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
         await connection.close()
 
 
-@pytest.mark.spec("F-31")
+@pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair: Pair) -> None:
     with pytest.raises(SyphonFaulted, match="certificate"):
         await connect(tls(pair))

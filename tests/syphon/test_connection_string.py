@@ -25,6 +25,7 @@ def test_the_emulator_flag_without_a_port_means_5672() -> None:
     assert parse(f"Endpoint=sb://localhost;{KEY};UseDevelopmentEmulator=true").port == 5672
 
 
+@pytest.mark.spec("S-6")
 @pytest.mark.parametrize("flag", ["", ";UseDevelopmentEmulator=True", ";UseDevelopmentEmulator=false"])
 def test_anything_else_means_tls_at_5671(flag: str) -> None:
     namespace = parse(f"endpoint=sb://contoso.servicebus.windows.net/;{KEY}{flag}")
@@ -47,6 +48,7 @@ async def test_a_signature_is_used_as_it_is_with_its_own_expiry() -> None:
     assert "S3cret" not in repr(token)
 
 
+@pytest.mark.spec("S-1")
 def test_the_signature_of_the_published_vector_comes_out() -> None:
     token = sign(
         "sb://contoso.servicebus.windows.net/orders",

@@ -13,7 +13,7 @@ def test_an_entity_path_may_be_sent_to(path: str) -> None:
     assert path_refusal(path) is None
 
 
-@pytest.mark.spec("F-74")
+@pytest.mark.spec("F-74", "S-16")
 @pytest.mark.parametrize(
     ("path", "says"),
     [

@@ -111,7 +111,7 @@ def test_the_session_comes_back_and_other_properties_keep_their_types() -> None:
     assert message.properties == Properties(message_id=message_id, user_id=user_id, to="t", group_id="s1")
 
 
-@pytest.mark.spec("P-21", "G-17")
+@pytest.mark.spec("P-21", "G-17", "S-17")
 def test_key_and_schedule_come_back_as_annotations_and_the_brokers_own_are_gone() -> None:
     message = forward(
         parked(
@@ -190,7 +190,7 @@ def test_a_path_that_leads_elsewhere_is_poison(path: str) -> None:
     assert "x-ms-path" in found.description
 
 
-@pytest.mark.spec("F-74")
+@pytest.mark.spec("F-74", "S-14")
 def test_a_path_is_escaped_and_cut_before_people_read_it() -> None:
     found = poison(parked(x_ms_path="a\r\n\x1b[31m" + "x" * 5000))
 
@@ -225,6 +225,7 @@ def test_an_alias_of_a_wrong_type_is_poison_that_names_property_and_type(
     assert kind in found.description
 
 
+@pytest.mark.spec("S-16")
 def test_a_path_outside_the_allow_list_is_poison() -> None:
     found = restore(parked(x_ms_path="secrets"), NOW, lambda path: path == "orders")
 

@@ -118,7 +118,7 @@ async def test_a_message_for_a_queue_that_does_not_exist_is_set_aside_with_path_
     assert aside.application_properties["x-ms-path"] == "nowhere"  # so that it can be put back
 
 
-@pytest.mark.spec("F-61")
+@pytest.mark.spec("F-61", "S-16")
 async def test_a_path_outside_the_allow_list_is_set_aside(pair: Pair) -> None:
     await pair.park([parked(1, "orders"), parked(2, "invoices")])
 

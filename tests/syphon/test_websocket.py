@@ -127,7 +127,7 @@ async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show
     assert "S3cret" not in str(raised.value) + repr(syphon.options)
 
 
-@pytest.mark.spec("F-31")
+@pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_over_websocket_too(pair: Pair) -> None:
     namespace = parse(secure(pair, "primary")).dialled_at(f"localhost:{pair.primary.port}")
     with pytest.raises(SyphonFaulted, match="certificate"):

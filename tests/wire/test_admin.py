@@ -193,6 +193,7 @@ def test_a_wrong_key_is_an_authentication_error(broker: Broker, stolen: str) -> 
         client.get_queue("orders")
 
 
+@pytest.mark.spec("S-2")
 def test_the_key_of_one_namespace_does_not_open_the_other(broker: Broker) -> None:
     theirs, ours = (broker.namespace(name) for name in ("contoso", "contoso-dr"))
     crossed = theirs.connection_string.replace(f":{theirs.port};", f":{ours.port};")

@@ -49,6 +49,7 @@ def status_after(broker: Broker, request: bytes) -> int:
     return int(answer.split(b" ")[1])
 
 
+@pytest.mark.spec("S-8")
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -86,6 +87,7 @@ def test_a_hostile_request_is_refused_and_the_next_client_is_served(
         assert list(client.list_queues()) == []
 
 
+@pytest.mark.spec("S-7")
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
@@ -99,6 +101,7 @@ def test_a_body_is_bounded_for_those_who_may_send_one(broker: Broker, headers: b
     assert status_after(broker, authorized(broker) + headers + body) == 413
 
 
+@pytest.mark.spec("S-7")
 def test_a_body_that_does_not_come_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)
     assert status_after(broker, authorized(broker) + b"Content-Length: 10\r\n\r\nabc") == 408
