@@ -28,6 +28,7 @@ PURE_PAIRING = (
     "meter",
     "bond",
     "observation",
+    "redaction",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
