@@ -17,8 +17,8 @@ settings.load_profile("beside others")
 
 ONE_WORKER = (  # what these start is too dear for each worker to start its own: JVMs, a demo of seconds
     "tests/spark/",
-    "tests/wire/test_java.py",
-    "tests/wire/test_javascript.py",
+    "tests/interop/test_java.py",
+    "tests/interop/test_javascript.py",
     "tests/cli/test_demo.py",
 )
 
@@ -26,6 +26,7 @@ ONE_WORKER = (  # what these start is too dear for each worker to start its own:
 # Real processes, sockets and time on a shared machine: these get a second try, which the summary tells.
 SECOND_TRY = (
     "tests/cli/",
+    "tests/interop/",
     "tests/outage/",
     "tests/spark/",
     "tests/syphon/",

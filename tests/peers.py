@@ -9,12 +9,14 @@ fails the test: that is how CI runs.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -97,6 +99,20 @@ def _package_directory(package: str, version: str) -> Path:
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"]
         _install(directory, package, command, {}, there)
     return directory
+
+
+def found_by_node(program: Path, *arguments: str, packages: Sequence[Path], **variables: str) -> Any:
+    """What a node program found: the one line of JSON that it prints. Fails when the program does."""
+    path = os.pathsep.join(str(package / "node_modules") for package in packages)
+    done = subprocess.run(
+        ["node", str(program), *arguments],
+        env={**os.environ, "NODE_PATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
 
 
 def run_node(script: Path, *arguments: str) -> subprocess.Popen[str]:

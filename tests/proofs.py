@@ -29,6 +29,7 @@ CLIENTS = {
     "azure-servicebus.aio": "the unmodified Python SDK for asyncio",
     "javascript": "the unmodified JavaScript SDK",
     "java": "the unmodified Java SDK",
+    "go": "the unmodified Go SDK",
     "proton": "qpid-proton",
     "rhea": "rhea",
 }
@@ -103,28 +104,50 @@ def mark_of(node: ast.expr) -> tuple[str, ast.expr] | None:
     return None
 
 
-def proofs_of(source: str, file: str) -> list[Proof]:
-    """The proofs of one test file; ``file`` is its path below tests/."""
+@dataclass(frozen=True, slots=True)
+class MarkedTest:
+    """A test with the marks of its class and its file; ``client`` is whose eyes it looks through."""
+
+    file: str
+    name: str
+    client: str
+    marks: tuple[ast.AST, ...]
+
+    def texts(self, mark: str) -> list[str]:
+        """What is given to marks of that name, each once, those nearest to the test first."""
+        return list(dict.fromkeys(_arguments(self.marks, mark)))
+
+
+def marked_tests(source: str, file: str) -> Iterator[MarkedTest]:
+    """The tests of one file that can prove something; ``file`` is its path below tests/."""
     tree = ast.parse(source)
     whole = [
         node.value
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
     ]
-    return list(_within(tree.body, whole, file))
+    return _within(tree.body, whole, file)
 
 
-def _within(body: Sequence[ast.stmt], outer: Sequence[ast.AST], file: str) -> Iterator[Proof]:
+def proofs_of(source: str, file: str) -> list[Proof]:
+    """The proofs of one test file; ``file`` is its path below tests/."""
+    return [
+        Proof(canonical(*match.groups()), file, test.name, test.client)
+        for test in marked_tests(source, file)
+        for text in test.texts("spec")
+        if (match := SPEC_ID.fullmatch(text))
+    ]
+
+
+def _within(body: Sequence[ast.stmt], outer: Sequence[ast.AST], file: str) -> Iterator[MarkedTest]:
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             yield from _within(node.body, [*outer, *node.decorator_list], file)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            marks = [*outer, *node.decorator_list]
+            marks = (*outer, *node.decorator_list)
             if not PROVES_NOTHING & set(_names(marks)):
                 client = next(iter(_arguments(marks, "client")), None) or _client(node, file)
-                for text in dict.fromkeys(_arguments(marks, "spec")):
-                    if match := SPEC_ID.fullmatch(text):
-                        yield Proof(canonical(*match.groups()), file, node.name, client)
+                yield MarkedTest(file, node.name, client, marks)
 
 
 def _names(marks: Sequence[ast.AST]) -> Iterator[str]:
@@ -150,17 +173,23 @@ def _client(test: ast.FunctionDef | ast.AsyncFunctionDef, file: str) -> str:
         return "amqp" if taken & _BY_HAND else "model"
     if room == "amqp":
         return "amqp"
-    if room == "wire":
+    if room in ("wire", "interop"):
         return "azure-servicebus.aio" if isinstance(test, ast.AsyncFunctionDef) else "azure-servicebus"
     return "sbpair"
 
 
 def all_proofs() -> list[Proof]:
     """Every proof of every test, by file and in the order of the file."""
+    return [proof for source, file in _test_files() for proof in proofs_of(source, file)]
+
+
+def all_tests() -> Iterator[MarkedTest]:
+    """Every test that can prove something, likewise."""
+    for source, file in _test_files():
+        yield from marked_tests(source, file)
+
+
+def _test_files() -> Iterator[tuple[str, str]]:
     tests = ROOT / "tests"
-    files = sorted(tests.rglob("test_*.py"))
-    return [
-        proof
-        for file in files
-        for proof in proofs_of(file.read_text("utf-8"), file.relative_to(tests).as_posix())
-    ]
+    for file in sorted(tests.rglob("test_*.py")):
+        yield file.read_text("utf-8"), file.relative_to(tests).as_posix()

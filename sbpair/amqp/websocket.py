@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 PATH = "/$servicebus/websocket"
-SUBPROTOCOL = "AMQPWSB10"
+SUBPROTOCOL = "AMQPWSB10"  # Service Bus's name of old, which most SDKs ask for
+STANDARD_SUBPROTOCOL = "amqp"  # AMQP WebSocket Binding 1.0, 2.1; the Go SDK's documentation has it
 LARGEST_MESSAGE = 4 * 1024 * 1024  # bytes of one message that are taken
 PIECE = 256 * 1024  # bytes of one message that is sent
 HIGH_WATER = 256 * 1024  # bytes in the outbox after which the protocol is asked to pause

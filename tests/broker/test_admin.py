@@ -11,7 +11,13 @@ import pytest
 from sbpair.broker import auth
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy
-from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities import (
+    Namespace,
+    QueueDescription,
+    StoredMessage,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from sbpair.broker.faces import admin, atom
 from sbpair.broker.faces.admin import Request, Response
 from sbpair.broker.faces.queue_fields import ELEMENTS
@@ -157,6 +163,24 @@ def test_creating_what_is_there_is_a_conflict(namespace: Namespace) -> None:
 
 
 @pytest.mark.spec("P-12")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/events/Subscriptions/nobody",
+        "/nowhere/Subscriptions/nobody",
+        "/events/Subscriptions/billing/Rules/none",
+        "/events/Subscriptions/nobody/Rules/none",
+    ],
+)
+def test_a_subscription_or_a_rule_that_is_not_there_is_a_404_as_in_the_cloud(
+    namespace: Namespace, path: str
+) -> None:
+    """An empty feed, as for a queue, is nothing that the Java SDK could read here."""
+    namespace.create_topic("events", TopicDescription(), NOW)
+    namespace.create_subscription("events", "billing", SubscriptionDescription(), NOW)
+    refused(admin.answer(namespace, request("GET", path), NOW), 404, "could not be found")
+
+
 def test_a_queue_that_is_not_there_reads_as_an_empty_feed(namespace: Namespace) -> None:
     response = get(namespace, "/orders")
     root = ElementTree.fromstring(response.body)

@@ -47,6 +47,7 @@ def client(broker: Broker) -> Iterator[ServiceBusAdministrationClient]:
 
 
 @pytest.mark.spec("P-10", "P-11")
+@pytest.mark.does("admin queues")
 def test_a_backlog_queue_is_created_as_the_articles_describe_it(
     client: ServiceBusAdministrationClient, broker: Broker
 ) -> None:
@@ -90,6 +91,7 @@ def test_what_exists_is_told_from_what_does_not(client: ServiceBusAdministration
         client.get_queue(BACKLOG)
 
 
+@pytest.mark.does("admin queues")
 def test_an_update_sends_the_whole_description_back_and_changes_one_thing(
     client: ServiceBusAdministrationClient, broker: Broker
 ) -> None:
@@ -102,6 +104,7 @@ def test_an_update_sends_the_whole_description_back_and_changes_one_thing(
     assert found.default_message_time_to_live > timedelta(days=10675198)
 
 
+@pytest.mark.does("admin queues")
 def test_an_update_of_what_is_gone_finds_nothing(client: ServiceBusAdministrationClient) -> None:
     queue = client.create_queue("orders")
     client.delete_queue("orders")
@@ -110,6 +113,7 @@ def test_an_update_of_what_is_gone_finds_nothing(client: ServiceBusAdministratio
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 101, 200])
+@pytest.mark.does("admin queues")
 def test_all_queues_are_listed_over_as_many_pages_as_it_takes(
     client: ServiceBusAdministrationClient, broker: Broker, count: int
 ) -> None:

@@ -29,6 +29,7 @@ def client_of(broker: Broker, connection_string: str | None = None) -> ServiceBu
 
 
 @pytest.mark.spec("P-10", "P-12")
+@pytest.mark.does("admin queues")
 async def test_a_backlog_queue_lives_from_creation_to_deletion(broker: Broker) -> None:
     async with client_of(broker) as client:
         with pytest.raises(ResourceNotFoundError):

@@ -37,6 +37,7 @@ def client(broker: Broker, contoso: NamespaceControl) -> Iterator[ServiceBusAdmi
         yield opened
 
 
+@pytest.mark.does("admin topics")
 def test_a_topic_lives_from_creation_to_deletion(client: ServiceBusAdministrationClient) -> None:
     with pytest.raises(ResourceNotFoundError):
         client.get_topic("events/news")
@@ -68,6 +69,7 @@ def test_a_topic_lives_from_creation_to_deletion(client: ServiceBusAdministratio
         client.update_topic(made)
 
 
+@pytest.mark.does("admin subscriptions")
 def test_a_subscription_lives_from_creation_to_deletion(client: ServiceBusAdministrationClient) -> None:
     with pytest.raises(ResourceNotFoundError):
         client.create_subscription("events/news", "billing")
@@ -182,6 +184,7 @@ def test_a_partitioned_topic_says_so_and_stays_so(client: ServiceBusAdministrati
         client.update_topic(topic)
 
 
+@pytest.mark.does("admin topics", "admin subscriptions")
 async def test_the_asyncio_client_does_all_of_it(broker: Broker, contoso: NamespaceControl) -> None:
     async with AsyncAdministrationClient.from_connection_string(
         contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0

@@ -39,6 +39,7 @@ def texts(messages):
 
 
 class TestSending:
+    @pytest.mark.does("send", "receive-and-delete")
     def test_one_message_arrives_with_all_it_carried(self, client, contoso, queue):
         sent = ServiceBusMessage(
             b"body",
@@ -69,6 +70,7 @@ class TestSending:
         assert contoso.counts(queue).active == 250
         assert texts(receive_all(client, queue, 250)) == [str(i) for i in range(250)]
 
+    @pytest.mark.does("batch")
     def test_a_batch_object_is_taken_whole(self, client, contoso, queue):
         with client.get_queue_sender(queue) as sender:
             batch = sender.create_message_batch()
@@ -123,6 +125,7 @@ class TestSending:
 
 
 class TestSettling:
+    @pytest.mark.does("receive", "complete")
     def test_complete_removes_the_message(self, client, contoso, queue):
         send(client, queue, ServiceBusMessage("x"))
         with client.get_queue_receiver(queue) as receiver:
@@ -131,6 +134,7 @@ class TestSettling:
 
         assert contoso.counts(queue).total == 0
 
+    @pytest.mark.does("abandon")
     def test_abandon_brings_it_back_one_delivery_richer(self, client, queue):
         send(client, queue, ServiceBusMessage("x"))
         with client.get_queue_receiver(queue) as receiver:
@@ -141,6 +145,7 @@ class TestSettling:
             assert again.delivery_count == 1
             receiver.complete_message(again)
 
+    @pytest.mark.does("dead-letter")
     def test_dead_letter_keeps_reason_and_description(self, client, contoso, queue):
         send(client, queue, ServiceBusMessage("bad", application_properties={"mine": 1}))
         with client.get_queue_receiver(queue) as receiver:
@@ -166,6 +171,7 @@ class TestSettling:
 
         assert contoso.counts(queue).total == 0
 
+    @pytest.mark.does("defer")
     def test_defer_sets_it_aside_for_its_number(self, client, queue):
         send(client, queue, ServiceBusMessage("later"))
         with client.get_queue_receiver(queue) as receiver:
@@ -197,6 +203,7 @@ class TestSettling:
 
         assert contoso.counts(queue).active == 1
 
+    @pytest.mark.does("renew")
     def test_a_renewed_lock_holds_longer(self, client, contoso, broker, make_queue):
         queue = make_queue(lock_duration=60_000)
         send(client, queue, ServiceBusMessage("x"))
@@ -239,6 +246,7 @@ class TestSettling:
 
 
 class TestLooking:
+    @pytest.mark.does("peek")
     def test_peek_shows_what_is_locked_and_what_is_scheduled(self, client, broker, queue):
         when = datetime.now(UTC) + timedelta(days=365)
         send(client, queue, ServiceBusMessage("a"), ServiceBusMessage("b", scheduled_enqueue_time_utc=when))

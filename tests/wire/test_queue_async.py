@@ -20,6 +20,18 @@ async def client(contoso: NamespaceControl) -> AsyncIterator[ServiceBusClient]:
         yield opened
 
 
+@pytest.mark.does(
+    "send",
+    "batch",
+    "receive",
+    "receive-and-delete",
+    "complete",
+    "abandon",
+    "defer",
+    "dead-letter",
+    "renew",
+    "peek",
+)
 async def test_what_is_sent_is_received_and_every_settlement_is_answered(client, contoso, queue):
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages(ServiceBusMessage("first"))

@@ -64,6 +64,7 @@ def received(client: ServiceBusClient, topic: str, most: int = 10, **how: object
     return messages
 
 
+@pytest.mark.does("admin rules")
 def test_what_is_asked_of_a_rule_is_what_is_told_of_it(admin, topic):
     kinds = {
         "sql": (
@@ -97,6 +98,7 @@ def test_what_is_asked_of_a_rule_is_what_is_told_of_it(admin, topic):
     ]
 
 
+@pytest.mark.does("admin rules")
 def test_an_update_replaces_a_rule_and_a_deletion_ends_it(admin, client, bare):
     rule = admin.create_rule(bare, "s", "r", filter=SqlRuleFilter("a = 1"))
     rule.filter = SqlRuleFilter("a = 2")
@@ -170,6 +172,7 @@ def test_what_a_filter_fails_on_is_in_the_dead_letter_queue(admin, client, bare)
     assert "divided by zero" in dead.dead_letter_error_description
 
 
+@pytest.mark.does("admin rules")
 async def test_the_asyncio_client_does_the_same(broker, contoso):
     path = f"ruled/{next(_NUMBERS)}"
     async with AsyncAdministrationClient.from_connection_string(

@@ -15,6 +15,7 @@ def in_an_hour(broker):
     return datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=1)
 
 
+@pytest.mark.does("schedule")
 def test_scheduled_messages_have_numbers_and_come_at_their_time_with_new_ones(client, contoso, queue, broker):
     at = in_an_hour(broker)
     with client.get_queue_sender(queue) as sender:
@@ -34,6 +35,7 @@ def test_scheduled_messages_have_numbers_and_come_at_their_time_with_new_ones(cl
         assert messages[0].state is ServiceBusMessageState.ACTIVE
 
 
+@pytest.mark.does("cancel")
 def test_a_cancelled_message_does_not_come(client, contoso, queue, broker):
     at = in_an_hour(broker)
     with client.get_queue_sender(queue) as sender:
@@ -61,6 +63,7 @@ def test_the_time_to_live_counts_from_the_scheduled_time(client, contoso, queue,
     assert contoso.counts(queue).total == 0
 
 
+@pytest.mark.does("schedule", "cancel")
 async def test_the_asyncio_client_schedules_and_cancels_too(contoso, queue, broker):
     at = in_an_hour(broker)
     async with (

@@ -39,6 +39,7 @@ def texts(messages):
     return [str(message) for message in messages]
 
 
+@pytest.mark.does("sessions")
 def test_a_named_session_is_received_in_order_and_no_other(client, queue, contoso, broker):
     send(client, queue, "a", "b", "a", "b", "a")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
@@ -55,6 +56,7 @@ def test_a_named_session_is_received_in_order_and_no_other(client, queue, contos
     assert contoso.counts(queue).active == 2
 
 
+@pytest.mark.does("sessions")
 def test_the_next_available_sessions_are_got_one_after_the_other(client, queue):
     send(client, queue, "a", "b")
     with (
@@ -120,6 +122,7 @@ def test_every_settlement_does_what_it_says(client, queue, contoso):
     assert contoso.counts(queue).total == 0
 
 
+@pytest.mark.does("sessions")
 def test_a_state_outlives_its_messages(client, queue):
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert not receiver.session.get_state()
@@ -143,6 +146,7 @@ def test_sessions_are_listed_by_pages_and_by_when_their_state_was_set(client, qu
     assert list(client.list_queue_sessions(queue, state_updated_after=before)) == ["s007"]
 
 
+@pytest.mark.does("sessions")
 def test_a_lock_is_renewed_by_hand_and_by_the_renewer(client, queue):
     with AutoLockRenewer() as renewer, client.get_queue_receiver(queue, session_id="a") as receiver:
         before = receiver.session.locked_until_utc
@@ -204,6 +208,7 @@ def test_a_pings_session_is_neither_offered_nor_listed(client, queue):
         pass
 
 
+@pytest.mark.does("sessions")
 async def test_the_asyncio_client_works_in_sessions_too(contoso, queue):
     async with AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
         async with client.get_queue_sender(queue) as sender:
@@ -219,6 +224,8 @@ async def test_the_asyncio_client_works_in_sessions_too(contoso, queue):
             await receiver.complete_message(messages[2])
             (deferred,) = await receiver.receive_deferred_messages(messages[0].sequence_number)
             await receiver.complete_message(deferred)
+        async with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert await receiver.session.get_state() == b"noted"
         assert [name async for name in client.list_queue_sessions(queue)] == ["a"]
         with pytest.raises(ServiceBusError, match="requires sessions"):
             async with client.get_queue_receiver(

@@ -44,6 +44,7 @@ def bodies(client: ServiceBusClient, topic: str, name: str, most: int = 10, **ho
         return [str(message) for message in messages]
 
 
+@pytest.mark.does("topics")
 def test_what_is_sent_to_a_topic_is_received_from_each_subscription(
     client: ServiceBusClient, topic: str, contoso: NamespaceControl
 ) -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import socket
-import subprocess
 from contextlib import suppress
-from pathlib import Path
 
 import aiohttp
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
-from tests import peers
-
-PROGRAM = Path(__file__).with_name("javascript_websocket.js")
 CONNECTION = "GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -39,6 +32,7 @@ def bodies(messages) -> list[str]:
     return [str(message) for message in messages]
 
 
+@pytest.mark.does("websocket")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, queue, scheme):
     text, keywords = options(contoso, broker, scheme)
@@ -53,6 +47,7 @@ def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, que
     assert contoso.counts(queue).active == 0
 
 
+@pytest.mark.does("websocket")
 async def test_the_sdk_of_asyncio_sends_and_receives_over_websocket(broker, contoso, queue):
     """Over TLS only: without it the SDK hands aiohttp ``ssl=None``, which aiohttp no longer takes."""
     text, keywords = options(contoso, broker, "https")
@@ -64,26 +59,6 @@ async def test_the_sdk_of_asyncio_sends_and_receives_over_websocket(broker, cont
             for message in got:
                 await receiver.complete_message(message)
     assert bodies(got) == ["a", "b"]
-    assert contoso.counts(queue).active == 0
-
-
-@pytest.mark.interop
-def test_the_javascript_sdk_sends_and_receives_over_websocket(broker, contoso, queue):
-    packages = (peers.service_bus_directory(), peers.ws_directory())
-    environment = {
-        **os.environ,
-        "NODE_PATH": os.pathsep.join(str(package / "node_modules") for package in packages),
-        "NODE_EXTRA_CA_CERTS": str(broker.ca_file),
-    }
-    done = subprocess.run(
-        ["node", str(PROGRAM), contoso.connection_string, queue],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["a", "b"]
     assert contoso.counts(queue).active == 0
 
 
@@ -126,6 +101,19 @@ async def test_a_websocket_that_carries_no_amqp_is_closed_and_the_next_is_served
         async with session.ws_connect(url, protocols=("AMQPWSB10",)) as websocket:
             await websocket.send_bytes(b"AMQP\x03\x01\x00\x00")
             assert (await websocket.receive_bytes(timeout=10)).startswith(b"AMQP\x03\x01\x00\x00")
+
+
+@pytest.mark.parametrize("offered", [("AMQPWSB10",), ("amqp",), ("amqp", "AMQPWSB10")])
+async def test_both_names_of_the_sub_protocol_are_spoken(contoso, offered):
+    """The Go SDK's documentation says `amqp`, as the standard does (AMQP WebSocket Binding, 2.1)."""
+    url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, protocols=offered) as websocket,
+    ):
+        assert websocket.protocol == offered[0]
+        await websocket.send_bytes(b"AMQP\x03\x01\x00\x00")
+        assert (await websocket.receive_bytes(timeout=10)).startswith(b"AMQP\x03\x01\x00\x00")
 
 
 async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):

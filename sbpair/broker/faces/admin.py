@@ -2,7 +2,8 @@
 
     PUT    /{entity}                    create: 201, or 409 if it is there
     PUT    /{entity}  If-Match: *       update: 200, or 404
-    GET    /{entity}                    200 with its entry; one that is not there: 200 with an empty feed
+    GET    /{entity}                    200 with its entry; a queue or topic that is not there: 200 with an
+                                        empty feed, a subscription or a rule: 404
     DELETE /{entity}                    200, or 404
     GET    /$Resources/queues           a page of queues, $skip and $top; /$Resources/topics likewise
     GET    /{topic}/Subscriptions       a page of subscriptions; each is an entity below this path
@@ -118,7 +119,7 @@ class _Call:
     def _entity(self, path: str) -> Response:
         return self._route(
             {
-                "GET": lambda: self._get(lambda: self.namespace.queue(path)),
+                "GET": lambda: self._get(path),
                 "PUT": lambda: self._put(path),
                 "DELETE": lambda: self._delete(lambda: self.namespace.delete(path)),
             }
@@ -149,7 +150,7 @@ class _Call:
         namespace = self.namespace
         return self._route(
             {
-                "GET": lambda: self._get(lambda: namespace.subscription(topic, name)),
+                "GET": lambda: self._made(200, namespace.subscription(topic, name)),
                 "PUT": lambda: self._put_subscription(topic, name),
                 "DELETE": lambda: self._delete(lambda: namespace.delete_subscription(topic, name)),
             }
@@ -176,11 +177,8 @@ class _Call:
         )
 
     def _get_rule(self, topic: str, name: str, rule: str) -> Response:
-        try:
-            subscription = self.namespace.subscription(topic, name)
-            return xml(200, self._rule_entry(subscription, find_rule(subscription, rule)))
-        except EntityNotFound:
-            return self._empty()
+        subscription = self.namespace.subscription(topic, name)
+        return xml(200, self._rule_entry(subscription, find_rule(subscription, rule)))
 
     def _put_rule(self, topic: str, name: str, rule: str) -> Response:
         kind, fields = self._description()
@@ -234,9 +232,9 @@ class _Call:
             raise InvalidArgument("If-Match is not *: an update is unconditional or it is none.")
         return condition is not None
 
-    def _get(self, find: Callable[[], Entity]) -> Response:
+    def _get(self, path: str) -> Response:
         try:
-            entity = find()
+            entity = self.namespace.queue(path)
         except EntityNotFound:
             return self._empty()
         return self._empty() if entity.parent else self._made(200, entity)

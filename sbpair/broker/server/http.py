@@ -16,7 +16,13 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from ...amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
+from ...amqp.websocket import (
+    LARGEST_MESSAGE,
+    PATH,
+    STANDARD_SUBPROTOCOL,
+    SUBPROTOCOL,
+    WebSocketTransport,
+)
 from ..faces import admin
 from ..faces.moment import Moment
 from .wire import AmqpWire, WireHost
@@ -98,11 +104,13 @@ class HttpServer:
     # -- AMQP over WebSocket
 
     async def _carry_amqp(self, request: web.BaseRequest) -> web.StreamResponse:
-        offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         websocket = web.WebSocketResponse(
-            protocols=(SUBPROTOCOL,), compress=False, max_msg_size=LARGEST_MESSAGE, timeout=LINGER
+            protocols=(SUBPROTOCOL, STANDARD_SUBPROTOCOL),
+            compress=False,
+            max_msg_size=LARGEST_MESSAGE,
+            timeout=LINGER,
         )
-        if request.method != "GET" or SUBPROTOCOL not in offered or not websocket.can_prepare(request):
+        if request.method != "GET" or websocket.can_prepare(request).protocol is None:
             return _plain(400, f"Expected here: a WebSocket upgrade with the sub-protocol {SUBPROTOCOL}.")
         await websocket.prepare(request)
         connection = request.transport

@@ -33,38 +33,68 @@ def seen(broker, contoso) -> dict[str, str]:
     return dict(line.split("\t")[:2] for line in printed.splitlines())
 
 
-ADMINISTRATION = {
-    "admin queue": "[true, PT30S, 5, 7, 0, true, ResourceExistsException, false]",
-    "admin topic": "[true, 3, 0, 1, 1]",
-    "admin rules": "[price > @least{@least=10}, red{n=1}, a = 1, [$Default, dear]]",
-    "admin namespace": "contoso",
-    "admin missing": "false",
-}
+@pytest.mark.parametrize(
+    ("check", "saw"),
+    [
+        pytest.param(
+            "admin queue",
+            "[true, PT30S, 5, 7, 0, true, ResourceExistsException, false]",
+            marks=pytest.mark.does("admin queues"),
+        ),
+        pytest.param(
+            "admin topic",
+            "[true, 3, 0, 1, 1]",
+            marks=pytest.mark.does("admin topics", "admin subscriptions"),
+        ),
+        pytest.param(
+            "admin lives",
+            "[2048, 4, true, false, false]",
+            marks=pytest.mark.does("admin topics", "admin subscriptions"),
+        ),
+        pytest.param(
+            "admin rules",
+            "[price > @least{@least=10}, red{n=1}, a = 1, [$Default, dear]]",
+            marks=pytest.mark.does("admin rules"),
+        ),
+        ("admin namespace", "contoso"),
+        ("admin missing", "false"),
+    ],
+)
+def test_it_administers_over_https(seen, check, saw):
+    assert seen[check] == saw
 
-MESSAGES = {
-    "send and settle": "[hello/one/greeting/7, 1, 1, because]",
-    "batch": "262144 20",
-    "schedule": "1 2",
-    "receive and delete": "[a, b]",
-    "renew": "true",
-    "sessions": "[GENERAL_ERROR, a1, a2, noted, true, com.microsoft:session-cannot-be-locked, b]",
-    "topic": "paid",
-    "rule manager": "[red CorrelationRuleFilter: sys.Label = 'red' false, sql SqlRuleFilter: a = 1 true, "
-    "MESSAGING_ENTITY_NOT_FOUND]",
-    "processor": "true",
-    "over TLS": "sent 1",
-    "over WebSocket": "sent 1",
-}
 
-
-@pytest.mark.parametrize("check", ADMINISTRATION)
-def test_it_administers_over_https(seen, check):
-    assert seen[check] == ADMINISTRATION[check]
-
-
-@pytest.mark.parametrize("check", MESSAGES)
-def test_it_sends_receives_and_settles(seen, check):
-    assert seen[check] == MESSAGES[check]
+@pytest.mark.parametrize(
+    ("check", "saw"),
+    [
+        pytest.param(
+            "send and settle",
+            "[hello/one/greeting/7, 1, 1, because]",
+            marks=pytest.mark.does("tcp", "send", "receive", "complete", "abandon", "defer", "dead-letter"),
+        ),
+        pytest.param("batch", "262144 20", marks=pytest.mark.does("batch", "peek")),
+        pytest.param("schedule", "1 2", marks=pytest.mark.does("schedule", "cancel")),
+        pytest.param("receive and delete", "[a, b]", marks=pytest.mark.does("receive-and-delete")),
+        pytest.param("renew", "true", marks=pytest.mark.does("renew")),
+        pytest.param(
+            "sessions",
+            "[GENERAL_ERROR, a1, a2, noted, true, com.microsoft:session-cannot-be-locked, b]",
+            marks=pytest.mark.does("sessions"),
+        ),
+        pytest.param("topic", "paid", marks=pytest.mark.does("topics")),
+        pytest.param(
+            "rule manager",
+            "[red CorrelationRuleFilter: sys.Label = 'red' false, sql SqlRuleFilter: a = 1 true, "
+            "MESSAGING_ENTITY_NOT_FOUND]",
+            marks=pytest.mark.does("rules"),
+        ),
+        ("processor", "true"),
+        pytest.param("over TLS", "sent 1", marks=pytest.mark.does("tls")),
+        pytest.param("over WebSocket", "sent 1", marks=pytest.mark.does("websocket")),
+    ],
+)
+def test_it_sends_receives_and_settles(seen, check, saw):
+    assert seen[check] == saw
 
 
 def test_it_is_told_what_is_wrong(seen):
@@ -72,6 +102,7 @@ def test_it_is_told_what_is_wrong(seen):
     assert seen["no entity"].startswith("FAILED MESSAGING_ENTITY_NOT_FOUND ")
 
 
+@pytest.mark.does("transactions")
 class TestTransactions:
     def test_a_commit_does_all_of_it(self, contoso, seen):
         assert seen["commit"] == "1 in it 2"

@@ -13,7 +13,7 @@ from proton import Message  # noqa: E402
 from proton.handlers import MessagingHandler, TransactionHandler  # noqa: E402
 from proton.reactor import Container  # noqa: E402
 
-pytestmark = [pytest.mark.interop, pytest.mark.client("proton")]
+pytestmark = [pytest.mark.interop, pytest.mark.client("proton"), pytest.mark.does("transactions")]
 
 
 TRANSACTIONAL_STATE = 0x34

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from sbpair.broker import Broker
 from tests.peers import needs_proton, run_node
 
 needs_proton()
@@ -20,18 +19,11 @@ from proton.utils import BlockingConnection, LinkDetached  # noqa: E402
 pytestmark = pytest.mark.interop
 
 
-@pytest.fixture(scope="module")
-def open_broker():
-    with Broker({"contoso": 0}, open_access=True) as running:
-        yield running
-
-
 @pytest.fixture
-def contoso_open(open_broker):
-    control = open_broker.namespace("contoso")
-    control.create_queue("orders")
-    yield control
-    control.delete_queue("orders")
+def contoso_open(open_contoso):
+    open_contoso.create_queue("orders")
+    yield open_contoso
+    open_contoso.delete_queue("orders")
 
 
 def wait_until(holds, seconds=10):
@@ -43,7 +35,6 @@ def wait_until(holds, seconds=10):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.usefixtures("forgiving_of_sockets")
 @pytest.mark.client("proton")
 class TestProton:
     def test_it_sends_receives_and_settles(self, contoso_open):

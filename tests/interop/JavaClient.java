@@ -32,6 +32,8 @@ import com.azure.messaging.servicebus.administration.models.QueueProperties;
 import com.azure.messaging.servicebus.administration.models.RuleProperties;
 import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
 import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
+import com.azure.messaging.servicebus.administration.models.SubscriptionProperties;
+import com.azure.messaging.servicebus.administration.models.TopicProperties;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
@@ -72,6 +74,7 @@ public class JavaClient {
         check("admin topic", () -> topics(admin));
         check("admin rules", () -> rules(admin));
         check("admin namespace", () -> admin.getNamespaceProperties().getName());
+        check("admin lives", () -> lives(admin));
         check("admin missing", () -> admin.getQueueExists(prefix + "nowhere"));
 
         ServiceBusClientBuilder builder = builder(plain);
@@ -236,6 +239,21 @@ public class JavaClient {
         seen.add(admin.getSubscriptionRuntimeProperties(name, "billing").getActiveMessageCount());
         seen.add(admin.listSubscriptions(name).stream().count());
         seen.add(admin.getTopicRuntimeProperties(name).getSubscriptionCount());
+        return seen;
+    }
+
+    static Object lives(ServiceBusAdministrationClient admin) {
+        List<Object> seen = new ArrayList<>();
+        String name = prefix + "brief";
+        TopicProperties topic = admin.createTopic(name);
+        seen.add(admin.updateTopic(topic.setMaxSizeInMegabytes(2048)).getMaxSizeInMegabytes());
+        SubscriptionProperties made = admin.createSubscription(name, "s");
+        seen.add(admin.updateSubscription(made.setMaxDeliveryCount(4)).getMaxDeliveryCount());
+        seen.add(admin.listTopics().stream().anyMatch(each -> each.getName().equals(name)));
+        admin.deleteSubscription(name, "s");
+        seen.add(admin.getSubscriptionExists(name, "s"));
+        admin.deleteTopic(name);
+        seen.add(admin.getTopicExists(name));
         return seen;
     }
 
