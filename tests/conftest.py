@@ -28,6 +28,7 @@ SECOND_TRY = (
     "tests/cli/",
     "tests/interop/",
     "tests/outage/",
+    "tests/soak/",
     "tests/spark/",
     "tests/syphon/",
     "tests/wire/",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 from unittest.mock import patch
 
 from sbpair.broker.entities.message_store import REASON
+from sbpair.broker.entities.namespace import Call, Namespace
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import StoredMessage
 
@@ -17,11 +18,15 @@ class Watcher(Protocol):
     def completed(self, path: str, message_id: str) -> None: ...
     def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
     def locked(self, path: str, message: StoredMessage) -> None: ...
+    def later(self) -> AbstractContextManager[None]: ...
 
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Tell the watcher of what every queue does, partitions among them."""
+    """Tell the watcher of what every queue does, partitions among them.
+
+    What a namespace puts off (Q-16) is done within ``watcher.later()``, asked for when it is put off.
+    """
     names: dict[object, str] = {}
     enqueue_all, receive, complete, dead_letter = (
         Queue.enqueue_all,
@@ -57,7 +62,19 @@ def watching(watcher: Watcher) -> Iterator[None]:
         "complete": done,
         "dead_letter": bury,
     }
+    call_at = Namespace.call_at
+
+    def put_off(self: Namespace, at: int, call: Call) -> None:
+        resumed = watcher.later()
+
+        def resume(now: int) -> None:
+            with resumed:
+                call(now)
+
+        call_at(self, at, resume)
+
     with ExitStack() as stack:
+        stack.enter_context(patch.object(Namespace, "call_at", put_off))
         for name, instead in replaced.items():
             stack.enter_context(patch.object(Queue, name, instead))
         yield

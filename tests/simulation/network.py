@@ -121,6 +121,7 @@ class Network:
         self.loop, self.rng = loop, rng
         self.stalled_until, self.stepped = stalled_until, stepped
         self.actor = ""
+        self.acting_since: float | None = None  # when what is done now was asked for, if before
         self._serve, self._is_refused = serve, is_refused
         self._pipes: list[Pipe] = []
 
@@ -144,17 +145,18 @@ class Network:
         """The connections of that host, to that side; all of them where it is not said."""
         return [pipe for pipe in self._pipes if host in (None, pipe.host) and side in (None, pipe.side)]
 
-    def acting(self, host: str) -> _Acting:
-        """While it lasts, what is done at a broker is done for that host."""
-        return _Acting(self, host)
+    def acting(self, host: str, since: float | None = None) -> _Acting:
+        """While it lasts, what is done at a broker is done for that host; ``since``: as asked for then."""
+        return _Acting(self, host, since)
 
 
 class _Acting:
-    def __init__(self, network: Network, host: str) -> None:
-        self._network, self._host, self._before = network, host, network.actor
+    def __init__(self, network: Network, host: str, since: float | None) -> None:
+        self._network, self._acting = network, (host, since)
 
     def __enter__(self) -> None:
-        self._network.actor = self._host
+        self._before = self._network.actor, self._network.acting_since
+        self._network.actor, self._network.acting_since = self._acting
 
     def __exit__(self, *_: object) -> None:
-        self._network.actor = self._before
+        self._network.actor, self._network.acting_since = self._before

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sbpair.broker.entities.namespace import Namespace
 from sbpair.pairing import envelope
 from sbpair.pairing.aliases import PATH
 from sbpair.pairing.health import EntityHealth, Input
@@ -21,6 +22,7 @@ from sbpair.syphon.destination import Destination
 from sbpair.syphon.pump import Pump
 from tests.simulation import client, instruments
 from tests.simulation.batch import shrunk
+from tests.simulation.network import Network
 from tests.simulation.reached import DEAD_LETTER_REASONS, MUST_REACH, missed
 from tests.simulation.run import POISON, run
 
@@ -68,6 +70,24 @@ def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
 def test_every_reason_for_which_the_syphon_sets_aside_is_played():
     assert {reason for _, reason in POISON} == DEAD_LETTER_REASONS
     assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
+
+
+def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):
+    network = Network(*[None] * 6)
+    monkeypatch.setattr(network, "actor", "syphon-1")
+    seen = []
+
+    class Watcher:
+        def later(self):
+            return network.acting(network.actor, 5.0)
+
+    with instruments.watching(Watcher()):
+        namespace = Namespace("contoso", created_at=0)
+        namespace.call_at(15_000, lambda now: seen.append((network.actor, network.acting_since, now)))
+        network.actor = ""
+        namespace.handle_timer(15_000)
+    assert seen == [("syphon-1", 5.0, 15_000)]
+    assert (network.actor, network.acting_since) == ("", None)
 
 
 # -- mutants: each breaks one thing on purpose, and a checker must see it
