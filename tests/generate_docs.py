@@ -305,10 +305,16 @@ EVENT_HOMES = (
     ("asked for", "sbpair/observation/sends.py"),
     ("asked for", "sbpair/observation/receives.py"),
     ("asked for", "sbpair/observation/backlog_age.py"),
-    ("both", "sbpair/observation/journal.py"),
+    ("broker", "sbpair/broker/entities/witness.py"),
+    ("all", "sbpair/observation/journal.py"),
 )
-NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "JournalCounters", "BacklogAges"}
-PLAIN_TYPES = {"tuple[str, ...]": "list[str]", "tuple[int, ...]": "list[int]"}  # as JSON has them
+NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "JournalCounters", "BacklogAges", "Group"}
+PLAIN_TYPES = {  # as JSON has them
+    "tuple[str, ...]": "list[str]",
+    "tuple[int, ...]": "list[int]",
+    "Arrival": "str",
+    "Removal": "str",
+}
 
 
 def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:

@@ -37,7 +37,7 @@ WITHOUT_CIRCLES = ("cli", "observation", "pairing", "syphon", "testing")
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
     "amqp": set(),
-    "broker": {"amqp"},
+    "broker": {"amqp", "observation"},  # the latter for its server alone: it writes the journal
     "pairing": set(),
     "syphon": {"amqp", "pairing"},
     "observation": set(),  # it takes events as dataclasses, whatever room they are of
@@ -103,6 +103,12 @@ def test_the_engine_and_the_entities_need_the_standard_library_only() -> None:
 def test_the_entities_know_no_other_room() -> None:
     for path in modules("broker/entities"):
         assert not rooms_of(imports(path)) - {"broker"}, path.name
+
+
+def test_only_the_server_of_the_broker_writes_journals() -> None:
+    for path in modules("broker"):
+        if path.parent.name != "server":
+            assert "observation" not in rooms_of(imports(path)), path.name
 
 
 def test_only_the_server_of_the_broker_opens_sockets_or_reads_a_clock() -> None:

@@ -114,6 +114,12 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     metavar="DIR",
     help="Keep everything in this directory, over restarts. Without it, in memory only.",
 )
+@click.option(
+    "--journal",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write what becomes of each message to files in this directory, for an audit.",
+)
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
 @click.option("--allow-faults", is_flag=True, help="Take faults over HTTP, on a loopback port of its own.")
 @click.option(
@@ -130,6 +136,7 @@ def command(
     host: str,
     tier: str,
     data: Path | None,
+    journal: Path | None,
     open_access: bool,
     allow_faults: bool,
     plan: Path | None,
@@ -163,6 +170,7 @@ def command(
         tier=tier,
         open_access=open_access,
         data=data,
+        journal=journal,
         on_failure=lambda _: stop.set(),
     ) as broker:
         for namespace, queue, is_partitioned in queues:

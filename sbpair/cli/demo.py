@@ -35,7 +35,7 @@ MOST = 1_000_000
     "--journal",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Let sender, syphon and receiver write journals there, to be audited.",
+    help="Let brokers, sender, syphon and receiver write journals there, to be audited.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the picture.")
 def command(messages: int, outage: float, seed: int | None, journal: Path | None, as_json: bool) -> int:

@@ -80,7 +80,7 @@ class Story:
         """Run it to the end. Raises CommandError when a step does not come within its patience."""
         with ExitStack() as pieces:
             journals = Journals(self._journal, pieces)
-            broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}))
+            broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}, journal=self._journal))
             stage = Stage(self._plan, self._board, broker)
             sent, moved, received = (journals.of(role) for role in (Role.SENDER, Role.SYPHON, Role.RECEIVER))
             application = Application(self._plan, self._board, self._ledger, sent, received)

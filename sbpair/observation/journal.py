@@ -180,6 +180,13 @@ class Journal:
             if self._file is not None:
                 self._abandon(self._file)
 
+    def forsake(self) -> None:
+        """Close the file as a killed writer leaves it: its end proves nothing. Later events are lost."""
+        with self._lock:
+            self._is_closed = True
+            if self._file is not None:
+                self._abandon(self._file)
+
     def renew(self) -> None:
         """Become another writer: called in a forked child, where the file is still the parent's."""
         was_closed = self._is_closed

@@ -36,6 +36,7 @@ class Role(Enum):
     SENDER = "sender"
     SYPHON = "syphon"
     RECEIVER = "receiver"
+    BROKER = "broker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,15 @@ class Origin:
 HEADER: tuple[tuple[str, str, str], ...] = (
     ("v", "int", "version of this schema; fields may be added within a version, none changes or goes"),
     ("writer", "str", "uuid of the writer: one open journal in one process"),
-    ("role", "str", "`sender`, `syphon` or `receiver`"),
+    ("role", "str", "`sender`, `syphon`, `receiver` or `broker`"),
     ("ordinal", "int", "0, 1, 2, ... of this writer over all its files, without a gap"),
     ("at", "str", "when it happened, UTC, ISO-8601 with milliseconds"),
     ("mono", "float", "the same on the writer's monotonic clock, in seconds: for spans within one writer"),
-    ("pair", "{primary: str, secondary: str}", "the short names of the two namespaces"),
+    (
+        "pair",
+        "{primary: str, secondary: str}",
+        "the short names of the two namespaces; of a broker, its own and none",
+    ),
     ("event", "str", "what happened: the rest of the fields depends on it"),
     ("path", "str | None", 'the primary entity; "" for the whole pairing, null when none could be read'),
 )
@@ -164,6 +169,8 @@ def plain(value: object) -> JsonValue:
 
 def scrubbed(text: str) -> str:
     """The text without what looks like a key, and no longer than :data:`LONGEST_TEXT`."""
+    if "=" not in text and len(text) <= LONGEST_TEXT:
+        return text
     blanked = _SECRET.sub(lambda found: f"{found[1]}=***", text)
     return blanked if len(blanked) <= LONGEST_TEXT else f"{blanked[: LONGEST_TEXT - 3]}..."
 

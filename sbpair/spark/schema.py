@@ -32,6 +32,7 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("file", "bigint"),
     ("forwarded", "bigint"),
     ("holds_messages", "boolean"),
+    ("how", "string"),
     ("is_last", "boolean"),
     ("left", "bigint"),
     ("limit", "bigint"),

@@ -19,13 +19,15 @@ from .description import QueueDescription
 from .message_session import MessageSession, SessionLock
 from .message_sessions import MessageSessions
 from .numbering import Numbering
-from .partition import INDEX_SHIFT, Partition
+from .partition import INDEX_SHIFT
 from .stored_message import Instant, MessageState, StoredMessage
 from .waiting_line import WaitingLine
+from .witness import Removal
 
 if TYPE_CHECKING:
-    from .journal import Journal
     from .queue import Queue
+    from .surroundings import Surroundings
+    from .witness import Witness
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -40,8 +42,7 @@ class MessageStore:
         path: str,
         description: QueueDescription,
         parent: Queue | None,
-        partition: Partition | None = None,
-        journal: Journal | None = None,
+        surroundings: Surroundings,
     ) -> None:
         self.path = path
         self.description = description
@@ -50,8 +51,9 @@ class MessageStore:
         self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on (3.7)
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
-        self.partition = partition
-        self._journal = journal
+        self.partition = partition = surroundings.partition
+        self._journal = surroundings.journal
+        self._witness = surroundings.witness
         self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions: the pings
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
@@ -168,7 +170,7 @@ class MessageStore:
         """The first message of ``line`` that may be delivered; it waits no longer."""
         while (message := line.pop()) is not None:
             if message.is_ping:
-                self._forget(message)  # P-31
+                self._forget(message, Removal.DELETED)  # P-31
             elif self._expired(message, now):
                 self._expire(message, now)
             else:
@@ -184,7 +186,7 @@ class MessageStore:
 
     def went_on(self, message: StoredMessage) -> None:
         """The destination has it."""
-        self._forget(message)
+        self._forget(message, Removal.FORWARDED)
 
     def could_not_go_on(self, message: StoredMessage, reason: str, text: str, now: Instant) -> bool:
         """Dead-letter what has no way on; False where there is no place for it but this one."""
@@ -225,11 +227,11 @@ class MessageStore:
         if buried and self.dead_letter_queue is not None:
             self._bury(message, now, EXPIRED)  # T-10
         else:
-            self._forget(message)
+            self._forget(message, Removal.EXPIRED)
 
     def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
         assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
-        self._forget(message)
+        self._forget(message, Removal.DEAD_LETTERED, str(properties.get(REASON, "")))
         dead = message.copy()  # the one that is gone may still stand in a line
         dead.delivery_count = message.delivery_count
         dead.dead_letter_source = self.path
@@ -242,11 +244,19 @@ class MessageStore:
         self._waiting.add(message)
         self.tell()
 
-    def _forget(self, message: StoredMessage) -> None:
+    def _forget(self, message: StoredMessage, how: Removal, reason: str = "") -> None:
         self._displace(message)
+        if self._witness is not None:
+            self._witness.removed(self.path, message, how, reason)
         self.size -= message.size
         if message.is_deferred:
             self._deferred -= 1
         message.state = GONE
         if message.expires_at is not None:
             self._expiries.drop(message.sequence_number)
+
+    def tell_deleted(self, witness: Witness) -> None:
+        """All that is kept here goes with the entity."""
+        for number in self._messages.numbers_from(0):
+            if (message := self._messages.get(number)) is not None:
+                witness.removed(self.path, message, Removal.DELETED)

@@ -42,6 +42,7 @@ from .surroundings import Surroundings
 from .tier import Tier
 from .topic import Topic
 from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
+from .witness import Witness
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
@@ -59,7 +60,7 @@ class Namespace:
 
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
-    ``journal``: is told what changes, for a store to write down.
+    ``journal``: is told what changes, for a store to write down. ``witness``: what becomes of each message.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Namespace:
         legacy_forward_tdlq: bool = False,
         form: MessageForm | None = None,
         journal: Journal | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self.name = name
         self.created_at = created_at
@@ -81,9 +83,14 @@ class Namespace:
         self._queues: dict[str, Entity] = {}
         self._limits = Limits(self.layout)
         self._surroundings = Surroundings(
-            new_token, form or LiftedForm(), legacy_forward_tdlq=legacy_forward_tdlq, journal=journal
+            new_token,
+            form or LiftedForm(),
+            legacy_forward_tdlq=legacy_forward_tdlq,
+            journal=journal,
+            witness=witness,
         )
         self.journal = journal
+        self.witness = witness
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
@@ -477,6 +484,8 @@ class Namespace:
         if self.journal is not None:
             self.journal.dropped(entity)
         for part in entity.parts():
+            if self.witness is not None and isinstance(part, Queue):
+                part.tell_deleted(self.witness)
             self._timers.drop(part)
             self._surroundings.ready.add(part)  # so that its links learn of it
 

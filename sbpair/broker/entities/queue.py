@@ -44,6 +44,7 @@ from .message_store import DESCRIPTION, REASON, MessageStore
 from .partition import Health, check_keys
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 from .surroundings import Surroundings
+from .witness import Arrival, Removal
 
 if TYPE_CHECKING:
     from .entity import Entity
@@ -65,7 +66,7 @@ class Queue(MessageStore):
         surroundings: Surroundings,
         parent: Queue | None = None,
     ) -> None:
-        super().__init__(path, description, parent, surroundings.partition, surroundings.journal)
+        super().__init__(path, description, parent, surroundings)
         self.whole: Partitioned[Queue] | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self.accessed_at: Instant | None = None
@@ -139,6 +140,8 @@ class Queue(MessageStore):
             self._operations.sends += 1
         first = self._first_copy(message, now)
         if first is not None:
+            if self._witness is not None:
+                self._witness.dropped(self.path, message.message_id)
             return first
         later = message.scheduled_for if (message.scheduled_for or 0) > now else None
         if later is None:
@@ -147,6 +150,8 @@ class Queue(MessageStore):
         if not message.hops:  # 3.7: one that was forwarded tells its first number
             message.enqueued_sequence_number = number
         self.size += message.size
+        if self._witness is not None:
+            self._witness.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
             if self._journal is not None:
@@ -182,7 +187,7 @@ class Queue(MessageStore):
         self.handle_timer(now)
         for message in self.all_in(SCHEDULED, numbers):
             self._schedule.drop(message.sequence_number)
-            self._forget(message)
+            self._forget(message, Removal.CANCELLED)
         self.timers_moved()
 
     # -- receiving; with sessions, under the lock of one
@@ -202,7 +207,7 @@ class Queue(MessageStore):
         message = self._next(now, session)
         if message is not None:
             self._operations.receives += 1
-            self._forget(message)
+            self._forget(message, Removal.RECEIVED)
         return message
 
     def receive_deferred(
@@ -245,7 +250,7 @@ class Queue(MessageStore):
         """Lock a message that was found, or forget it, and return it."""
         if delete:
             self._operations.receives += 1
-            self._forget(message)
+            self._forget(message, Removal.RECEIVED)
         else:
             self._lock(message, now, session)
         return message
@@ -264,7 +269,7 @@ class Queue(MessageStore):
             if before is not None and message.enqueued_at >= before:
                 self._offer_again(message, now)
                 return count
-            self._forget(message)
+            self._forget(message, Removal.DELETED)
         return most
 
     def seen_from(self, front_end: Hashable) -> Queue:
@@ -280,7 +285,7 @@ class Queue(MessageStore):
         self._reap(now)  # T-4: somebody listens
         if self.sessions is not None:
             while (ping := self._waiting.pop()) is not None:
-                self._forget(ping)  # P-31
+                self._forget(ping, Removal.DELETED)  # P-31
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.look(now)
@@ -304,7 +309,7 @@ class Queue(MessageStore):
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """The receiver is done with the message; expiry no longer matters (T-3)."""
-        self._forget(self._unlock(token, now))
+        self._forget(self._unlock(token, now), Removal.COMPLETED)
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""

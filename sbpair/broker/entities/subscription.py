@@ -14,6 +14,7 @@ from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
 from .surroundings import Surroundings
 from .topic_description import SubscriptionDescription
+from .witness import Arrival, Removal
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -79,12 +80,17 @@ class Subscription(Queue):
             return
         self._place(copy)
         self.size += copy.size
+        if self._witness is not None:
+            self._witness.stored(self.path, copy, Arrival.PUBLISHED)
         self._offer_fresh(copy)
 
     def _refuse(self, copy: StoredMessage, properties: Mapping[str, object]) -> None:
         assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
         copy.dead_letter_source = self.path
         copy.amend(properties)  # 3.2: the sender cannot be told
+        if self._witness is not None:
+            self._witness.stored(self.path, copy, Arrival.PUBLISHED)
+            self._witness.removed(self.path, copy, Removal.DEAD_LETTERED, str(properties[REASON]))
         self.dead_letter_queue._admit(copy)
 
     def change(self, asked: SubscriptionDescription, now: Instant) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .message_session import SessionLock
     from .queue import Queue
     from .rules.message_properties import MessageForm
+    from .witness import Witness
 
 
 @dataclass(slots=True)
@@ -27,7 +28,8 @@ class Surroundings:
     came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
     ``form`` reads messages for rules.
     ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``. ``journal``: what a
-    store is to write down, None where nothing is kept on disk.
+    store is to write down, None where nothing is kept on disk. ``witness``: what became of each message, None
+    where nobody asks.
     """
 
     new_token: Callable[[], LockToken]
@@ -40,6 +42,7 @@ class Surroundings:
     front_ends_cache: bool = False
     legacy_forward_tdlq: bool = False
     journal: Journal | None = None
+    witness: Witness | None = None
 
     def of(self, partition: Partition) -> Surroundings:
         """The same for one partition, whose lock tokens begin with its index."""

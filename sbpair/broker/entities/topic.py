@@ -19,6 +19,7 @@ from .stored_message import Instant, StoredMessage
 from .subscription import Subscription
 from .surroundings import Surroundings
 from .topic_description import SubscriptionDescription, TopicDescription
+from .witness import Removal
 
 
 class Topic(Queue):
@@ -50,7 +51,7 @@ class Topic(Queue):
             reading = Reading(message, self._form)
             for subscription in self.subscriptions.values():
                 subscription.publish(message, reading)
-        self._forget(message)
+        self._forget(message, Removal.PUBLISHED)
 
     def subscription(
         self,

@@ -34,6 +34,7 @@ from .station import Station
 if TYPE_CHECKING:
     from ..certificates import Certificates
     from ..store.disk import Disk
+    from .chronicle import Chronicle
 
 Result = TypeVar("Result")
 STOP_WITHIN = 10.0  # seconds
@@ -52,6 +53,7 @@ class Broker:
     ``data``: the directory in which all of it is kept, keys and certificates too; without one it is in memory
     only. What is answered is on the disk before (G-26); when that fails the broker stops, ``failure`` says
     why, and ``on_failure`` is called, in the broker's thread.
+    ``journal``: the directory to which each namespace writes what becomes of its messages, for an audit.
 
     Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
@@ -69,6 +71,7 @@ class Broker:
         partitions: Mapping[str, int] | None = None,
         first_partition: int = 0,
         data: str | Path | None = None,
+        journal: str | Path | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
     ) -> None:
         if not namespaces:
@@ -81,6 +84,7 @@ class Broker:
         self._host = host
         self.failure: BrokerError | None = None
         self._on_failure = on_failure
+        self._journal = None if journal is None else Path(journal)
         self._disk = None if data is None else _disk(Path(data))
         self._tls_directory = tls_directory or (None if data is None else Path(data) / "tls")
         self._certificates: Certificates | None = None
@@ -101,6 +105,7 @@ class Broker:
             raise
 
     def _add(self, name: str, port: int, clock: Clock, partitions: int | None = None) -> Station:
+        chronicle = None if self._journal is None else _chronicle(self._journal, name)
         namespace = Namespace(
             name,
             created_at=clock.now(),
@@ -109,6 +114,7 @@ class Broker:
             legacy_forward_tdlq=self._legacy_forward_tdlq,
             form=RuleForm(),
             journal=None if self._disk is None else Journal(),
+            witness=None if chronicle is None else chronicle.witness,
         )
         store = None if self._disk is None else self._disk.keep(namespace, clock.now())
         if self._open_access:
@@ -117,7 +123,7 @@ class Broker:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
         verifier: Verifier = OpenAccess() if self._open_access else SharedAccess((policy,))
         station = Station(
-            namespace, verifier, clock, self._host, port, self._tls_context, store, self._failed
+            namespace, verifier, clock, self._host, port, self._tls_context, store, self._failed, chronicle
         )
         self._stations.append(station)
         self._controls[name] = NamespaceControl(station, policy, clock, self._in_loop)
@@ -354,6 +360,12 @@ def _disk(path: Path) -> Disk:
     from ..store.disk import Disk  # late: a broker in memory does not load SQLite
 
     return Disk(path)
+
+
+def _chronicle(directory: Path, name: str) -> Chronicle:
+    from .chronicle import Chronicle  # late: a broker without a journal does not load it
+
+    return Chronicle(directory, name)
 
 
 def _tier_of(name: str) -> Tier:

@@ -32,6 +32,7 @@ from .wire import AmqpWire
 
 if TYPE_CHECKING:
     from ..store.sqlite import SqliteStore
+    from .chronicle import Chronicle
     from .http import HttpServer
 
 FIRST_BYTE_WITHIN = 20.0  # seconds
@@ -54,6 +55,7 @@ class Station:
         tls: Callable[[], ssl.SSLContext],
         store: SqliteStore | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
+        chronicle: Chronicle | None = None,
     ) -> None:
         self.face = NamespaceFace(namespace, verifier, store)
         self.wires: dict[ClientConnection, AmqpWire] = {}
@@ -75,6 +77,7 @@ class Station:
         self._timer: asyncio.TimerHandle | None = None
         self._store = store
         self._on_failure = on_failure
+        self._chronicle = chronicle
         self._committing: asyncio.Handle | None = None  # at the end of this turn of the loop
 
     def moment(self) -> Moment:
@@ -93,8 +96,10 @@ class Station:
     # -- opening and closing
 
     def open(self) -> None:
-        """Listen. Raises PortUnavailable, and as a fault that cannot begin."""
+        """Listen. Raises PortUnavailable, BrokerError for its journal, and as a fault that cannot begin."""
         self._bind()
+        if self._chronicle is not None:
+            self._chronicle.open()
         self._listen()
         for refusal in self.standing.apply().values():
             raise refusal
@@ -117,7 +122,9 @@ class Station:
             await asyncio.sleep(0)  # each connection_lost takes its own away
         if self._store is not None:
             with suppress(StoreFailed):  # the broker was told
-                self._store.commit()
+                self.commit()
+        if self._chronicle is not None:
+            self._chronicle.close()
 
     def _bind(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -309,10 +316,9 @@ class Station:
 
     def commit(self) -> None:
         """Have on disk what has changed, then say what waited for it. Raises StoreFailed: all is over."""
-        if self._store is None:
-            return
         try:
-            self._store.commit()
+            if self._store is not None:
+                self._store.commit()
         except StoreFailed as error:
             self._fail(error)
             raise
@@ -324,6 +330,8 @@ class Station:
             self.commit()
 
     def _flush(self) -> None:
+        if self._chronicle is not None:
+            self._chronicle.write_soon(lambda: self.is_holding)
         for client in self.face.take_stirred():
             wire = self.wires.get(client)
             if wire is not None:
@@ -332,6 +340,8 @@ class Station:
     def _fail(self, error: StoreFailed) -> None:
         """Nobody knows what is on the disk: what waits to be said is never said."""
         self.face.take_stirred()
+        if self._chronicle is not None:
+            self._chronicle.forsake()
         self._stop_accepting()
         self._abort_all()
         if self._on_failure is not None:

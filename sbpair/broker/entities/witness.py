@@ -1,0 +1,153 @@
+"""What became of each message of a namespace, for somebody who reads it later?
+
+    queues --- tell ---> Witness --- take ---> events, written before anything is answered
+
+It gathers: all that the messages of one turn went through together, at one entity and in one way, is one
+event. Pings are nobody's messages. Without a witness a queue asks one question a message, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from .stored_message import StoredMessage
+
+MOST = 1000  # messages of one event
+
+
+class Arrival(Enum):
+    """How a message came to an entity."""
+
+    SENT = "sent"
+    FORWARDED = "forwarded"  # by the entity before it (3.7)
+    PUBLISHED = "published"  # to a subscription, by its topic (3.8)
+
+
+class Removal(Enum):
+    """How a message left an entity."""
+
+    COMPLETED = "completed"  # a receiver is done with it
+    RECEIVED = "received"  # and deleted, in one
+    EXPIRED = "expired"  # and nobody keeps it (T-10 says when somebody does)
+    DEAD_LETTERED = "dead-lettered"  # it is in the entity's dead-letter queue
+    FORWARDED = "forwarded"  # the entity it goes on to has it (3.7)
+    PUBLISHED = "published"  # a topic keeps nothing: its subscriptions have their copies (3.8)
+    CANCELLED = "cancelled"  # its schedule was
+    DELETED = "deleted"  # by a batch delete, or with its entity
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesStored:
+    """A broker keeps these messages; ``how`` they came: ``sent``, ``forwarded``, ``published``."""
+
+    path: str
+    how: Arrival
+    message_ids: tuple[str, ...]
+    session_ids: tuple[str, ...]
+    sequence_numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRemoved:
+    """A broker keeps these messages no longer; ``how`` they left, and of dead letters the ``reason``."""
+
+    path: str
+    how: Removal
+    reason: str
+    message_ids: tuple[str, ...]
+    sequence_numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesDropped:
+    """A broker was sent these messages again, and kept none of them (3.6)."""
+
+    path: str
+    message_ids: tuple[str, ...]
+
+
+Event: TypeAlias = "MessagesStored | MessagesRemoved | DuplicatesDropped"
+
+
+@dataclass(slots=True)
+class Group:
+    """Messages with one fate; the lists go together."""
+
+    ids: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def cut(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]]:
+        """The lists, in pieces for one event each."""
+        for at in range(0, len(self.ids), MOST):
+            part = slice(at, at + MOST)
+            yield tuple(self.ids[part]), tuple(self.sessions[part]), tuple(self.numbers[part])
+
+
+class Witness:
+    """What happened since it was last asked, in the order in which it began."""
+
+    __slots__ = ("_dropped", "_removed", "_stored", "is_empty")
+
+    def __init__(self) -> None:
+        self.is_empty = True
+        self._forget()
+
+    def _forget(self) -> None:
+        self._stored: dict[tuple[str, Arrival], Group] = {}
+        self._removed: dict[tuple[str, Removal, str], Group] = {}
+        self._dropped: dict[str, list[str]] = {}
+
+    def stored(self, path: str, message: StoredMessage, how: Arrival) -> None:
+        """The entity at ``path`` keeps a message, under the number it has."""
+        if message.is_ping:  # P-31
+            return
+        group = self._stored.get((path, how))
+        if group is None:
+            group = self._stored[path, how] = Group()
+            self.is_empty = False
+        group.ids.append(as_text(message.message_id))
+        group.sessions.append(message.session_id or "")
+        group.numbers.append(message.sequence_number)
+
+    def removed(self, path: str, message: StoredMessage, how: Removal, reason: str = "") -> None:
+        """The entity at ``path`` keeps a message no longer."""
+        if message.is_ping:
+            return
+        group = self._removed.get((path, how, reason))
+        if group is None:
+            group = self._removed[path, how, reason] = Group()
+            self.is_empty = False
+        group.ids.append(as_text(message.message_id))
+        group.numbers.append(message.sequence_number)
+
+    def dropped(self, path: str, message_id: Hashable) -> None:
+        """The entity at ``path`` knows the id already, and keeps nothing."""
+        self._dropped.setdefault(path, []).append(as_text(message_id))
+        self.is_empty = False
+
+    def take(self) -> list[Event]:
+        """All of it; it is forgotten here."""
+        events: list[Event] = []
+        for (path, arrival), group in self._stored.items():
+            for ids, sessions, numbers in group.cut():
+                told = sessions if any(sessions) else ()
+                events.append(MessagesStored(path, arrival, ids, told, numbers))
+        events += [DuplicatesDropped(path, tuple(ids)) for path, ids in self._dropped.items()]
+        for (path, how, reason), group in self._removed.items():
+            events += [MessagesRemoved(path, how, reason, ids, numbers) for ids, _, numbers in group.cut()]
+        self._forget()
+        self.is_empty = True
+        return events
+
+
+def as_text(message_id: Hashable) -> str:
+    """An id as journals have it; "" for a message without one."""
+    if isinstance(message_id, str):
+        return message_id
+    if isinstance(message_id, bytes):
+        return message_id.hex()
+    return "" if message_id is None else str(message_id)

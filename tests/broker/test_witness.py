@@ -1,0 +1,228 @@
+"""Does the witness tell of every message that came, and of every one that left, and how?"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.witness import (
+    Arrival,
+    DuplicatesDropped,
+    Event,
+    MessagesRemoved,
+    MessagesStored,
+    Removal,
+    Witness,
+)
+from sbpair.broker.errors import LockLost
+
+NOON = 1_800_000_000_000
+MINUTE = 60_000
+
+
+class Told:
+    """A namespace with a witness, and what it told so far."""
+
+    def __init__(self) -> None:
+        self.witness = Witness()
+        self.namespace = Namespace("contoso", witness=self.witness)
+        self.events: list[Event] = []
+
+    def hear(self) -> list[Event]:
+        new = self.witness.take()
+        self.events += new
+        return new
+
+    def fates(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Path, what became of them there, and which."""
+        return [
+            (
+                each.path,
+                "dropped" if isinstance(each, DuplicatesDropped) else each.how.value,
+                each.message_ids,
+            )
+            for each in self.hear()
+        ]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def message(key: str, **fields: object) -> StoredMessage:
+    return StoredMessage(bare=b"body", message_id=key, **fields)
+
+
+def queue(told: Told, **fields: object):
+    return told.namespace.create_queue("orders", replace(QueueDescription(), **fields), NOON)
+
+
+@pytest.mark.spec("G-2")
+def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None:
+    orders = queue(told)
+    numbers = orders.enqueue_all([message("a"), message("b", session_id="s")], NOON)
+    assert told.hear() == [
+        MessagesStored("orders", Arrival.SENT, ("a", "b"), ("", "s"), tuple(numbers)),
+    ]
+    first = orders.receive(NOON)
+    assert told.witness.is_empty  # a lock is no change of place
+    orders.complete(first.lock_token, NOON)
+    orders.receive_and_delete(NOON)
+    assert told.hear() == [
+        MessagesRemoved("orders", Removal.COMPLETED, "", ("a",), (numbers[0],)),
+        MessagesRemoved("orders", Removal.RECEIVED, "", ("b",), (numbers[1],)),
+    ]
+
+
+def test_what_is_given_back_or_deferred_is_still_there(told: Told) -> None:
+    orders = queue(told)
+    orders.enqueue_all([message("a"), message("b"), message("c")], NOON)
+    told.hear()
+    orders.abandon(orders.receive(NOON).lock_token, NOON)
+    orders.release(orders.receive(NOON).lock_token, NOON)
+    orders.defer(orders.receive(NOON).lock_token, NOON)
+    orders.handle_timer(NOON + MINUTE * 10)
+
+    assert told.witness.is_empty
+
+
+@pytest.mark.spec("G-2")
+def test_a_dead_letter_has_its_reason_and_leaves_its_queue_later(told: Told) -> None:
+    orders = queue(told, max_delivery_count=1)
+    orders.enqueue(message("a"), NOON)
+    told.hear()
+    orders.abandon(orders.receive(NOON).lock_token, NOON)
+    (dead,) = told.hear()
+    assert (dead.path, dead.how, dead.reason) == ("orders", Removal.DEAD_LETTERED, "MaxDeliveryCountExceeded")
+    assert orders.dead_letter_queue is not None
+    orders.dead_letter_queue.receive_and_delete(NOON)
+    assert told.fates() == [("orders/$DeadLetterQueue", "received", ("a",))]
+
+
+def test_expiry_is_told_as_such_or_as_a_dead_letter(told: Told) -> None:
+    for buries, fate in ((False, "expired"), (True, "dead-lettered")):
+        name = f"q{buries}"
+        made = told.namespace.create_queue(
+            name, QueueDescription(dead_lettering_on_message_expiration=buries), NOON
+        )
+        made.enqueue(message("a", time_to_live=1000), NOON)
+        told.hear()
+        assert made.receive(NOON + 2000) is None
+        assert told.fates() == [(name, fate, ("a",))]
+
+
+def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
+    orders = queue(told, requires_duplicate_detection=True)
+    orders.enqueue_all([message("a"), message("a")], NOON)
+    orders.enqueue(message("", is_ping=True), NOON)
+    orders.receive(NOON)
+
+    assert told.fates() == [("orders", "sent", ("a",)), ("orders", "dropped", ("a",))]
+
+
+def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> None:
+    orders = queue(told)
+    later = NOON + MINUTE
+    _, second = orders.enqueue_all([message(key, scheduled_for=later) for key in ("a", "b")], NOON)
+    orders.cancel_scheduled([second], NOON)
+    orders.handle_timer(later)
+    assert told.fates() == [("orders", "sent", ("a", "b")), ("orders", "cancelled", ("b",))]
+
+
+def test_a_topic_hands_on_and_its_subscriptions_keep(told: Told) -> None:
+    events = told.namespace.create_topic("events", TopicDescription(), NOON)
+    for name in ("one", "two"):
+        told.namespace.create_subscription("events", name, SubscriptionDescription(), NOON)
+    events.enqueue(message("a"), NOON)
+    assert told.fates() == [
+        ("events", "sent", ("a",)),
+        ("events/Subscriptions/one", "published", ("a",)),
+        ("events/Subscriptions/two", "published", ("a",)),
+        ("events", "published", ("a",)),
+    ]
+
+
+def test_what_is_forwarded_leaves_one_queue_and_comes_to_the_other(told: Told) -> None:
+    told.namespace.create_queue("all", QueueDescription(), NOON)
+    orders = queue(told, forward_to="all")
+    orders.enqueue(message("a"), NOON)
+    told.namespace.forward(NOON)
+    assert told.fates() == [
+        ("orders", "sent", ("a",)),
+        ("all", "forwarded", ("a",)),
+        ("orders", "forwarded", ("a",)),
+    ]
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
+def test_an_entity_that_is_deleted_takes_its_messages_with_it(told: Told, is_partitioned: bool) -> None:
+    orders = queue(told, enable_partitioning=is_partitioned, max_delivery_count=1)
+    orders.enqueue(message("a"), NOON)
+    orders.dead_letter(orders.receive(NOON).lock_token, NOON, {})
+    orders.enqueue(message("b"), NOON)
+    told.hear()
+    told.namespace.delete_queue("orders", NOON)
+    assert sorted(told.fates()) == [
+        ("orders", "deleted", ("b",)),
+        ("orders/$DeadLetterQueue", "deleted", ("a",)),
+    ]
+
+
+@pytest.mark.spec("G-2")
+@pytest.mark.parametrize("seed", range(20))
+def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> None:
+    rng, now = random.Random(seed), NOON
+    orders = queue(
+        told, max_delivery_count=2, dead_lettering_on_message_expiration=seed % 2 == 0,
+        requires_duplicate_detection=seed % 3 == 0, lock_duration=5000,
+    )  # fmt: skip
+    held: list[bytes] = []
+    for step in range(300):
+        now += rng.randrange(2000)
+        orders.handle_timer(now)
+        match rng.randrange(8):
+            case 0 | 1 | 2:
+                span = rng.choice([None, None, 3000])
+                due = rng.choice([None, None, now + 4000])
+                key = f"m{rng.randrange(step + 1)}"
+                orders.enqueue(message(key, time_to_live=span, scheduled_for=due), now)
+            case 3 | 4 if (got := orders.receive(now)) is not None:
+                held.append(got.lock_token)
+            case 5:
+                orders.receive_and_delete(now)
+            case 6 if orders.dead_letter_queue is not None:
+                orders.dead_letter_queue.receive_and_delete(now)
+            case 7 if held:
+                token = held.pop(rng.randrange(len(held)))
+                how = rng.choice(["complete", "abandon", "defer", "dead"])
+                with suppress(LockLost):
+                    if how == "dead":
+                        orders.dead_letter(token, now, {"DeadLetterReason": "test"})
+                    else:
+                        getattr(orders, how)(token, now)
+        told.hear()
+    there, dead = balance(told.events)
+    assert there == Counter(str(each.message_id) for each in orders.peek(1, 1000, now))
+    assert dead == Counter(str(each.message_id) for each in orders.dead_letter_queue.peek(1, 1000, now))
+
+
+def balance(events: list[Event]) -> tuple[Counter[str], Counter[str]]:
+    """What the events say rests in ``orders``, and in its dead-letter queue."""
+    there: Counter[str] = Counter()
+    dead: Counter[str] = Counter()
+    for event in events:
+        place = dead if "$" in event.path else there
+        if isinstance(event, MessagesStored):
+            place.update(event.message_ids)
+        elif isinstance(event, MessagesRemoved):
+            place.subtract(event.message_ids)
+            if event.how is Removal.DEAD_LETTERED:
+                dead.update(event.message_ids)
+    return +there, +dead
