@@ -159,8 +159,8 @@ class Entity(Source, Hashable, Protocol):
 
     # -- settling
 
-    def check_held(self, token: LockToken, now: Instant) -> None:
-        """Raises LockLost, or SessionLockLost, when the lock is not, or no longer, held."""
+    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+        """The message locked under ``token``. Raises LockLost or SessionLockLost: it is not, or no longer."""
 
     def check_can_dead_letter(self) -> None:
         """Raises NotAllowed on a dead-letter queue."""

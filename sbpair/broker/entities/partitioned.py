@@ -276,9 +276,9 @@ class Partitioned(Generic[Part]):
 
     # -- settling
 
-    def check_held(self, token: LockToken, now: Instant) -> None:
-        """Raises LockLost when the lock is not, or no longer, held."""
-        self._holder(token).check_held(token, now)
+    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+        """The message locked under ``token``. Raises LockLost when it is not, or no longer, held."""
+        return self._holder(token).held(token, now)
 
     def check_can_dead_letter(self) -> None:
         """Raises NotAllowed on a dead-letter queue."""

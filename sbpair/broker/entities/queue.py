@@ -345,15 +345,11 @@ class Queue(MessageStore):
         if self.dead_letter_queue is None:
             raise NotAllowed(f"A message cannot be dead-lettered out of '{self.path}'.")  # 3.2
 
-    def check_held(self, token: LockToken, now: Instant) -> None:
-        """Raises LockLost, or SessionLockLost, when the lock is not, or no longer, held."""
-        self._held(token, now)
-
     def renew(self, token: LockToken, now: Instant) -> Instant:
         """Restart the lock's full duration; returns until when it holds. Raises NotAllowed with sessions."""
         if self.sessions is not None:
             raise NotAllowed("A message of a session is locked by its session: renew that lock.")
-        message = self._held(token, now)
+        message = self.held(token, now)
         self._locks.extend(message, now + self.description.lock_duration)
         self.accessed_at = now
         return message.locked_until
@@ -376,7 +372,8 @@ class Queue(MessageStore):
         else:
             self._offer_again(message, now)
 
-    def _held(self, token: LockToken, now: Instant) -> StoredMessage:
+    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+        """The message locked under ``token``. Raises LockLost or SessionLockLost: it is not, or no longer."""
         self.check_up()
         message = self._locks.get(token)
         if message is None:
@@ -387,7 +384,7 @@ class Queue(MessageStore):
         return message
 
     def _unlock(self, token: LockToken, now: Instant) -> StoredMessage:
-        message = self._held(token, now)
+        message = self.held(token, now)
         self.accessed_at = now
         self._locks.end(token)
         if self.sessions is None:

@@ -33,7 +33,7 @@ class Settlement:
 
     def check(self, now: Instant) -> None:
         """Raises what :meth:`apply` would raise at the same instant, and changes nothing else."""
-        self.queue.check_held(self.token, now)
+        self.queue.held(self.token, now)
         if self.verb is Verb.DEAD_LETTER:
             self.queue.check_can_dead_letter()
 

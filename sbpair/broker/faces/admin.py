@@ -25,7 +25,7 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ..access import Verifier
-from ..auth import Right, TokenRefused
+from ..auth import Right
 from ..entities import Namespace
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription
@@ -36,10 +36,8 @@ from ..errors import (
     EntityNotFound,
     InvalidArgument,
     InvalidDescription,
-    Unauthorized,
 )
 from . import atom
-from .admin_messages import MethodNotAllowed, Request, Response, failed, segments_of, xml
 from .descriptions import (
     CHANGES,
     SUBSCRIPTION,
@@ -49,6 +47,7 @@ from .descriptions import (
     update_subscription,
     write_description,
 )
+from .http_messages import MethodNotAllowed, Request, Response, failed, refused, segments_of, xml
 from .rule_fields import RULE, read_rule, write_rule
 
 __all__ = ["Request", "Response", "answer", "refusal"]
@@ -64,19 +63,7 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
     """The 401 for a caller who may not manage what is asked for, else None. ``now_s``: epoch seconds."""
-    token = request.headers.get("authorization")
-    try:
-        path = "/".join(segments_of(request))
-        if not token:
-            raise Unauthorized("The request has no Authorization header.")
-        grant = verifier.verify(token, now_s)
-        if not grant.covers(request.headers.get("host", ""), path, Right.MANAGE):
-            raise Unauthorized("The token does not grant Manage on what is asked for.")
-    except TokenRefused as refused:
-        return failed(Unauthorized(f"The token is refused: {refused.reason}."), request, now_s * 1000)
-    except BrokerError as error:
-        return failed(error, request, now_s * 1000)
-    return None
+    return refused(request, verifier, Right.MANAGE, now_s)
 
 
 def answer(namespace: Namespace, request: Request, now: int) -> Response:

@@ -38,13 +38,11 @@ from ...amqp.performatives import (
 from ..auth import Right
 from ..entities.deadlines import Deadlines
 from ..entities.entity import Entity
-from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.paths import path_of
 from ..entities.tier import Tier
 from ..entities.transaction import Transaction
 from ..errors import (
     BrokerError,
-    EntityDisabled,
     InvalidArgument,
     NotAllowed,
     NotImplementedHere,
@@ -57,6 +55,7 @@ from .claims import Claims
 from .coordinator import CoordinatorNode
 from .fault_answers import end, refusal
 from .idleness import Idleness
+from .intake import check_enabled, check_received_from, check_sent_to
 from .management import manage
 from .moment import Moment
 from .namespace_face import NamespaceFace
@@ -372,8 +371,8 @@ class ClientConnection:
         if isinstance(link, SenderLink):
             return self._queue_receiver(link, attach, queue, moment)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
-        _check_sent_to(queue)
-        _check_enabled(queue, "SendDisabled")
+        check_sent_to(queue)
+        check_enabled(queue, "SendDisabled")
         return QueueSender(self, link, queue, self._destination(attach, moment))
 
     def _destination(self, attach: Attach, moment: Moment) -> Entity | None:
@@ -386,14 +385,11 @@ class ClientConnection:
         path = path_of(path)
         self.claims.require(path, (Right.SEND,), moment.wall)
         queue = self.face.namespace.queue(path)
-        _check_sent_to(queue)
+        check_sent_to(queue)
         return queue
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, moment: Moment) -> Node:
-        if isinstance(queue, AnyTopic):
-            raise NotAllowed(queue.not_received_from)
-        _check_enabled(queue, "ReceiveDisabled")
-        queue.check_receivable()
+        check_received_from(queue)
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
             if has_session_filter(attach):
@@ -434,19 +430,6 @@ class ClientConnection:
         except BrokerError:
             return False
         return True
-
-
-def _check_sent_to(queue: Entity) -> None:
-    if queue.parent is not None:
-        raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
-    if isinstance(queue, AnySubscription):
-        raise NotAllowed(queue.not_sent_to)
-
-
-def _check_enabled(queue: Entity, barred: str) -> None:
-    status = queue.description.status
-    if status in ("Disabled", barred):
-        raise EntityDisabled(queue.path, status)
 
 
 def _address(link: Link, attach: Attach) -> str | None:

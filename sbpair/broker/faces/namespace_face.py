@@ -7,6 +7,7 @@ in line, queue by queue, and are served in turn.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from ...amqp.errors import RESOURCE_DELETED
@@ -26,7 +27,6 @@ from .wording import condition_of, tracked
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
     from .node import Node
-    from .queue_receiver import QueueReceiver
 
 
 class Disk(Protocol):
@@ -34,6 +34,40 @@ class Disk(Protocol):
 
     def has_room(self) -> bool:
         """Whether more may be taken."""
+
+
+class Waiting(Hashable, Protocol):
+    """Who stands in line for messages: a link with credit, or a request that waits."""
+
+    queue: Entity
+
+    @property
+    def line(self) -> Entity | SessionLock:
+        """Where it stands."""
+
+    @property
+    def has_cache(self) -> bool:
+        """It may find a message where another receiver of the queue does not (Q-18)."""
+
+    @property
+    def is_hungry(self) -> bool:
+        """It takes a message now."""
+
+    def deliver(self, moment: Moment) -> bool:
+        """Take one message; False when there is none."""
+
+    def refused(self, error: BrokerError, moment: Moment) -> None:
+        """There is nothing to be had for it, and why."""
+
+    def stir(self) -> None:
+        """Have said what there is to say."""
+
+
+class Tenant(Hashable, Protocol):
+    """Who is to be told when an entity goes."""
+
+    def deleted(self, path: str, condition: Condition) -> None:
+        """The entity was deleted."""
 
 
 class NamespaceFace:
@@ -44,11 +78,11 @@ class NamespaceFace:
         self._disk = disk
         self.verifier = verifier
         self.faults = FaultEngine()
-        self._lines: dict[Entity | SessionLock, OrderedDict[QueueReceiver, None]] = {}
+        self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
         self._waits: dict[Entity, OrderedDict[SessionWait, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionReceiver] = {}
         self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
-        self._nodes: dict[Entity, set[Node]] = {}
+        self._tenants: dict[Entity, set[Tenant]] = {}
         self._stirred: set[ClientConnection] = set()
 
     def check_room(self) -> None:
@@ -83,11 +117,11 @@ class NamespaceFace:
 
     # -- the line of receivers
 
-    def is_waiting(self, receiver: QueueReceiver) -> bool:
+    def is_waiting(self, receiver: Waiting) -> bool:
         """Whether the receiver stands in the line."""
         return receiver in self._lines.get(receiver.line, ())
 
-    def wait(self, receiver: QueueReceiver, moment: Moment) -> None:
+    def wait(self, receiver: Waiting, moment: Moment) -> None:
         """Put a receiver that has credit in the line of its queue, or of its session."""
         line = self._lines.setdefault(receiver.line, OrderedDict())
         if receiver not in line:
@@ -95,7 +129,7 @@ class NamespaceFace:
             receiver.queue.listen(moment.entity)
         self._look.add(receiver.line)
 
-    def leave(self, receiver: QueueReceiver, moment: Moment) -> None:
+    def leave(self, receiver: Waiting, moment: Moment) -> None:
         """Take a receiver out of the line; nothing happens when it does not stand there."""
         line = self._lines.get(receiver.line)
         if line is not None and receiver in line:
@@ -171,7 +205,7 @@ class NamespaceFace:
             self._look.clear()
         return looks
 
-    def _serve(self, line: OrderedDict[QueueReceiver, None], moment: Moment) -> None:
+    def _serve(self, line: OrderedDict[Waiting, None], moment: Moment) -> None:
         unserved = 0  # in turn, that found nothing where the next may (Q-18)
         while len(line) > unserved:
             receiver = next(iter(line))
@@ -188,9 +222,8 @@ class NamespaceFace:
                 unserved = 0
             except BrokerError as error:
                 self.leave(receiver, moment)
-                tracker = self.tracker(receiver.queue.path)
-                receiver.link.detach(condition_of(error, tracker, moment.entity))
-            self.stir(receiver.connection)
+                receiver.refused(error, moment)
+            receiver.stir()
             line = self._lines.get(receiver.line, line)
             if receiver in line:
                 line.move_to_end(receiver)
@@ -200,7 +233,7 @@ class NamespaceFace:
     def remember(self, node: Node) -> None:
         """Know a node of an entity, to detach its link when the entity goes."""
         if node.queue is not None:
-            self._nodes.setdefault(node.queue, set()).add(node)
+            self.settle_at(node.queue, node)
         if isinstance(node, SessionReceiver):
             self._holders[node.lock] = node
 
@@ -208,11 +241,19 @@ class NamespaceFace:
         """The node's link is over."""
         if isinstance(node, SessionReceiver):
             self._holders.pop(node.lock, None)
-        queue = node.queue
-        if queue is not None and (nodes := self._nodes.get(queue)) is not None:
-            nodes.discard(node)
-            if not nodes:
-                del self._nodes[queue]
+        if node.queue is not None:
+            self.move_out(node.queue, node)
+
+    def settle_at(self, queue: Entity, tenant: Tenant) -> None:
+        """Know who is to be told when the entity goes."""
+        self._tenants.setdefault(queue, set()).add(tenant)
+
+    def move_out(self, queue: Entity, tenant: Tenant) -> None:
+        """It need not be told any more."""
+        if (tenants := self._tenants.get(queue)) is not None:
+            tenants.discard(tenant)
+            if not tenants:
+                del self._tenants[queue]
 
     def stir(self, connection: ClientConnection) -> None:
         """The connection has something to send."""
@@ -229,9 +270,8 @@ class NamespaceFace:
     def _detach_all(self, queue: Entity, moment: Moment) -> None:
         self._lines.pop(queue, None)
         self._waits.pop(queue, None)
-        for node in self._nodes.pop(queue, set()):
-            text = f"The messaging entity '{queue.path}' was deleted."
-            node.link.refuse(
-                Condition(RESOURCE_DELETED, tracked(text, self.tracker(queue.path), moment.entity))
-            )
-            self.stir(node.connection)
+        text = tracked(
+            f"The messaging entity '{queue.path}' was deleted.", self.tracker(queue.path), moment.entity
+        )
+        for tenant in self._tenants.pop(queue, set()):
+            tenant.deleted(queue.path, Condition(RESOURCE_DELETED, text))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ...amqp.link import ReceiverLink, SenderLink
+from ...amqp.performatives import Condition
 from ..entities.entity import Entity
 from .moment import Moment
 
@@ -39,6 +40,15 @@ class Node:
 
     def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         """The peer said what became of deliveries."""
+
+    def deleted(self, path: str, condition: Condition) -> None:
+        """The entity is gone: so is the link."""
+        self.link.refuse(condition)
+        self.stir()
+
+    def stir(self) -> None:
+        """Have the connection say what there is to say."""
+        self.connection.face.stir(self.connection)
 
     def detached(self, moment: Moment) -> None:
         """The link is over, whoever ended it."""

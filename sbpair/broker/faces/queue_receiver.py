@@ -119,6 +119,10 @@ class QueueReceiver(Node):
             self.connection.later(effect.seconds, lambda: self._transfer_late(message), moment)
         return True
 
+    def refused(self, error: BrokerError, moment: Moment) -> None:
+        """There is nothing to be had here any more."""
+        self.link.detach(condition_of(error, self._tracker, moment.entity))
+
     def _transfer_late(self, message: StoredMessage) -> None:
         if self.link.is_open:
             self._transfer(message)

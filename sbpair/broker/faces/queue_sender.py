@@ -14,10 +14,10 @@ from ...amqp.performatives import (
 )
 from ..entities.entity import Entity
 from ..entities.stored_message import StoredMessage
-from ..errors import BrokerError, MessageTooLarge, Rerouting
+from ..errors import BrokerError, Rerouting
 from ..faults import Delay, Effect, Ending, LateVisibility, Operation
 from .fault_answers import end, lie
-from .message_form import stored_messages
+from .intake import messages_of
 from .moment import Moment
 from .node import Node
 from .wording import condition_of
@@ -113,15 +113,7 @@ class QueueSender(Node):
             self._face.namespace.transfer(messages, self.queue, self._destination.path, now)
 
     def _messages(self, event: MessageReceived, visible_at: int | None = None) -> list[StoredMessage]:
-        self._face.check_room()
-        limit = self.queue.description.max_message_size
-        if len(event.payload) > limit:
-            raise MessageTooLarge(len(event.payload), limit)
-        messages = stored_messages(event.payload, event.message_format)
-        if visible_at is not None:
-            for message in messages:
-                message.scheduled_for = max(message.scheduled_for or 0, visible_at)
-        return messages
+        return messages_of(self._face, self.queue, event.payload, event.message_format, visible_at)
 
     def _store_again(self, event: MessageReceived, now: int) -> None:
         answer = self._store(event, now)

@@ -1,7 +1,10 @@
-"""HTTP on the same port, the administration API and WebSockets: aiohttp reads and writes, the faces decide.
+"""HTTP on the same port: aiohttp reads and writes, the faces decide.
 
     GET /$servicebus/websocket, an upgrade     AMQP over WebSocket: one more wire
-    anything else                              the administration API; its body is read once the token holds
+    ... /{entity}/messages, .../messages/...   sending and receiving
+    anything else                              the administration API
+
+A body is read once the token holds.
 
 Loaded with the first client that speaks TLS or HTTP: a broker nobody administers never pays for it.
 """
@@ -23,12 +26,15 @@ from ...amqp.websocket import (
     SUBPROTOCOL,
     WebSocketTransport,
 )
-from ..faces import admin
+from ..faces import admin, rest
 from ..faces.moment import Moment
+from ..faces.rest_faults import Fate
+from ..faces.rest_receiver import NOTHING, RestReceiver
 from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
+LARGEST_FIELD = 32 * 1024  # bytes of a header's value: a property may be as large (3.9)
 LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
 _OPENS_AMQP = ord("A")
 
@@ -52,8 +58,16 @@ class HttpServer:
 
     def __init__(self, station: WireHost) -> None:
         self._station = station
-        self._server = web.Server(self._handle, access_log=None, logger=_LOGGER, lingering_time=LINGER)
+        self._server = web.Server(
+            self._handle,
+            access_log=None,
+            logger=_LOGGER,
+            lingering_time=LINGER,
+            max_field_size=LARGEST_FIELD,
+            handler_cancellation=True,  # who has gone waits for no message
+        )
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        self._carrying: set[asyncio.Future[None]] = set()
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one connection."""
@@ -82,7 +96,10 @@ class HttpServer:
         if unquote(raw_path) == PATH:
             return await self._carry_amqp(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return await self._administer(request, admin.Request(request.method, raw_path, query, headers))
+        spelt = {name.lower(): name for name in request.headers}
+        asked = admin.Request(request.method, raw_path, query, headers, spelt=spelt)
+        call = rest.call_of(asked)
+        return await (self._administer(request, asked) if call is None else self._converse(request, call))
 
     # -- administration
 
@@ -90,16 +107,50 @@ class HttpServer:
         refusal = admin.refusal(asked, self._station.face.verifier, self._station.moment().wall)
         if refusal is not None:
             return _written(refusal, ends=True)
-        try:
-            async with asyncio.timeout(BODY_WITHIN):
-                body = await request.read()  # 1 MiB at most, unpacked: aiohttp's own bound
-        except TimeoutError:
-            return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
+        body = await _body_of(request)
+        if isinstance(body, web.Response):
+            return body
         moment: Moment = self._station.moment()
         answer = admin.answer(self._station.face.namespace, asked.with_body(body), moment.entity)
         self._station.settle()
         self._station.commit()  # G-26: on the disk before it is answered
         return _written(answer)
+
+    # -- sending and receiving
+
+    async def _converse(self, request: web.BaseRequest, call: rest.RestCall) -> web.Response:
+        station = self._station
+        refusal = rest.refusal(call, station.face, station.moment().wall)
+        if refusal is not None:
+            return _written(refusal, ends=True)
+        body = await _body_of(request)
+        if isinstance(body, web.Response):
+            return body
+        answer = rest.answer(station.face, call.with_body(body), station.moment())
+        fate = await self._wait(answer) if isinstance(answer, RestReceiver) else answer
+        station.settle()
+        station.commit()  # G-26
+        await asyncio.sleep(fate.after + station.delay)
+        if fate.cuts and request.transport is not None:
+            request.transport.abort()
+        if fate.response is None:
+            await asyncio.get_running_loop().create_future()  # until the client goes
+        return _written(fate.response or NOTHING)
+
+    async def _wait(self, receiver: RestReceiver) -> Fate:
+        """What becomes of a request that waits for a message."""
+        station, came = self._station, asyncio.Event()
+        receiver.on_fate = came.set
+        receiver.begin(station.moment())
+        try:
+            station.settle()
+            async with asyncio.timeout(receiver.span):
+                await came.wait()
+        except TimeoutError:
+            pass  # nothing came
+        finally:
+            receiver.end(station.moment())
+        return receiver.fate or Fate(NOTHING)
 
     # -- AMQP over WebSocket
 
@@ -115,8 +166,21 @@ class HttpServer:
         await websocket.prepare(request)
         connection = request.transport
         if connection is not None:
-            await WebSocketTransport(websocket, AmqpWire(self._station), connection.abort).run()
+            wire = WebSocketTransport(websocket, AmqpWire(self._station), connection.abort)
+            carrying = asyncio.ensure_future(wire.run())
+            self._carrying.add(carrying)
+            carrying.add_done_callback(self._carrying.discard)
+            await asyncio.shield(carrying)  # what a client said before it went still counts
         return websocket
+
+
+async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
+    """The body, or what is answered instead. 1 MiB at most, unpacked: aiohttp's own bound."""
+    try:
+        async with asyncio.timeout(BODY_WITHIN):
+            return await request.read()
+    except TimeoutError:
+        return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
 
 
 def _written(answer: admin.Response, *, ends: bool = False) -> web.Response:

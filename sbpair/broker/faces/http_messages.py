@@ -1,4 +1,4 @@
-"""What is a request of the administration API, what a response, and how does a refusal become one?"""
+"""What is a request over HTTP, to administer or to send and receive, and how does a refusal answer it?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from ..errors import BrokerError, InvalidArgument
+from ..access import Verifier
+from ..auth import Right, TokenRefused
+from ..errors import BrokerError, InvalidArgument, Unauthorized
 from . import atom
 from .wording import tracked
 
@@ -15,7 +17,7 @@ from .wording import tracked
 class Request:
     """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
 
-    ``headers`` have lower-case names; ``body`` is whole.
+    ``headers`` have lower-case names, ``spelt`` says how they came; ``body`` is whole.
     """
 
     method: str
@@ -23,6 +25,7 @@ class Request:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    spelt: Mapping[str, str] = field(default_factory=dict)
 
     def with_body(self, body: bytes) -> Request:
         """The same request once its body has been read."""
@@ -48,6 +51,23 @@ class MethodNotAllowed(BrokerError):
         super().__init__(f"The method {method} is not one of {self.allowed}.")
 
 
+def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
+    """The 401 for a caller without ``right`` on what is asked for, else None. ``now_s``: epoch seconds."""
+    token = request.headers.get("authorization")
+    try:
+        path = "/".join(segments_of(request))
+        if not token:
+            raise Unauthorized("The request has no Authorization header.")
+        grant = verifier.verify(token, now_s)
+        if not grant.covers(request.headers.get("host", ""), path, right):
+            raise Unauthorized(f"The token does not grant {right.value} on what is asked for.")
+    except TokenRefused as error:
+        return failed(Unauthorized(f"The token is refused: {error.reason}."), request, now_s * 1000)
+    except BrokerError as error:
+        return failed(error, request, now_s * 1000)
+    return None
+
+
 def segments_of(request: Request) -> list[str]:
     """The parts of the path, split first and decoded after. Raises InvalidArgument."""
     try:
@@ -62,11 +82,12 @@ def xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> R
     return Response(status, kind, ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode())
 
 
-def failed(error: BrokerError, request: Request, now: int) -> Response:
-    """The response that tells of ``error``; ``now`` in milliseconds."""
+def failed(error: BrokerError, request: Request, now: int, status: int | None = None) -> Response:
+    """The response that tells of ``error``, with its status or another; ``now`` in milliseconds."""
     detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
     headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
-    return xml(error.status, atom.error(error.status, detail), headers)
+    code = status or error.status
+    return xml(code, atom.error(code, detail), headers)
 
 
 def _opening(error: BrokerError) -> str:

@@ -1,0 +1,276 @@
+"""Sending and receiving over HTTP as requests and responses: nothing here opens a socket."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+
+from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
+from sbpair.amqp.types import Described, Symbol, Timestamp
+from sbpair.broker.access import OpenAccess, SharedAccess
+from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
+from sbpair.broker.entities import Namespace, QueueDescription
+from sbpair.broker.entities.stored_message import StoredMessage
+from sbpair.broker.faces import rest
+from sbpair.broker.faces.http_messages import Request, Response
+from sbpair.broker.faces.message_form import stored_messages
+from sbpair.broker.faces.moment import Moment
+from sbpair.broker.faces.namespace_face import NamespaceFace
+from sbpair.broker.faces.rest_message import BATCH_TYPE, told
+from sbpair.broker.faces.rest_receiver import RestReceiver
+from sbpair.broker.faces.rest_values import read_header, read_instant, read_span, write_header
+
+pytestmark = pytest.mark.client("amqp")  # that is, by hand
+NOW = 1_800_000_000_000
+MOMENT = Moment(0.0, NOW // 1000, NOW, 0.0)
+LOCK = str(uuid.uuid4())
+
+
+@pytest.fixture
+def face() -> NamespaceFace:
+    namespace = Namespace("contoso", created_at=NOW)
+    namespace.create_queue("orders", QueueDescription(), NOW)
+    return NamespaceFace(namespace, OpenAccess())
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> Request:
+    named = {name.lower().replace("_", "-"): value for name, value in headers.items()}
+    raw, _, query = path.partition("?")
+    return Request(method, raw, query, {"host": "localhost"} | named, body)
+
+
+def answer(face: NamespaceFace, asked: Request) -> Response:
+    call = rest.call_of(asked)
+    assert call is not None
+    fate = rest.answer(face, call, MOMENT)
+    if isinstance(fate, RestReceiver):
+        receiver = fate
+        receiver.begin(MOMENT)
+        face.deliver(MOMENT)
+        receiver.end(MOMENT)
+        fate = receiver.fate
+        if fate is None:
+            return Response(204)
+    assert fate.response is not None
+    return fate.response
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "text"),
+    [
+        (request("POST", "/orders/messages", brokerproperties="{"), 400, "BrokerProperties is not JSON"),
+        (request("POST", "/orders/messages", brokerproperties="[1]"), 400, "not a JSON object"),
+        (request("POST", "/orders/messages", brokerproperties="[" * 100_000), 400, "not JSON"),
+        (request("POST", "/orders/messages", brokerproperties='{"MessageId": 7}'), 400, "MessageId is 7"),
+        (request("POST", "/orders/messages", brokerproperties='{"TimeToLive": -1}'), 400, "TimeToLive is -1"),
+        (request("POST", "/orders/messages", brokerproperties='{"TimeToLive": NaN}'), 400, "not JSON"),
+        (request("POST", "/orders/messages", brokerproperties='{"TimeToLive": 1e999}'), 400, "TimeToLive is"),
+        (request("POST", "/orders/messages", brokerproperties='{"TimeToLive": true}'), 400, "is True"),
+        (
+            request("POST", "/orders/messages", brokerproperties='{"ScheduledEnqueueTimeUtc": "soon"}'),
+            400,
+            "ScheduledEnqueueTimeUtc is 'soon'",
+        ),
+        (
+            request("POST", "/orders/messages", brokerproperties=json.dumps({"MessageId": "x" * 129})),
+            400,
+            "128",
+        ),
+        (
+            request("POST", "/orders/messages", brokerproperties='{"SessionId": "a", "PartitionKey": "b"}'),
+            400,
+            "",
+        ),
+        (request("POST", "/orders/messages", content_type="téxt"), 400, "Content-Type is not ASCII"),
+        (request("POST", "/orders/messages", b"{}", content_type=BATCH_TYPE), 400, "not a JSON array"),
+        (request("POST", "/orders/messages", b"[]", content_type=BATCH_TYPE), 400, "not a JSON array"),
+        (request("POST", "/orders/messages", b"[1]", content_type=BATCH_TYPE), 400, "Message 0 is not"),
+        (
+            request(
+                "POST", "/orders/messages", b'[{"UserProperties": {"a": []}}]', content_type=BATCH_TYPE
+            ),
+            400,
+            "UserProperties.a",
+        ),
+        (
+            request(
+                "POST", "/orders/messages", b'[{"UserProperties": {"a": 1' + b"0" * 30 + b"}}]",
+                content_type=BATCH_TYPE + "; charset=utf-8",
+            ),
+            400,
+            "cannot be sent",
+        ),
+        (request("POST", "/none/messages"), 410, "'none' could not be found"),
+        (request("POST", "/none/messages/head"), 410, "'none' could not be found"),
+        (request("DELETE", f"/none/messages/1/{LOCK}"), 410, "'none' could not be found"),
+        (request("DELETE", f"/orders/messages/1/{LOCK}"), 404, "lock supplied is invalid"),
+        (request("PUT", f"/orders/messages/1/{LOCK}"), 404, "lock supplied is invalid"),
+        (request("POST", f"/orders/messages/1/{LOCK}"), 404, "lock supplied is invalid"),
+        (request("POST", "/orders/messages/head?timeout=-1"), 400, "timeout is not"),
+        (request("POST", "/orders/messages/head?timeout=nan"), 400, "timeout is not"),
+        (request("POST", "/orders/messages/head?timeout=soon"), 400, "timeout is not"),
+        (request("POST", "/orders/messages/head?" + "a=1&" * 40), 400, "timeout is not"),
+    ],
+)  # fmt: skip
+def test_a_bad_request_is_answered_with_what_is_wrong_and_changes_nothing(
+    face: NamespaceFace, asked: Request, status: int, text: str
+) -> None:
+    refused = answer(face, asked)
+    assert refused.status == status
+    assert text in refused.body.decode()
+    assert face.namespace.queue("orders").counts(NOW).total == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/orders/messages"),
+        ("PUT", "/orders/messages"),
+        ("GET", "/orders/messages/head"),
+        ("PUT", "/orders/messages/1/no-guid"),
+        ("POST", "/messages"),
+        ("PUT", "/orders"),
+        ("DELETE", "/orders/messages"),  # an entity of that name
+    ],
+)
+def test_what_is_no_call_is_the_administrations(method: str, path: str) -> None:
+    assert rest.call_of(request(method, path)) is None
+
+
+def test_sending_takes_send_and_the_rest_listen() -> None:
+    for right, path, other in (
+        (Right.SEND, "/orders/messages", "/orders/messages/head"),
+        (Right.LISTEN, "/orders/messages/head", "/orders/messages"),
+    ):
+        policy = SharedAccessPolicy.generate("p", frozenset({right}))
+        face = NamespaceFace(Namespace("contoso"), SharedAccess((policy,)))
+        token = make_token("https://localhost/orders", "p", policy.primary_key, int(time.time()) + 60)
+        now_s = int(time.time())
+        allowed = rest.call_of(request("POST", path, authorization=token))
+        barred = rest.call_of(request("POST", other, authorization=token))
+        assert allowed is not None
+        assert barred is not None
+        assert rest.refusal(allowed, face, now_s) is None
+        refused = rest.refusal(barred, face, now_s)
+        assert refused is not None
+        assert refused.status == 401
+        assert policy.primary_key.encode() not in refused.body
+
+
+def test_a_span_longer_than_a_header_can_say_arrives_whole(face: NamespaceFace) -> None:
+    days = 100
+    sent = answer(
+        face,
+        request("POST", "/orders/messages", brokerproperties=json.dumps({"TimeToLive": days * 86_400})),
+    )
+    assert sent.status == 201
+    (message,) = face.namespace.queue("orders").peek(1, 10, NOW)
+    assert message.time_to_live == days * 86_400_000
+
+
+def test_the_largest_span_of_all_is_none(face: NamespaceFace) -> None:
+    answer(
+        face,
+        request("POST", "/orders/messages", brokerproperties='{"TimeToLive": 922337203685.47754}'),
+    )
+    (message,) = face.namespace.queue("orders").peek(1, 10, NOW)
+    assert message.time_to_live is None
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (DataBody((b"a", b"b")), b"ab"),
+        (ValueBody("ü"), "ü".encode()),
+        (ValueBody(b"\x00"), b"\x00"),
+        (ValueBody({"a": [1, b"\x01"]}), b'{"a": [1, "01"]}'),
+        (SequenceBody(([1, "x"],)), b'[1, "x"]'),
+        (ValueBody(None), b"null"),
+        (None, b""),
+    ],
+    ids=["data", "text", "binary", "map", "sequence", "null", "none"],
+)
+def test_every_kind_of_body_is_shown(face: NamespaceFace, body: object, shown: bytes) -> None:
+    queue = face.namespace.queue("orders")
+    queue.enqueue(_stored(Message(properties=Properties(), body=body)), NOW)  # type: ignore[arg-type]
+    got = answer(face, request("DELETE", "/orders/messages/head"))
+    assert (got.status, got.body) == (200, shown)
+
+
+def test_properties_that_no_header_can_say_are_left_out(face: NamespaceFace) -> None:
+    said: dict[object, object] = {
+        "fine": "x",
+        "line\nbreak": "x",
+        "content-length": "7",
+        "bytes": b"x",
+        "unknown": Described(Symbol("what"), 1),
+        "span": Described(Symbol("com.microsoft:timespan"), 900_000_000_000),
+    }
+    stored = _stored(Message(application_properties=said))
+    queue = face.namespace.queue("orders")
+    queue.enqueue(stored, NOW)
+    headers, _ = told(queue.receive(NOW), queue)  # type: ignore[arg-type]
+    assert headers["fine"] == '"x"'
+    assert headers["span"] == '"1.01:00:00"'
+    assert not {"line\nbreak", "content-length", "bytes", "unknown"} & headers.keys()
+
+
+def _stored(message: Message) -> StoredMessage:
+    (stored,) = stored_messages(message.encode(), 0)
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('"High"', "High"),
+        ('"say \\"hi\\""', 'say "hi"'),
+        ('"C:\\temp"', "C:\temp"),
+        ('"C:\\dir"', "C:\\dir"),
+        ('""', ""),
+        ('"', '"'),
+        ("High", "High"),
+        ("12345,ABC", "12345,ABC"),
+        ("-7", -7),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", "9223372036854775808"),
+        ("1.5", 1.5),
+        ("nan", "nan"),
+        ("TRUE", True),
+        ('"Fri, 06 Nov 2026 08:49:37 GMT"', Timestamp(1_793_954_977_000)),
+        ('"Fri, 99 Nov 2026 08:49:37 GMT"', "Fri, 99 Nov 2026 08:49:37 GMT"),
+        ("", ""),
+    ],
+)
+def test_a_header_says_a_text_a_number_a_truth_or_an_instant(text: str, value: object) -> None:
+    read = read_header(text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", 'q"q', "ü", 7, -1.5, True, Timestamp(1_793_954_977_000)])
+def test_what_is_written_is_read_back(value: object) -> None:
+    written = write_header(value)
+    assert written is not None
+    assert written.isascii()
+    assert not set(written) & set("\r\n")
+    assert read_header(written) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "span"),
+    [(90, 90_000), (0.5, 500), ("00:00:40", 40_000), ("1.02:03:04.5", 93_784_500), (10**12, None)],
+)
+def test_a_span_is_seconds_or_a_text(value: object, span: int | None) -> None:
+    assert read_span("TimeToLive", value) == span
+
+
+@pytest.mark.parametrize(
+    "text", ["Fri, 06 Nov 2026 08:49:37 GMT", "2026-11-06T08:49:37", "2026-11-06T09:49:37+01:00"]
+)
+def test_an_instant_is_read_in_both_forms(text: str) -> None:
+    assert read_instant(text) == datetime(2026, 11, 6, 8, 49, 37, tzinfo=UTC).timestamp() * 1000
