@@ -33,11 +33,13 @@ from .core import (
     LONGEST_PING,
     Core,
     backlogs_event,
+    closed,
     counted,
     logger,
     role_of,
     time_left,
 )
+from .errors import PairFaultedError
 from .events import PairingEvent
 from .names import path_key
 from .options import PairedNamespaceOptions
@@ -291,7 +293,10 @@ class AsyncRuntime(Core):
 
     async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane, handled = Phase.OPENING, None, sys.exception()
-        lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        try:
+            lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        except (ValueError, PairFaultedError) as error:
+            return closed(error)
         try:
             time_left(step.until)
             if step.backlog is not None:

@@ -423,6 +423,13 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
     return BacklogsCreated(now, "", created)
 
 
+def closed(error: Exception) -> Result:
+    """What comes of an attempt on a side that was closed meanwhile: the flow tells what rests where."""
+    return Result(
+        time.monotonic(), error, Judgement(Failure.CALLER, "the client, or this side of it, is closed")
+    )
+
+
 def counted(result: Result, accepted: int) -> Result:
     """The result, with how many messages a backlog queue accepted on the way to it."""
     return replace(result, accepted=accepted) if accepted else result

@@ -27,12 +27,14 @@ from .core import (
     LONGEST_PING,
     Core,
     backlogs_event,
+    closed,
     counted,
     logger,
     role_of,
     time_left,
 )
 from .envelope import Message
+from .errors import PairFaultedError
 from .lanes import GRACE, Lane, Lanes
 from .names import path_key
 from .options import PairedNamespaceOptions
@@ -295,7 +297,10 @@ class Runtime(Core):
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane, handled = Phase.OPENING, None, sys.exception()
-        lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        try:
+            lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+        except (ValueError, PairFaultedError) as error:
+            return closed(error)
         try:
             time_left(step.until)
             if step.backlog is not None:

@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import (
 
 from sbpair import (
     BacklogUnavailableError,
+    BacklogWithdrawn,
     ClassifierFailed,
     EntityFailedOver,
     EntityRecovered,
@@ -27,13 +28,16 @@ from sbpair import (
     HeadroomShort,
     LinkProbed,
     MessageParked,
+    PairingEvent,
     ParkedMessageTooLargeError,
     PartlyParkedError,
     PingSent,
     Rest,
+    SendRaised,
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.batch import Cargo
+from sbpair.pairing.bond import Role
 from sbpair.pairing.headroom import encoded_size
 
 
@@ -184,6 +188,30 @@ async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_re
     assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(len(messages))]
     assert isinstance(caught.value.__cause__, BacklogUnavailableError)
     assert either.parked(1) == [1 + len(place.message_ids)]
+
+
+@pytest.mark.spec("F-80", "P-50")
+async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_which_rest_where(
+    either,
+) -> None:
+    client = either.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    own = (await either.send(sender, ServiceBusMessage("first"))).backlog
+
+    def close(event: PairingEvent) -> None:
+        if isinstance(event, BacklogWithdrawn):
+            assert not client._runtime._side_closed(Role.SECONDARY)  # which leaves the primary open
+
+    client.on_event(close)
+    with failing_after_the_first_piece(either, own), pytest.raises(PartlyParkedError) as caught:
+        await either.send(sender, many(9))
+    (place,) = caught.value.places
+    assert place.backlog == own
+    assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(9)]
+    assert "secondary side of the paired client is closed" in str(caught.value.__cause__)
+    (raised,) = [event for event in either.told if isinstance(event, SendRaised)]
+    assert list(raised.message_ids) == list(caught.value.unaccepted)
 
 
 def of_size(size: int) -> ServiceBusMessage:
