@@ -36,6 +36,7 @@ from .core import (
     closed,
     counted,
     logger,
+    not_written_in_time,
     role_of,
     time_left,
 )
@@ -286,10 +287,17 @@ class AsyncRuntime(Core):
             case CreateBacklog(backlog, until):
                 error = await self._created(backlog, until)
                 return Result(time.monotonic(), error)
-            case Spool():
-                async with self._writing:
-                    written = await self._threads.run("sbpair-spool", lambda: self._write(path, cargo))
-                return Result(time.monotonic(), written)
+            case Spool(until):
+                return await self._written(path, cargo, until)
+
+    async def _written(self, path: str, cargo: Cargo, until: float) -> Result:
+        """A disk that stalls does not hold the caller (G-18)."""
+        try:
+            async with asyncio.timeout(until - time.monotonic()), self._writing:
+                written = await self._threads.run("sbpair-spool", lambda: self._write(path, cargo))
+        except TimeoutError:
+            return not_written_in_time()
+        return Result(time.monotonic(), written)
 
     async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane, handled = Phase.OPENING, None, sys.exception()

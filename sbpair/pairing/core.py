@@ -430,6 +430,14 @@ def closed(error: Exception) -> Result:
     )
 
 
+def not_written_in_time() -> Result:
+    """What comes of a disk that does not answer: the message may be in the spool yet (G-7)."""
+    error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
+    return Result(
+        time.monotonic(), error, Judgement(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+    )
+
+
 def counted(result: Result, accepted: int) -> Result:
     """The result, with how many messages a backlog queue accepted on the way to it."""
     return replace(result, accepted=accepted) if accepted else result

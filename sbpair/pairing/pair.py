@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 BUSY_PAUSE = 10.0  # seconds, at least, before a busy service is asked again
 LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # what is kept for the backlog
 LEAST_SHARE = 2.0  # seconds: below this, one backlog gets all the time there is left
+SPOOL_GRACE = 1.0  # seconds
 JITTER = 0.25  # seconds: the first pings of many clients do not leave in one instant
 
 
@@ -79,7 +80,11 @@ class CreateBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Write what no broker has accepted to the disk; the result has an error when that did not work."""
+    """Write what no broker has accepted to the disk, by ``until``; the result has an error when that did
+    not work.
+    """
+
+    until: float
 
 
 class CaughtUp(Exception):
@@ -155,6 +160,10 @@ class _Send:
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
     told: int = 0  # of how many messages an event has said where they rest
+
+    def spool_step(self) -> Spool:
+        """The backlogs may have used up the budget: a disk gets a second all the same (G-18)."""
+        return Spool(max(self.deadline, self.now + SPOOL_GRACE))
 
     def resting(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
         """What an event says of the next messages that rest somewhere: so many, 0 for all that are left."""
@@ -298,7 +307,7 @@ class Pair:
 
     def _way(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
-            result = yield Spool()
+            result = yield send.spool_step()
             if not isinstance(result.error, CaughtUp):
                 return self._spooled(send, result)
             now = result.now
@@ -314,13 +323,15 @@ class Pair:
         return parked
 
     def _spool(self, send: _Send) -> SendFlow:
-        result = yield Spool()
+        result = yield send.spool_step()
         while isinstance(result.error, CaughtUp):  # nobody took this one: it has to be written
-            result = yield Spool()
+            result = yield send.spool_step()
         return self._spooled(send, result)
 
     def _spooled(self, send: _Send, result: Result) -> Rested | Stranded:
         if result.error is not None:
+            if result.judgement is not None and result.judgement.is_ambiguous:  # it may be written yet
+                send.is_ambiguous = True
             return Stranded(tuple(send.causes), result.error)
         self._events.append(MessageSpooled(result.now, send.path, *send.resting()))
         return Rested(None, send.is_ambiguous, is_spooled=True)

@@ -30,11 +30,12 @@ from .core import (
     closed,
     counted,
     logger,
+    not_written_in_time,
     role_of,
     time_left,
 )
 from .envelope import Message
-from .errors import PairFaultedError
+from .errors import PairFaultedError, SpoolError
 from .lanes import GRACE, Lane, Lanes
 from .names import path_key
 from .options import PairedNamespaceOptions
@@ -292,8 +293,8 @@ class Runtime(Core):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return Result(time.monotonic(), self._created(backlog, until))
-            case Spool():
-                return Result(time.monotonic(), self._write(path, cargo))
+            case Spool(until):
+                return self._written(path, cargo, until)
 
     def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
         phase, lane, handled = Phase.OPENING, None, sys.exception()
@@ -345,6 +346,17 @@ class Runtime(Core):
         if not job.wait(until - time.monotonic()):
             return OperationTimeoutError(message="The backlog queue was not created in time.")
         return job.error
+
+    def _written(self, path: str, cargo: Cargo, until: float) -> Result:
+        """On a thread of its own: a disk that stalls does not hold the caller (G-18)."""
+        written: list[Exception | None] = []
+        try:
+            job = self._workers.start("sbpair-spool", lambda: written.append(self._write(path, cargo)))
+        except OperationTimeoutError as error:
+            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
+        if not job.wait(until - time.monotonic()):
+            return not_written_in_time()
+        return Result(time.monotonic(), written[0])
 
     def _backlog_lanes(self, backlog: int) -> Lanes:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities

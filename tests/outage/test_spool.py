@@ -18,14 +18,17 @@ from sbpair import (
     EntityState,
     MessageSpooled,
     Rest,
+    SendRaised,
     SpooledMessageRefused,
     SpoolError,
     SpoolFullError,
     SpoolReplayed,
 )
 from sbpair.broker.faults import RejectWith
+from sbpair.pairing.spool import Spool
 from sbpair.testing.ledger import Ledger
 from tests.children import exit_code_of
+from tests.outage.conftest import Either
 from tests.stopwatch import Stopwatch
 
 OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
@@ -288,3 +291,37 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
         firsts = list(dict.fromkeys(body for body in bodies if body.startswith(f"{number}:")))
         assert firsts == sorted(firsts)
     assert sum(pairing.parked(1)) == 0  # the secondary was down whenever the primary was
+
+
+class StalledDisk:
+    """A disk that answers when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers, real = threading.Event(), Spool.append
+
+        def append(*given: object) -> None:
+            assert self.answers.wait(PATIENCE)
+            real(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Spool, "append", append)
+
+
+@pytest.mark.spec("G-18", "G-7", "F-89")
+async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_home(
+    either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = StalledDisk(monkeypatch)
+    sender = either.client(interval=0, ping=1, spool=spool).get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("first"))
+    await either.heard(BacklogsCreated)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    watch = Stopwatch()
+    with pytest.raises(SpoolError, match="may be in it nevertheless"):
+        await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=2)
+    assert watch.seconds < 2 + OVERRUN
+    assert (await either.heard(SendRaised)).ambiguous
+    disk.answers.set()
+    either.secondary.bring_up()
+    either.primary.bring_up()
+    assert (await either.heard(SpoolReplayed)).message_ids == ("m",)

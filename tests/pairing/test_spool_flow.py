@@ -10,8 +10,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from sbpair.pairing.batch import ENVELOPE_ROOM, freeze
 from sbpair.pairing.envelope import message_id_of
-from sbpair.pairing.events import MessageSpooled
-from sbpair.pairing.failure import Failure
+from sbpair.pairing.events import MessageSpooled, SendRaised
+from sbpair.pairing.failure import Failure, Judgement
 from sbpair.pairing.pair import (
     Attempt,
     CaughtUp,
@@ -71,7 +71,7 @@ def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once
 def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> None:
     landing = send(driver, failing(driver), SpoolUse.AT_ONCE)
     assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
-    assert driver.steps == [Spool()]
+    assert driver.steps == [Spool(60.0)]
 
 
 def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
@@ -81,7 +81,7 @@ def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: D
         SpoolUse.AT_ONCE,
     )
     assert landing == Rested(None, is_ambiguous=False)
-    assert driver.steps == [Spool(), Attempt(None, 60.0)]
+    assert driver.steps == [Spool(60.0), Attempt(None, 60.0)]
 
 
 def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
@@ -155,3 +155,19 @@ def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
     next(pieces)  # accepted; the second was sent, and fails
     assert cargo.parked == 2
     assert [message_id_of(message) for message, _ in cargo.unparked_until()] == ["2", "3", "4", "5"]
+
+
+@pytest.mark.spec("G-7", "G-18")
+def test_a_disk_that_does_not_answer_leaves_it_open_whether_the_message_is_kept(at_once: Driver) -> None:
+    stalled = Judgement(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+
+    def answer(step: Step) -> Result:
+        if isinstance(step, Spool):
+            assert step.until >= at_once.now + 1.0
+            return Result(at_once.now, OSError("stalled"), stalled)
+        return at_once.fail()
+
+    assert isinstance(send(at_once, answer, SpoolUse.LAST_RESORT), Stranded)
+    raised = at_once.pair.events()[-1]
+    assert isinstance(raised, SendRaised)
+    assert raised.ambiguous
