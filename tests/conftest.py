@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside others")
 
-ONE_WORKER = (  # what these start is too dear for each worker to start its own: JVMs, a demo of seconds
+ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds
+    "tests/page/",
     "tests/spark/",
     "tests/interop/test_java.py",
     "tests/interop/test_javascript.py",
@@ -28,6 +29,7 @@ SECOND_TRY = (
     "tests/cli/",
     "tests/interop/",
     "tests/outage/",
+    "tests/page/",
     "tests/soak/",
     "tests/spark/",
     "tests/syphon/",

@@ -41,7 +41,8 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     │   ├── StoreInUse
     │   ├── StoreDamaged
     │   └── StoreFailed        (no client ever sees it: the broker has stopped)
-    └── PortUnavailable        (no client ever sees it: the broker did not start)
+    ├── PortUnavailable        (no client ever sees it: the broker did not start)
+    └── DoorUnavailable        (likewise: the page or the faults)
 """
 
 from __future__ import annotations
@@ -393,6 +394,14 @@ class PortUnavailable(BrokerError):
     def __init__(self, namespace: str, host: str, port: int, reason: str) -> None:
         super().__init__(f"Namespace '{namespace}' cannot listen on {host}:{port}: {reason}.")
         self.namespace = namespace
+        self.port = port
+
+
+class DoorUnavailable(BrokerError):
+    """What is served beside the namespaces could not be; the text names it and where."""
+
+    def __init__(self, what: str, host: str, port: int, reason: str) -> None:
+        super().__init__(f"The {what} cannot be served on {host}:{port}: {reason}.")
         self.port = port
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli import broker_faults
+from sbpair.cli import broker_faults, broker_page
 from sbpair.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -128,6 +128,20 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Set the faults of this TOML plan at start.",
 )
+@click.option(
+    "--page",
+    "page",
+    type=broker_page.PageAddress(),
+    default=broker_page.ANYWHERE_FREE,
+    show_default=True,
+    help="Where the web page is served, or off. Port 0 takes any free one.",
+)
+@click.option(
+    "--story",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Tell on the page what the journals in this directory say of the pairing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 def command(
     namespaces: tuple[tuple[str, int], ...],
@@ -140,13 +154,16 @@ def command(
     open_access: bool,
     allow_faults: bool,
     plan: Path | None,
+    page: tuple[str, int] | None,
+    story: Path | None,
     as_json: bool,
 ) -> int:
     """Run a Service Bus broker on this machine, to test against.
 
-    Prints the connection strings once it answers. Their keys are made at the
-    first start with --data, else at each, and open nothing but this broker.
-    SIGTERM or Ctrl-C stops it.
+    Prints the connection strings once it answers, and the address of a web
+    page that shows what is in it. Keys are made at the first start with
+    --data, else at each, and open nothing but this broker. SIGTERM or Ctrl-C
+    stops it.
 
     \b
     Examples:
@@ -178,8 +195,12 @@ def command(
         for namespace, topic, subscription, is_partitioned in topics:
             _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
         names = [name for name, _ in namespaces]
-        with broker_faults.serving(broker, planned, allow_faults) as door:
-            click.echo(_as_json(broker, names, door) if as_json else _for_people(broker, names, door, data))
+        with (
+            broker_faults.serving(broker, planned, allow_faults) as faults,
+            broker_page.serving(broker, page, story) as shown,
+        ):
+            doors = {**faults, **shown}
+            click.echo(_as_json(broker, names, doors) if as_json else _for_people(broker, names, doors, data))
             stop.wait()
     if broker.failure is not None:
         raise broker.failure
@@ -224,9 +245,9 @@ def _check(
             raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
 
 
-def _as_json(broker: Broker, names: list[str], door: dict[str, str]) -> str:
+def _as_json(broker: Broker, names: list[str], doors: dict[str, str]) -> str:
     rows = [_row(broker, name) for name in names]
-    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file)), **door})
+    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file)), **doors})
 
 
 def _row(broker: Broker, name: str) -> dict[str, object]:
@@ -240,18 +261,20 @@ def _row(broker: Broker, name: str) -> dict[str, object]:
     }
 
 
-def _for_people(broker: Broker, names: list[str], door: dict[str, str], data: Path | None) -> str:
+def _for_people(broker: Broker, names: list[str], doors: dict[str, str], data: Path | None) -> str:
     lines = []
     for name in names:
         namespace = broker.namespace(name)
         queues = ", ".join(namespace.queue_names()) or "none yet"
         lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
-    if door:
-        lines.append(f"Faults: {door['faults_url']}, with Authorization: Bearer {door['faults_token']}")
-    lines += [
-        f"CA file, for the administration client: {broker.ca_file}",
+    if "faults_url" in doors:
+        lines.append(f"Faults: {doors['faults_url']}, with Authorization: Bearer {doors['faults_token']}")
+    lines.append(f"CA file, for the administration client: {broker.ca_file}")
+    if "page_url" in doors:
+        lines.append(f"Web page: {doors['page_url']}")
+    lines.append(
         "Ready. Nothing is stored on disk: what is in the queues ends with this process (Ctrl-C)."
         if data is None
-        else f"Ready. All of it is kept in {data}, over restarts. Ctrl-C stops.",
-    ]
+        else f"Ready. All of it is kept in {data}, over restarts. Ctrl-C stops."
+    )
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import urllib.request
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -79,12 +80,13 @@ def test_queues_and_topics_are_partitioned_where_the_command_says_so(start):
 
 def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
     running = start("broker", "--namespace", "contoso:0")
-    lines = [running.line() for _ in range(4)]
+    lines = [running.line() for _ in range(5)]
 
     assert lines[0].startswith("contoso  port ")
     assert lines[1].strip().startswith("Endpoint=sb://localhost:")
     assert lines[2].startswith("CA file")
-    assert lines[3].startswith("Ready.")
+    assert lines[3].startswith("Web page: http://127.0.0.1:")
+    assert lines[4].startswith("Ready.")
     assert running.stop() == (0, "")
 
 
@@ -153,3 +155,38 @@ def test_the_basic_tier_has_no_topics(sbpair):
     done = sbpair("broker", "--namespace", "contoso:0", "--tier", "Basic", "--topic", "contoso/news")
     assert done.returncode == 3
     assert "Topics are not allowed in a namespace of the Basic tier" in done.stderr
+
+
+def test_the_web_page_it_prints_opens_and_tells_what_the_journals_say(start, tmp_path):
+    running, printed = ready(start, "--queue", "contoso/orders", "--story", str(tmp_path))
+    record = {
+        "event": "entity_failed_over",
+        "at": "2026-11-21T06:34:00.000Z",
+        "path": "orders",
+        "role": "sender",
+    }
+    (tmp_path / "_open-sender-1-000001.jsonl").write_text(json.dumps(record) + "\n")
+    address, _, token = printed["page_url"].partition("?token=")
+    shown = {"Authorization": f"Bearer {token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{address}api/overview", headers=shown)) as answer:
+        told = json.loads(answer.read())
+    assert [each["name"] for each in told["namespaces"]] == ["contoso", "contoso-dr"]
+    assert [(each["path"], each["state"]) for each in told["story"]["entities"]] == [
+        ("orders", "failed_over")
+    ]
+    assert running.stop() == (0, "")
+
+
+def test_the_web_page_can_be_left_out_or_put_where_it_is_wanted(start, sbpair):
+    running, printed = ready(start, "--page", "off")
+    assert "page_url" not in printed
+    assert running.stop() == (0, "")
+    for wrong in ("8080", "127.0.0.1:", "127.0.0.1:99999", ":1"):
+        refused = sbpair("broker", "--page", wrong)
+        assert refused.returncode == 2
+        assert "is not HOST:PORT, e.g. 127.0.0.1:8080, nor off" in " ".join(refused.stderr.split())
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        taken = sbpair("broker", "--namespace", "a:0", "--page", f"127.0.0.1:{port}")
+    assert (taken.returncode, taken.stdout) == (3, "")
+    assert f"The page cannot be served on 127.0.0.1:{port}: Address already in use." in taken.stderr

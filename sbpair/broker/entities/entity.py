@@ -188,6 +188,9 @@ class Entity(Source, Hashable, Protocol):
     def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
         """Up to ``most`` messages from number ``start`` on; nothing changes (Q-9)."""
 
+    def browse(self, start: int, most: int) -> list[StoredMessage]:
+        """As :meth:`peek`, by who is no client: it is no use of the entity (T-21)."""
+
     def counts(self, now: Instant) -> QueueCounts:
         """Messages by state."""
 

@@ -81,6 +81,7 @@ class Namespace:
         self.layout = layout or Layout()
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self._queues: dict[str, Entity] = {}
+        self._order: list[str] | None = None  # of their keys; made when it is asked for
         self._limits = Limits(self.layout)
         self._surroundings = Surroundings(
             new_token,
@@ -316,6 +317,20 @@ class Namespace:
             self.topic(topic_path), name, description.validated(), created_at, kept
         )
 
+    # -- looking
+
+    @property
+    def entity_count(self) -> int:
+        """How many queues, topics and subscriptions there are."""
+        return len(self._queues)
+
+    def page(self, skip: int, most: int, find: str = "") -> tuple[int, list[Entity]]:
+        """Queues, topics and subscriptions whose path has ``find`` in it, by path: how many, and some."""
+        keys, word = self._in_order(), find.casefold()
+        if word:
+            keys = [key for key in keys if word in key]
+        return len(keys), [self._queues[key] for key in keys[skip : skip + most]]
+
     # -- partitions
 
     def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
@@ -458,6 +473,7 @@ class Namespace:
 
     def _add(self, made: Made) -> Made:
         self._queues[made.path.casefold()] = made
+        self._order = None
         self._limits.count(made, 1)
         self._described(made)
         return made
@@ -479,6 +495,7 @@ class Namespace:
             entity.topic.drop(entity.name)
         key = entity.path.casefold()
         del self._queues[key]
+        self._order = None
         self._limits.count(entity, -1)
         self._idle.drop(key)
         if self.journal is not None:
@@ -512,7 +529,12 @@ class Namespace:
             raise EntityAlreadyExists(path)
 
     def _sorted(self) -> list[Entity]:
-        return [self._queues[key] for key in sorted(self._queues)]
+        return [self._queues[key] for key in self._in_order()]
+
+    def _in_order(self) -> list[str]:
+        if self._order is None:
+            self._order = sorted(self._queues)
+        return self._order
 
     def _plain_queue(self, path: str) -> AnyQueue:
         entity = self._existing(path)

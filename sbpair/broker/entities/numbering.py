@@ -12,12 +12,13 @@ Item = TypeVar("Item")
 class Numbering(Generic[Item]):
     """Numbers after ``base``, never given twice; the walk skips what is gone, unseen what waits."""
 
-    __slots__ = ("_items", "_last", "_numbers")
+    __slots__ = ("_gone", "_items", "_last", "_numbers")
 
     def __init__(self, base: int = 0) -> None:
         self._last = base
         self._items: dict[int, Item] = {}
         self._numbers: list[int] = []  # ascending; may hold numbers that are gone
+        self._gone = 0  # so many of the first are: found once, passed over from then on
 
     def __len__(self) -> int:
         return len(self._items)
@@ -44,6 +45,7 @@ class Numbering(Generic[Item]):
             self._numbers.append(number)
         else:
             insort(self._numbers, number)
+            self._gone = 0
         return number
 
     def get(self, number: int) -> Item | None:
@@ -55,9 +57,12 @@ class Numbering(Generic[Item]):
         item = self._items.pop(number, None)
         if len(self._numbers) > 2 * len(self._items) + 1024:
             self._numbers = [number for number in self._numbers if number in self._items]
+            self._gone = 0
         return item
 
     def numbers_from(self, start: int) -> Iterator[int]:
         """The numbers given out from ``start`` on, in order; some may be gone."""
-        numbers = self._numbers
-        return (numbers[index] for index in range(bisect_left(numbers, start), len(numbers)))
+        numbers, items = self._numbers, self._items
+        while self._gone < len(numbers) and numbers[self._gone] not in items:
+            self._gone += 1
+        return (numbers[index] for index in range(bisect_left(numbers, start, self._gone), len(numbers)))

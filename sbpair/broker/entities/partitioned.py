@@ -331,6 +331,14 @@ class Partitioned(Generic[Part]):
                     return messages
         return []
 
+    def browse(self, start: int, most: int) -> list[StoredMessage]:
+        """As :meth:`peek`, by who is no client; partitions that are down are looked into too."""
+        for partition in self.partitions[max(0, index_of_number(start)) :]:
+            messages = partition.browse(start, most)
+            if messages:
+                return messages
+        return []
+
     def counts(self, now: Instant) -> QueueCounts:
         """Messages by state, of all partitions together (Q-17)."""
         each = [partition.counts(now) for partition in self.partitions]

@@ -410,6 +410,10 @@ class Queue(MessageStore):
         """Up to ``most`` messages from number ``start`` on: locked, deferred, scheduled, expired too."""
         self.accessed_at = now
         self.handle_timer(now)
+        return self.browse(start, most, session_id)
+
+    def browse(self, start: int, most: int, session_id: str | None = None) -> list[StoredMessage]:
+        """As :meth:`peek`, by who is no client: it is no use of the queue, and nothing falls due by it."""
         numbers = self._messages.numbers_from(start)
         if session_id is not None:
             numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)

@@ -30,23 +30,24 @@ def put_token(
     asked = request.application_properties
     audience, operation = asked.get("name"), asked.get("operation")
     token = request.body.value if isinstance(request.body, ValueBody) else None
-    tracker = connection.face.tracker("$cbs")
+    face = connection.face
+
+    def refused(code: int, words: str) -> Answer:
+        face.rejections.note(moment.entity, "$cbs", f"{code}", words)
+        return Answer(status(code, tracked(words, face.tracker("$cbs"), moment.entity), names=_NAMES))
+
     if operation != "put-token":
-        return _answer(400, f"The operation {operation!r:.60} is not put-token.", tracker, moment)
+        return refused(400, f"The operation {operation!r:.60} is not put-token.")
     if not isinstance(audience, str) or not isinstance(token, str):
-        return _answer(400, "put-token needs the property name and a body of text.", tracker, moment)
+        return refused(400, "put-token needs the property name and a body of text.")
     try:
         connection.claims.put(audience, token, moment.wall)
-    except TokenRefused as refused:
-        return _answer(401, f"Unauthorized access: {refused.reason}.", tracker, moment)
+    except TokenRefused as refusal:
+        return refused(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path
     try:
         if path:
-            connection.face.namespace.queue(path)
+            face.namespace.queue(path)
     except EntityNotFound as missing:
-        return _answer(404, str(missing), tracker, moment)
+        return refused(404, str(missing))
     return Answer(status(202, "Accepted", names=_NAMES))
-
-
-def _answer(code: int, words: str, tracker: str, moment: Moment) -> Answer:
-    return Answer(status(code, tracked(words, tracker, moment.entity), names=_NAMES))

@@ -46,6 +46,7 @@ from ..errors import (
     InvalidArgument,
     NotAllowed,
     NotImplementedHere,
+    Unauthorized,
     UnknownTransaction,
 )
 from ..faults import Effect, Ending, NoCredit, Operation, Refusal
@@ -64,7 +65,7 @@ from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import TRANSFER_DESTINATION, QueueSender
 from .request_node import MAX_REQUEST_SIZE, RequestNode, ResponseNode
 from .session_receiver import SessionReceiver, SessionWait, asked_session, has_session_filter
-from .wording import condition_of, tracked, unauthorized
+from .wording import tracked
 
 IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
 FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
@@ -178,7 +179,7 @@ class ClientConnection:
         for node in list(self._nodes.values()):
             if node.queue is not None and not self._may(node, moment):
                 text = "The token of this link has expired."
-                node.link.refuse(unauthorized(text, self.face.tracker(node.queue.path), moment.entity))
+                node.link.refuse(self.face.refusal(Unauthorized(text), node.queue.path, moment.entity))
 
     def close(self, symbol: str, text: str, moment: Moment) -> None:
         """Close from our side, with a reason."""
@@ -195,6 +196,12 @@ class ClientConnection:
     def later(self, seconds: float, act: Callable[[], None], moment: Moment) -> None:
         """Do something so many seconds from now, if the connection lives so long."""
         self._later.set(act, ceil((moment.connection + seconds) * 1000))
+
+    @property
+    def container(self) -> str:
+        """What the client calls itself; "" before it has."""
+        opened = self._engine.remote_open
+        return "" if opened is None else opened.container_id
 
     def nodes(self) -> Iterable[Node]:
         """The nodes of this connection's links."""
@@ -262,7 +269,7 @@ class ClientConnection:
         if isinstance(link, ReceiverLink) and isinstance(attach.target, Coordinator):
             if self.face.namespace.tier is Tier.BASIC:
                 error = NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
-                link.refuse(condition_of(error, self.face.namespace.name, moment.entity))
+                link.refuse(self.face.refusal(error, "$coordinator", moment.entity))
                 return
             self._open(
                 attach, CoordinatorNode(self, link), moment
@@ -277,7 +284,7 @@ class ClientConnection:
                 return
             node = self._node(link, attach, address, moment)
         except BrokerError as error:
-            link.refuse(condition_of(error, self.face.tracker(path_of(address or "")), moment.entity))
+            link.refuse(self.face.refusal(error, path_of(address or ""), moment.entity))
             return
         if isinstance(node, QueueSender):
             node.is_starved = effect is not None

@@ -30,7 +30,7 @@ from ..entities.transaction import Anchor, Transaction, top_level
 from ..errors import BrokerError, MalformedMessage, TooManyTransactions, UnknownTransaction
 from .moment import Moment
 from .node import Node
-from .wording import condition_of, tracked
+from .wording import tracked
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -67,14 +67,14 @@ class CoordinatorNode(Node):
         """Answer a declare or a discharge."""
         if self.link.credit < CREDIT // 2:
             self.link.flow(CREDIT)
-        tracker = self.connection.face.tracker(PATH)
+        face = self.connection.face
         try:
             answer = self._answer(event.payload, moment)
         except DecodeError as error:
             malformed = MalformedMessage(f"The request could not be decoded: {error}.")
-            answer = Rejected(condition_of(malformed, tracker, moment.entity))
+            answer = Rejected(face.refusal(malformed, PATH, moment.entity))
         except BrokerError as error:
-            answer = Rejected(condition_of(error, tracker, moment.entity))
+            answer = Rejected(face.refusal(error, PATH, moment.entity))
         if not event.settled:
             self.link.dispose(event.delivery_id, event.delivery_id, answer)
 

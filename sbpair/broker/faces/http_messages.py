@@ -34,11 +34,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An HTTP response; the server adds Content-Length."""
+    """An HTTP response; the server adds Content-Length. ``refused`` is why, where it is a refusal."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    refused: str = ""
 
 
 class MethodNotAllowed(BrokerError):
@@ -87,7 +88,7 @@ def failed(error: BrokerError, request: Request, now: int, status: int | None = 
     detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
     headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
     code = status or error.status
-    return xml(code, atom.error(code, detail), headers)
+    return replace(xml(code, atom.error(code, detail), headers), refused=str(error))
 
 
 def _opening(error: BrokerError) -> str:

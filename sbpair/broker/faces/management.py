@@ -89,6 +89,7 @@ def manage(
         return None if isinstance(fault, Withhold) else answer
     except BrokerError as error:
         connection.refused(state, error)
+        face.rejections.note(moment.entity, management_of(queue.path), error.condition, str(error))
         return _failure(error.status, error.condition, str(error), face.tracker(queue.path), moment)
 
 

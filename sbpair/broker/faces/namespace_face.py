@@ -18,9 +18,10 @@ from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock
 from ..entities.namespace import Namespace
 from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
-from ..faults import ActiveFault, Effect, FaultEngine, FaultRule, Operation
+from ..faults import ActiveFault, Effect, Ending, FaultEngine, FaultRule, Operation, Refusal
 from .address import parse_address
 from .moment import Moment
+from .rejections import Rejections
 from .session_receiver import SessionReceiver, SessionWait
 from .wording import condition_of, tracked
 
@@ -78,6 +79,7 @@ class NamespaceFace:
         self._disk = disk
         self.verifier = verifier
         self.faults = FaultEngine()
+        self.rejections = Rejections()
         self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
         self._waits: dict[Entity, OrderedDict[SessionWait, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionReceiver] = {}
@@ -103,6 +105,11 @@ class NamespaceFace:
             return "Topic"
         return "Subscription" if isinstance(entity, AnySubscription) else "Queue"
 
+    def refusal(self, error: BrokerError, path: str, now: int) -> Condition:
+        """The AMQP error that tells a client of ``error`` on ``path``; it is noted for who looks."""
+        self.rejections.note(now, path, error.condition, str(error))
+        return condition_of(error, self.tracker(path), now)
+
     # -- faults
 
     def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:
@@ -113,7 +120,10 @@ class NamespaceFace:
 
     def strike(self, operation: Operation, path: str, moment: Moment) -> Effect | None:
         """The effect that strikes an operation on the entity of this path now."""
-        return self.faults.strike(operation, path, moment.idle) if self.faults else None
+        effect = self.faults.strike(operation, path, moment.idle) if self.faults else None
+        if isinstance(effect, Refusal | Ending):
+            self.rejections.note(moment.entity, path, effect.condition, effect.description)
+        return effect
 
     # -- the line of receivers
 
@@ -177,7 +187,7 @@ class NamespaceFace:
                     return
             except BrokerError as error:
                 self.leave_wait(wait, moment)
-                wait.link.refuse(condition_of(error, self.tracker(queue.path), moment.entity))
+                wait.link.refuse(self.refusal(error, queue.path, moment.entity))
             self.stir(wait.connection)
 
     # -- delivering
@@ -236,6 +246,10 @@ class NamespaceFace:
             self.settle_at(node.queue, node)
         if isinstance(node, SessionReceiver):
             self._holders[node.lock] = node
+
+    def tenants_of(self, queue: Entity) -> frozenset[Tenant]:
+        """Who is at an entity now: the nodes of its links, and requests that wait there."""
+        return frozenset(self._tenants.get(queue, ()))
 
     def forget(self, node: Node) -> None:
         """The node's link is over."""

@@ -46,7 +46,6 @@ from .fault_answers import end, lie
 from .message_form import delivered
 from .moment import Moment
 from .node import Node
-from .wording import condition_of
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -121,7 +120,7 @@ class QueueReceiver(Node):
 
     def refused(self, error: BrokerError, moment: Moment) -> None:
         """There is nothing to be had here any more."""
-        self.link.detach(condition_of(error, self._tracker, moment.entity))
+        self.link.detach(self._face.refusal(error, self.queue.path, moment.entity))
 
     def _transfer_late(self, message: StoredMessage) -> None:
         if self.link.is_open:
@@ -199,7 +198,7 @@ class QueueReceiver(Node):
             return self.apply(token, state, moment.entity)
         except BrokerError as error:
             self.connection.refused(state, error)
-            return Rejected(condition_of(error, self._tracker, moment.entity))
+            return Rejected(self._face.refusal(error, self.queue.path, moment.entity))
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Do what the client's ``state`` says, and return the state to answer. Raises LockLost and others."""

@@ -20,7 +20,6 @@ from .fault_answers import end, lie
 from .intake import messages_of
 from .moment import Moment
 from .node import Node
-from .wording import condition_of
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -103,7 +102,7 @@ class QueueSender(Node):
             return None
         except BrokerError as error:
             self.connection.refused(event.state, error)
-            return Rejected(condition_of(error, self._tracker, now))
+            return Rejected(self._face.refusal(error, self.queue.path, now))
 
     def _take(self, messages: list[StoredMessage], now: int) -> None:
         if self._destination is None:

@@ -32,7 +32,7 @@ from ..entities.entity import Entity
 from ..errors import MalformedMessage
 from .moment import Moment
 from .node import Node
-from .wording import condition_of, tracked
+from .wording import tracked
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -115,17 +115,16 @@ class RequestNode(Node):
             self.link.dispose(event.delivery_id, event.delivery_id, _in_same(event.state, answer))
 
     def _serve(self, payload: bytes, state: State, moment: Moment) -> Condition | None:
-        tracker = self.connection.face.tracker(self.address)
+        face = self.connection.face
         try:
             request = Message.decode(payload)
         except DecodeError as error:
-            return condition_of(
-                MalformedMessage(f"The request could not be decoded: {error}."), tracker, moment.entity
-            )
+            malformed = MalformedMessage(f"The request could not be decoded: {error}.")
+            return face.refusal(malformed, self.address, moment.entity)
         response = self._response_link(request)
         if response is None:
             text = f"No receiver link on '{self.address}' is there to answer on."
-            return Condition(PRECONDITION_FAILED, tracked(text, tracker, moment.entity))
+            return Condition(PRECONDITION_FAILED, tracked(text, face.tracker(self.address), moment.entity))
         answer = self._operation(self.connection, self.queue, request, state, moment)
         if answer is not None:
             response.respond(request, answer)

@@ -104,8 +104,7 @@ class SessionReceiver(QueueReceiver):
 
     def lapsed(self, moment: Moment) -> None:
         """The session's lock has run out: the link goes with it."""
-        tracker = self.connection.face.tracker(self.queue.path)
-        self.link.detach(condition_of(SessionLockLost(), tracker, moment.entity))
+        self.link.detach(self.connection.face.refusal(SessionLockLost(), self.queue.path, moment.entity))
 
     def detached(self, moment: Moment) -> None:
         """Give the session back."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime
 
-from ...amqp.errors import UNAUTHORIZED_ACCESS
 from ...amqp.performatives import Condition
 from ..errors import BrokerError
 
@@ -23,8 +22,3 @@ def tracked(text: str, tracker: str, now: int) -> str:
 def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
     """The AMQP error that tells a client of ``error``."""
     return Condition(error.condition, tracked(str(error), tracker, now))
-
-
-def unauthorized(text: str, tracker: str, now: int) -> Condition:
-    """The AMQP error for a claim that is missing or has run out."""
-    return Condition(UNAUTHORIZED_ACCESS, tracked(text, tracker, now))

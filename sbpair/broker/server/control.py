@@ -62,6 +62,10 @@ class NamespaceControl:
         host = self._station.host
         return connection_string("localhost" if host in LOOPBACK else host, self.port, self._policy)
 
+    def look(self, view: Callable[[Station], Result]) -> Result:
+        """What ``view`` makes of it, in the broker's loop: it is to be quick, and to change nothing."""
+        return self._in_loop(lambda: view(self._station))
+
     # -- entities
 
     @overload

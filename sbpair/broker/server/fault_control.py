@@ -9,14 +9,11 @@ A port of its own, since that of a namespace that is down answers nobody. It is 
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import itertools
 import json
 import secrets
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict
 from types import TracebackType
@@ -27,6 +24,7 @@ from ..errors import BrokerError
 from ..faults import ActiveFault, planned_faults
 from .broker import Broker
 from .control import NamespaceControl
+from .door import Door
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST_BODY = 65_536
@@ -38,13 +36,10 @@ class FaultControl:
 
     def __init__(self, broker: Broker) -> None:
         self.token = secrets.token_urlsafe(24)
-        self.port = 0
         self._broker = broker
         self._set: dict[int, tuple[NamespaceControl, ActiveFault]] = {}
         self._numbers = itertools.count(1)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._stop: asyncio.Event | None = None
+        self._door = Door("faults", self._application)
 
     def __repr__(self) -> str:
         return f"FaultControl({self.url})"
@@ -52,27 +47,18 @@ class FaultControl:
     @property
     def url(self) -> str:
         """Where the faults are."""
-        return f"http://127.0.0.1:{self.port}/faults"
+        return f"{self._door.url}/faults"
 
     def __enter__(self) -> FaultControl:
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-faults", daemon=True)
-        self._thread.start()
-        started.result()
+        self._door.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None and self._stop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10)
+        self._door.__exit__(kind, error, trace)
 
-    def _run(self, started: Future[None]) -> None:
-        asyncio.run(self._serve(started))
-
-    async def _serve(self, started: Future[None]) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    def _application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         app.add_routes(
             [
@@ -82,14 +68,7 @@ class FaultControl:
                 web.delete(r"/faults/{id:\d{1,9}}", self._remove),
             ]
         )
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
-        started.set_result(None)
-        await self._stop.wait()
-        await runner.cleanup()
+        return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -106,12 +106,14 @@ class HttpServer:
     async def _administer(self, request: web.BaseRequest, asked: admin.Request) -> web.Response:
         refusal = admin.refusal(asked, self._station.face.verifier, self._station.moment().wall)
         if refusal is not None:
+            self._note(refusal, asked)
             return _written(refusal, ends=True)
         body = await _body_of(request)
         if isinstance(body, web.Response):
             return body
         moment: Moment = self._station.moment()
         answer = admin.answer(self._station.face.namespace, asked.with_body(body), moment.entity)
+        self._note(answer, asked)
         self._station.settle()
         self._station.commit()  # G-26: on the disk before it is answered
         return _written(answer)
@@ -122,6 +124,7 @@ class HttpServer:
         station = self._station
         refusal = rest.refusal(call, station.face, station.moment().wall)
         if refusal is not None:
+            self._note(refusal, call.request)
             return _written(refusal, ends=True)
         body = await _body_of(request)
         if isinstance(body, web.Response):
@@ -135,7 +138,9 @@ class HttpServer:
             request.transport.abort()
         if fate.response is None:
             await asyncio.get_running_loop().create_future()  # until the client goes
-        return _written(fate.response or NOTHING)
+        response = fate.response or NOTHING
+        self._note(response, call.request)
+        return _written(response)
 
     async def _wait(self, receiver: RestReceiver) -> Fate:
         """What becomes of a request that waits for a message."""
@@ -151,6 +156,14 @@ class HttpServer:
         finally:
             receiver.end(station.moment())
         return receiver.fate or Fate(NOTHING)
+
+    # -- what was refused
+
+    def _note(self, answer: admin.Response, asked: admin.Request) -> None:
+        if answer.refused:
+            what = f"{asked.method} {unquote(asked.raw_path)}"
+            rejections = self._station.face.rejections
+            rejections.note(self._station.moment().entity, what, f"HTTP {answer.status}", answer.refused)
 
     # -- AMQP over WebSocket
 

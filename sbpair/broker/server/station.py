@@ -160,6 +160,11 @@ class Station:
 
     # -- outages
 
+    @property
+    def outage(self) -> Outage | None:
+        """How it fails, if it was told to."""
+        return self._outage
+
     def take_down(self, outage: Outage, delay: float = 0.2) -> None:
         """Fail in this way until :meth:`bring_up`; ``delay`` in seconds, for SLOW."""
         self.bring_up()

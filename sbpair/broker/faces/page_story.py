@@ -1,0 +1,119 @@
+"""What happened to the pairing, as the journals of senders and syphons tell it? Records in, a story out.
+
+spans     in which state was each entity, from when to when
+events    what happened, the newest last; what came again and again within one state is one, with a count
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+Row = dict[str, object]
+Records = Callable[[], Iterable[Mapping[str, object]]]
+"""Answers the journal records that came since it was last asked."""
+
+KEPT = 300  # events
+MOST_ENTITIES, MOST_SPANS = 50, 60
+LONGEST = 300  # characters
+
+STATE_AFTER = {
+    "entity_suspected": "suspect",
+    "entity_failed_over": "failed_over",
+    "entity_recovered": "healthy",
+}
+_UNTOLD = ("journal_opened", "journal_closed", "syphon_counters")
+_REASONS = ("cause", "reason", "description")
+
+
+@dataclass(slots=True)
+class StoryEvent:
+    """One event, or several alike, from ``at`` to ``until`` (ISO-8601), about so many ``messages``."""
+
+    at: str
+    until: str
+    role: str
+    event: str
+    path: str
+    why: str
+    where: str
+    times: int = 1
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class Span:
+    """A state of an entity from ``at`` on."""
+
+    state: str
+    at: str
+
+
+@dataclass(slots=True)
+class Story:
+    """The story so far; :meth:`take` is told each record once."""
+
+    records: int = 0
+    events: deque[StoryEvent] = field(default_factory=lambda: deque(maxlen=KEPT))
+    spans: dict[str, deque[Span]] = field(default_factory=dict)
+    messages: dict[str, int] = field(default_factory=dict)
+    _open: dict[tuple[str, str, str, str], StoryEvent] = field(default_factory=dict)
+
+    def take(self, records: Iterable[Mapping[str, object]]) -> None:
+        """Go on with what journals say; what is no record of ours is passed over."""
+        for record in records:
+            if isinstance(record.get("event"), str) and isinstance(record.get("at"), str):
+                self.records += 1
+                self._take(record)
+
+    def _take(self, record: Mapping[str, object]) -> None:
+        event, at, path = _text(record, "event"), _text(record, "at"), _text(record, "path")
+        if event in _UNTOLD:
+            return
+        count = _messages(record)
+        self.messages[event] = self.messages.get(event, 0) + count
+        if event in STATE_AFTER:
+            self._open.clear()
+            self._change(path, STATE_AFTER[event], at)
+        where = _text(record, "backlog_queue") or _text(record, "side")
+        key = (_text(record, "role"), event, path, where)
+        alike = self._open.get(key)
+        if alike is not None:
+            alike.until, alike.times, alike.messages = at, alike.times + 1, alike.messages + count
+            return
+        if len(self._open) >= KEPT:
+            self._open.clear()
+        why = next((text for name in _REASONS if (text := _text(record, name))), "")
+        self._open[key] = StoryEvent(at, at, key[0], event, path, why, where, messages=count)
+        self.events.append(self._open[key])
+
+    def _change(self, path: str, state: str, at: str) -> None:
+        if path not in self.spans and len(self.spans) >= MOST_ENTITIES:
+            return
+        spans = self.spans.setdefault(path, deque(maxlen=MOST_SPANS))
+        spans.append(Span(state, at))
+
+    def view(self) -> Row:
+        """The story as plain values, the newest event first."""
+        return {
+            "records": self.records,
+            "messages": self.messages,
+            "entities": [
+                {"path": path, "state": spans[-1].state, "spans": [asdict(span) for span in spans]}
+                for path, spans in self.spans.items()
+            ],
+            "events": [asdict(each) for each in sorted(self.events, key=lambda each: each.at, reverse=True)],
+        }
+
+
+def _text(record: Mapping[str, object], name: str) -> str:
+    value = record.get(name)
+    return value[:LONGEST] if isinstance(value, str) else ""
+
+
+def _messages(record: Mapping[str, object]) -> int:
+    count, ids = record.get("count"), record.get("message_ids")
+    if isinstance(count, int) and not isinstance(count, bool):
+        return count
+    return len(ids) if isinstance(ids, list) else 0

@@ -1,0 +1,92 @@
+// The pairing's story: in which state was each entity and when, and what happened, as the journals tell it.
+import { badge, count, h, time, when } from "/draw.js";
+
+const WORDS = {
+  entity_suspected: ["Suspected", "warn", "?"],
+  entity_failed_over: ["Failed over", "bad", "✕"],
+  entity_recovered: ["Back on the primary", "good", "✓"],
+  message_parked: ["Parked in a backlog queue", "warn", "↓"],
+  messages_forwarded: ["Brought home by the syphon", "good", "↑"],
+  backlogs_drained: ["Backlogs are empty", "good", "✓"],
+  backlogs_created: ["Backlog queues are there", "good", "+"],
+  backlogs_not_created: ["Backlog queues could not be made sure of", "warn", "!"],
+  backlog_withdrawn: ["A backlog queue failed", "warn", "!"],
+  backlog_returned: ["A backlog queue works again", "good", "✓"],
+  backlog_missing: ["A backlog queue is missing", "warn", "?"],
+  backlog_detached: ["A backlog queue was detached", "warn", "!"],
+  backlog_overdue: ["A parked message waits for too long", "bad", "!"],
+  backlog_caught_up: ["Nothing is overdue any more", "good", "✓"],
+  message_spooled: ["Written to the spool", "warn", "↓"],
+  spool_replayed: ["Replayed from the spool", "good", "↑"],
+  spooled_message_refused: ["Set aside in the spool", "bad", "!"],
+  message_set_aside: ["Dead-lettered on its backlog queue", "bad", "!"],
+  send_raised: ["Raised to the caller", "bad", "!"],
+  send_accepted: ["Accepted", "", "→"],
+  messages_received: ["Received", "", "←"],
+  entity_emptied: ["Found empty", "good", "✓"],
+  ping_sent: ["Ping to the primary", "", "·"],
+  link_probed: ["Probe of the primary", "", "·"],
+  ping_failed: ["The primary does not answer pings", "warn", "!"],
+  syphon_connected: ["Syphon connected", "good", "✓"],
+  syphon_disconnected: ["Syphon lost a side", "warn", "!"],
+  destination_held: ["A destination is held", "warn", "!"],
+  destination_resumed: ["A destination takes again", "good", "✓"],
+  side_faulted: ["A side refuses us", "bad", "!"],
+  side_recovered: ["A side accepts again", "good", "✓"],
+  side_refused: ["A side refuses the syphon", "bad", "!"],
+  side_accepted: ["A side accepts the syphon", "good", "✓"],
+  side_closed: ["A side was closed", "warn", "!"],
+  pair_faulted: ["The pair is faulted", "bad", "✕"],
+  journal_gap: ["A gap in a journal", "bad", "!"],
+};
+const STATES = { healthy: ["On the primary", "good"], suspect: ["Suspect", "warn"], failed_over: ["Failed over", "bad"] };
+const WHOLE = 1000;
+
+function ribbon(entity, from, to) {
+  const spans = entity.spans.map((each) => ({ ...each, at: Date.parse(each.at) }));
+  const x = (at) => ((Math.min(Math.max(at, from), to) - from) / Math.max(1, to - from)) * WHOLE;
+  const marks = [{ state: "healthy", at: from }, ...spans].map((each, i, all) => {
+    const end = i + 1 < all.length ? all[i + 1].at : to;
+    const width = Math.max(0, x(end) - x(each.at));
+    return h("rect", { class: `is-${each.state}`, x: x(each.at).toFixed(1), width: Math.max(each.state === "healthy" ? 0 : 3, width).toFixed(1), height: 10 },
+      h("title", {}, `${STATES[each.state]?.[0] ?? each.state} from ${when(each.at)} to ${when(end)}`));
+  });
+  const [word, tone] = STATES[entity.state] ?? [entity.state, ""];
+  return h("div", { class: "ribbon", key: entity.path },
+    h("div", { class: "name" }, h("b", { class: "path" }, entity.path), badge(word, tone)),
+    h("svg", { viewBox: `0 0 ${WHOLE} 10`, preserveAspectRatio: "none", role: "img",
+      "aria-label": `${entity.path}: ${spans.map((each) => `${STATES[each.state]?.[0] ?? each.state} at ${when(each.at)}`).join(", ")}` }, marks));
+}
+
+function happened(each) {
+  const [word, tone, sign] = WORDS[each.event] ?? [each.event.replaceAll("_", " "), "", "·"];
+  const messages = each.messages ? ` · ${count(each.messages)} message${each.messages > 1 ? "s" : ""}` : "";
+  const times = each.times > 1 && !each.messages ? ` · ${count(each.times)} times` : "";
+  const whom = [each.path, each.where].filter(Boolean).join(" · ");
+  return h("li", { class: tone },
+    time(each.at), h("span", { class: "dot", "aria-hidden": "true" }, sign),
+    h("div", {}, h("b", {}, word), `${messages}${times}`, h("span", { class: "quiet" }, ` · ${each.role}${whom ? ` · ${whom}` : ""}`),
+      each.why && h("div", { class: "why" }, each.why)));
+}
+
+export function storyCard(story) {
+  if (!story) {
+    return h("section", { class: "card", key: "story", "aria-label": "Pairing" }, h("div", { class: "head" }, h("h2", {}, "Pairing")),
+      h("p", { class: "empty" }, "To see failovers here, give sender and syphon a journal, and the broker its directory: ",
+        h("code", {}, "sbpair broker --story DIR")));
+  }
+  const starts = [...story.entities.flatMap((each) => each.spans), ...story.events].map((each) => Date.parse(each.at)).filter((at) => at > 0);
+  const to = Date.now();
+  const from = Math.min(to - 60000, ...starts);
+  const away = story.entities.filter((each) => each.state !== "healthy").length;
+  return h("section", { class: "card", key: "story", "aria-label": "Pairing" },
+    h("div", { class: "head" }, h("h2", {}, "Pairing"),
+      story.entities.length > 0 && badge(away ? `${away} not on the primary` : "All on the primary", away ? "bad" : "good"),
+      h("span", { class: "quiet small push" }, `${count(story.records)} journal records`)),
+    story.events.length === 0 ? h("p", { class: "empty" }, "The journals tell nothing yet.")
+      : h("div", { class: "body" },
+        story.entities.length > 0 && h("div", { class: "ribbons" }, story.entities.map((each) => ribbon(each, from, to)),
+          h("div", { class: "scale" }, h("span", {}, when(from)), h("span", { class: "legend" }, Object.entries(STATES).map(([name, [word]]) =>
+            h("span", {}, h("i", { class: `is-${name}` }), word))), h("span", {}, "now"))),
+        h("ol", { class: "story", "aria-label": "What happened, the newest first", tabindex: "0" }, story.events.map(happened))));
+}

@@ -1,0 +1,104 @@
+"""A small HTTP service beside a broker: a port of its own, in a thread of its own, inside a ``with``.
+
+    bound at once  ---- first client knocks ----> aiohttp is loaded, the application made, all is served
+
+Not on a namespace's port, since that of a namespace that is down answers nobody. Until somebody knocks it
+costs a sleeping thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..errors import DoorUnavailable
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+ENDS_WITHIN = 10.0  # seconds
+LOOPBACK = "127.0.0.1"
+
+
+class Door:
+    """Serves ``application()`` on ``host`` and ``port``, 0 for any. Entering raises DoorUnavailable."""
+
+    def __init__(
+        self, what: str, application: Callable[[], web.Application], host: str = LOOPBACK, port: int = 0
+    ) -> None:
+        self.what = what
+        self.host, self.port = host, port
+        self._application = application
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        listener = self._bind()
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(listener, started)),
+            name=f"sbpair-{self.what}",
+            daemon=True,
+        )
+        self._thread.start()
+        started.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None and self._stop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(ENDS_WITHIN)
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            listener = socket.create_server((self.host, self.port), family=family)
+        except (OSError, OverflowError) as error:
+            number = error.errno if isinstance(error, OSError) else None
+            why = (
+                str(error) if number is None or number < 0 else os.strerror(number)
+            )  # its words say the address
+            raise DoorUnavailable(self.what, self.host, self.port, why) from error
+        self.port = listener.getsockname()[1]
+        return listener
+
+    async def _serve(self, listener: socket.socket, started: Future[None]) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._stop = loop, stop
+        listener.setblocking(False)
+        knock = asyncio.Event()
+        loop.add_reader(listener, knock.set)
+        waits = [asyncio.ensure_future(each.wait()) for each in (knock, stop)]
+        started.set_result(None)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        loop.remove_reader(listener)
+        if stop.is_set():
+            listener.close()
+        else:
+            await self._answer(listener, stop)
+        for wait in waits:
+            wait.cancel()
+
+    async def _answer(self, listener: socket.socket, stop: asyncio.Event) -> None:
+        from aiohttp import web
+
+        runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        await stop.wait()
+        await runner.cleanup()

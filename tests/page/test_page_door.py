@@ -1,0 +1,126 @@
+"""Who may look, what is answered without a browser, and what it costs when nobody looks."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbpair.broker import Broker
+from sbpair.broker.errors import DoorUnavailable
+from sbpair.broker.faces.page_views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.server.page import Page
+
+ALL = ("overview", "entities", "entity", "messages", "message", "connections", "rejections")
+
+
+def raw(page, method, path, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", int(page.address.rpartition(":")[2]), timeout=20)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("token", ["", "wrong", "é"])
+def test_without_the_token_nothing_is_told(ask, name, token):
+    assert ask(name, token=token, namespace="contoso")[0] == 401
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(page):
+    answer, _ = raw(page, "GET", f"/?token={page.token}")
+    cookie = answer.headers["Set-Cookie"]
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    inside, body = raw(page, "GET", "/", Cookie=cookie.partition(";")[0])
+    assert (inside.status, b"<main" in body) == (200, True)
+    assert raw(page, "GET", "/")[0].status == 401
+    assert raw(page, "GET", "/?token=wrong")[0].status == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/api/overview", "/nowhere"])
+def test_every_answer_has_the_strict_policy(page, path):
+    answer, _ = raw(page, "GET", path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_it_can_only_be_read(page, method):
+    shown = {"Authorization": f"Bearer {page.token}"}
+    assert [raw(page, method, f"/api/{name}", **shown)[0].status for name in ALL] == [405] * len(ALL)
+
+
+def test_a_question_that_makes_no_sense_is_answered_in_one_line(ask, contoso):
+    contoso.create_queue("orders")
+    assert ask("entities", namespace="nowhere") == (
+        400, {"error": "There is no namespace 'nowhere'; there are: contoso, contoso-dr."})  # fmt: skip
+    assert ask("entity", namespace="contoso", path="gone")[0] == 404
+    assert ask("message", namespace="contoso", path="orders", number=7)[0] == 404
+    for number in ("-1", "x", "9" * 30, "٣"):
+        status, said = ask("messages", namespace="contoso", path="orders", **{"from": number})
+        assert (status, "whole number" in said["error"]) == (400, True)
+
+
+def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):
+    for number in range(250):
+        contoso.create_queue(f"queue-{number:03}")
+    _, first = ask("entities", namespace="contoso")
+    _, last = ask("entities", namespace="contoso", skip=200)
+    _, found = ask("entities", namespace="contoso", find="UE-24")
+    assert (first["total"], len(first["rows"]), first["rows"][0]["path"]) == (250, MOST_ROWS, "queue-000")
+    assert [row["path"] for row in last["rows"]][-1] == "queue-249"
+    assert [row["path"] for row in found["rows"]] == [f"queue-{number}" for number in range(240, 250)]
+
+
+def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
+    contoso.create_queue("orders")
+    with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages([ServiceBusMessage("x" * 20_000, message_id=f"{n}") for n in range(10)])
+            sender.send_messages([ServiceBusMessage("y", message_id=f"{n}") for n in range(10, 120)])
+        with client.get_queue_receiver("orders") as receiver:
+            (message,) = receiver.receive_messages(max_wait_time=10)
+            receiver.dead_letter_message(message, reason="NoSuchCustomer", error_description="who is that?")
+    _, first = ask("messages", namespace="contoso", path="orders")
+    _, then = ask("messages", namespace="contoso", path="orders", **{"from": 101})
+    _, dead = ask("messages", namespace="contoso", path="orders/$DeadLetterQueue")
+    assert len(first["messages"]) == MOST_MESSAGES
+    assert [each["message_id"] for each in then["messages"]] == [f"{n}" for n in range(100, 120)]
+    assert [(each["reason"], each["why"]) for each in dead["messages"]] == [
+        ("NoSuchCustomer", "who is that?")
+    ]
+    _, one = ask("message", namespace="contoso", path="orders", number=2)
+    assert (one["body"]["size"], len(one["body"]["text"]), one["body"]["is_whole"]) == (20_000, 16_384, False)
+
+
+def test_a_port_that_is_taken_is_named(page):
+    port = int(page.address.rpartition(":")[2])
+    named = pytest.raises(DoorUnavailable, match=f"The page cannot be served on 127.0.0.1:{port}: ")
+    with Broker({"other": 0}) as broker, named, Page(broker, port=port):
+        pass
+
+
+def test_a_page_that_nobody_opens_loads_nothing_and_asks_the_broker_nothing():
+    program = """
+import sys
+from sbpair.broker import Broker
+from sbpair.broker.server.page import Page
+with Broker({"contoso": 0}) as broker, Page(broker) as page:
+    print([name for name in ("aiohttp", "sbpair.broker.server.page_application") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_token_is_not_in_the_repr(page):
+    assert page.token not in repr(page)
