@@ -18,6 +18,7 @@ settings.load_profile("beside others")
 ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds
     "tests/page/",
     "tests/spark/",
+    "tests/interop/test_go.py",
     "tests/interop/test_java.py",
     "tests/interop/test_javascript.py",
     "tests/cli/test_demo.py",

@@ -436,6 +436,30 @@ def proof_clients() -> str:
     return table(("seen by", "who that is"), [(name, doc) for name, doc in CLIENTS.items()])
 
 
+def interop() -> str:
+    """What each foreign client does, and the test that says so."""
+    from tests.interop.matrix import CAPABILITIES, PEERS, cells
+
+    found = cells()
+    rows = [
+        (doc, *(_tests_of(found.get((peer, capability), [])) for peer in PEERS))
+        for capability, doc in CAPABILITIES.items()
+    ]
+    return table(("it", *PEERS), rows)
+
+
+def _tests_of(files: list[str]) -> str:
+    names = [Path(file).stem.removeprefix("test_").replace("_", " ") for file in files]
+    links = (f"[{name}](../tests/{file})" for name, file in zip(names, files, strict=True))
+    return "<br/>".join(links) or "-"
+
+
+def interop_reasons() -> str:
+    from tests.interop.matrix import CANNOT
+
+    return table(("client", "cannot", "why"), [(peer, what, why) for (peer, what), why in CANNOT.items()])
+
+
 def faults() -> str:
     from sbpair.broker.faults import EFFECTS
 
@@ -528,6 +552,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "webhook-kinds": webhook_kinds,
     "cli": cli,
     "cli-errors": cli_errors,
+    "interop": interop,
+    "interop-reasons": interop_reasons,
     "proof-clients": proof_clients,
     "proofs": proofs,
     "security-proved": security_proved,

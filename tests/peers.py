@@ -1,4 +1,4 @@
-"""Peers that are not us: rhea (JavaScript), qpid-proton, the Java SDK, and what it takes to run them.
+"""Peers that are not us: rhea, qpid-proton, the SDKs of JavaScript, Java and Go, and what runs them.
 
 `rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
 user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()`
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -34,6 +35,8 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 WS_VERSION = "8.18.0"
+FIRST_BUILD = 100  # seconds: everything compiled, on a busy machine
+_GO_DIRECTIVE = re.compile(r"^go ([\d.]+)$", re.MULTILINE)
 
 
 def missing(what: str) -> NoReturn:
@@ -84,6 +87,40 @@ def run_java(program: Path, *arguments: str, within: float) -> str:
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=within)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def go_program(source: Path, into: Path) -> Path:
+    """A Go program built from the module in ``source``; skips when go or a module cannot be had.
+
+    Go keeps what it downloads and compiles in caches of its own: only the first build takes long.
+    """
+    version = _go_version()
+    asked = tuple(int(part) for part in _GO_DIRECTIVE.search((source / "go.mod").read_text())[1].split("."))
+    if version < asked:
+        missing(f"go is not installed, or older than {'.'.join(map(str, asked))}")
+    program = into / source.name
+    try:
+        done = subprocess.run(
+            ["go", "build", "-trimpath", "-o", str(program), "."],
+            cwd=source,
+            env={**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"},
+            capture_output=True,
+            text=True,
+            timeout=FIRST_BUILD,
+        )
+    except subprocess.TimeoutExpired:
+        missing(f"go did not build {source.name} within {FIRST_BUILD} s")
+    if done.returncode != 0 and re.search(r"dial tcp|no such host|proxyconnect|: 40[34] ", done.stderr):
+        missing(f"go could not fetch a module: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return program
+
+
+def _go_version() -> tuple[int, ...]:
+    if shutil.which("go") is None:
+        return ()
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, timeout=30).stdout
+    return tuple(int(part) for part in re.findall(r"\d+", said)[:3])
 
 
 _MAVEN = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars"]

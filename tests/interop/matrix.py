@@ -48,6 +48,8 @@ CANNOT: dict[tuple[str, str], str] = {
     ("go", "rules"): "the Go SDK has no rule manager",
     ("go", "transactions"): "the Go SDK has no transactions",
     ("proton", "websocket"): "proton has no WebSocket",
+    ("proton", "batch"): "proton sets no message format",
+    ("rhea", "transactions"): "rhea has no transactions",
     **{
         (peer, f"admin {what}"): f"{peer} knows AMQP only"
         for peer in ("proton", "rhea")
