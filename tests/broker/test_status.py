@@ -11,6 +11,7 @@ from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import Accepted, Rejected, Source
 from sbpair.amqp.types import Symbol
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.kinds import AnySubscription, AnyTopic
 
 DISABLED = "com.microsoft:entity-disabled"
 HELLO = Message(properties=Properties(message_id="1", group_id="a"), body=DataBody((b"hello",))).encode()
@@ -22,10 +23,29 @@ BARS = {
 }
 
 
-def set_queue(lab, status):
-    queue = lab.namespace.queue("orders")
-    lab.namespace.update_queue("orders", replace(queue.description, status=status), lab.moment.entity)
-    lab.run()
+@pytest.fixture(params=["described", "imposed"])
+def give(request, lab):
+    """Gives an entity a status: as its own, or by a fault over it, which None ends."""
+
+    def describe(path, status):
+        namespace, now = lab.namespace, lab.moment.entity
+        entity = namespace.queue(path)
+        asked = replace(getattr(entity, "asked", entity.description), status=status)
+        if isinstance(entity, AnyTopic):
+            namespace.update_topic(path, asked, now)
+        elif isinstance(entity, AnySubscription):
+            namespace.update_subscription(entity.topic.path, entity.name, asked, now)
+        else:
+            namespace.update_queue(path, asked, now)
+
+    def impose(path, status):
+        lab.namespace.impose_status(path, None if status == "Active" else status, lab.moment.entity)
+
+    def to(path, status):
+        (describe if request.param == "described" else impose)(path, status)
+        lab.run()
+
+    return to
 
 
 def detached(client):
@@ -34,12 +54,12 @@ def detached(client):
 
 @pytest.mark.parametrize("status", BARS)
 @pytest.mark.parametrize("is_spread", [False, True], ids=["plain", "partitioned"])
-def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, status, is_spread):
+def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, give, status, is_spread):
     lab.queue(enable_partitioning=is_spread)
     client = lab.client()
     sender = client.sender("orders")
     client.receiver("orders", credit=5)
-    set_queue(lab, status)
+    give("orders", status)
 
     assert detached(client) == ([DISABLED] if "receive" in BARS[status] else [])
     answer = client.send(sender, HELLO)
@@ -48,7 +68,7 @@ def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, status, is_
 
 
 @pytest.mark.parametrize("status", ["ReceiveDisabled", "Disabled"])
-def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, status):
+def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, give, status):
     lab.queue(requires_session=True)
     client = lab.client()
     client.send(client.sender("orders"), HELLO)
@@ -58,24 +78,25 @@ def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, status):
             credit=5,
             source=Source("orders", filter={Symbol("com.microsoft:session-filter"): wanted}),
         )
-    set_queue(lab, status)
+    give("orders", status)
     assert detached(client) == [DISABLED, DISABLED]
 
 
-def test_what_was_locked_is_settled_all_the_same(lab):
+def test_what_was_locked_is_settled_all_the_same(lab, give):
     queue = lab.queue()
     client = lab.client()
     client.send(client.sender("orders"), HELLO)
     client.receiver("orders", credit=1)
     (delivery,) = client.take(MessageReceived)
-    set_queue(lab, "SendDisabled")
+    give("orders", "SendDisabled")
     assert isinstance(client.settle(delivery, Accepted()), Accepted)
     assert queue.counts(lab.moment.entity).total == 0
 
 
-def test_a_queue_that_is_active_again_takes_and_hands_out(lab):
-    lab.queue(status="Disabled")
-    set_queue(lab, "Active")
+def test_a_queue_that_is_active_again_takes_and_hands_out(lab, give):
+    lab.queue()
+    give("orders", "Disabled")
+    give("orders", "Active")
     client = lab.client()
     assert isinstance(client.send(client.sender("orders"), HELLO), Accepted)
     client.receiver("orders", credit=1)
@@ -83,24 +104,40 @@ def test_a_queue_that_is_active_again_takes_and_hands_out(lab):
 
 
 @pytest.mark.parametrize("status", BARS)
-def test_a_topic_takes_nothing_while_it_is_barred(lab, status):
-    topic = lab.namespace.create_topic("news", TopicDescription(), lab.moment.entity)
+def test_a_topic_takes_nothing_while_it_is_barred(lab, give, status):
+    lab.namespace.create_topic("news", TopicDescription(), lab.moment.entity)
     client = lab.client()
     sender = client.sender("news")
-    lab.namespace.update_topic("news", replace(topic.asked, status=status), lab.moment.entity)
+    give("news", status)
     answer = client.send(sender, HELLO)
     assert isinstance(answer, Rejected if "send" in BARS[status] else Accepted)
 
 
 @pytest.mark.parametrize("status", BARS)
-def test_a_subscription_fills_and_hands_out_nothing_while_it_is_barred(lab, status):
+def test_a_subscription_fills_and_hands_out_nothing_while_it_is_barred(lab, give, status):
     now = lab.moment.entity
     lab.namespace.create_topic("news", TopicDescription(), now)
     subscription = lab.namespace.create_subscription("news", "all", SubscriptionDescription(), now)
     client = lab.client()
     client.receiver("news/Subscriptions/all", credit=5)
-    lab.namespace.update_subscription("news", "all", replace(subscription.asked, status=status), now)
-    lab.run()
+    give("news/Subscriptions/all", status)
     assert detached(client) == ([DISABLED] if "receive" in BARS[status] else [])
     assert isinstance(client.send(client.sender("news"), HELLO), Accepted)
     assert subscription.counts(now).active == 1
+
+
+@pytest.mark.parametrize("is_spread", [False, True], ids=["plain", "partitioned"])
+def test_an_imposed_status_is_none_of_the_description_and_bars_the_dead_letters_too(lab, is_spread):
+    queue = lab.queue(enable_partitioning=is_spread)
+    client = lab.client()
+    client.receiver("orders/$DeadLetterQueue", credit=1)
+    lab.namespace.impose_status("orders", "Disabled", lab.moment.entity)
+    lab.run()
+    assert detached(client) == [DISABLED]
+    assert (queue.status, queue.description.status) == ("Disabled", "Active")
+
+    changed = replace(queue.description, status="SendDisabled", max_delivery_count=3)
+    lab.namespace.update_queue("orders", changed, lab.moment.entity)
+    assert queue.status == "Disabled"  # it lies over whatever is described meanwhile
+    lab.namespace.impose_status("orders", None, lab.moment.entity)
+    assert (queue.status, queue.description.max_delivery_count) == ("SendDisabled", 3)

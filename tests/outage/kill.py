@@ -1,11 +1,12 @@
 """Kill -9 a broker that keeps its queue on disk, again and again: what was acknowledged, and is not there?
 
-    python -m tests.outage.kill [--points N] [--seed N]
+    python -m tests.outage.kill [--points N] [--seed N] [--data DIR]
 
 Each point is a real process on the same directory, under a raw client that sends and completes without a
 pause, killed at a step of a commit (see killed_broker), inside one (strace: at the nth write or sync of the
 disk), or by the clock. The next process must give back what was acknowledged, and nothing whose completion it
-confirmed. One line of JSON; exit code 1 when something is lost, comes from nowhere, or comes back.
+confirmed. Progress on standard error; one line of JSON; exit code 1 when something is lost, comes from
+nowhere, or comes back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +38,9 @@ from sbpair.testing.ledger import Ledger, LedgerReport
 from tests.outage.killed_broker import STEPS
 
 WINDOW = 40
-PATIENCE = 30.0  # seconds
+PATIENCE = 30.0  # seconds: for an answer, or in the drain for the next message
+QUIET = 1.0  # seconds: nothing is on its way any more
+MOST_WAITING = 5000  # messages: what there is to load at each start, and to drain in the end
 CLOCK, WRITE, SYNC = "clock", "pwrite64", "fdatasync"
 STRACE = shutil.which("strace")
 KINDS = (*STEPS, CLOCK, *((WRITE, SYNC) if STRACE else ()))
@@ -53,6 +57,12 @@ class Trial:
     kills: Counter[str] = field(default_factory=Counter)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     slowest_start: float = 0.0
+    accepted: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """About how many messages the broker has."""
+        return self.accepted - len(self.confirmed)
 
     async def run(self, kind: str, nth: int) -> None:
         """One process, killed at a point."""
@@ -89,11 +99,14 @@ class Trial:
 
         async def one_after_another() -> None:
             while True:
+                while self.waiting > MOST_WAITING:
+                    await asyncio.sleep(0.01)
                 key = str(next(self.numbers))
                 self.ledger.attempted(key)
                 message = Message(properties=Properties(message_id=key), body=DataBody((b"x" * 200,)))
                 if isinstance(await sender.send(message.encode()), Accepted):
                     self.ledger.acknowledged(key)
+                    self.accepted += 1
 
         await asyncio.gather(*(one_after_another() for _ in range(WINDOW)))
 
@@ -136,21 +149,21 @@ class Trial:
             ]
             connection = await connect(parse(namespace["connection_string"]))
             task = asyncio.create_task(self._receive(connection, 500))
-            async with asyncio.timeout(PATIENCE):
-                while self.ledger.outstanding:
-                    await asyncio.sleep(0.02)
-            before = -1
-            while before != self.ledger.arrivals:  # and what was never acknowledged
-                before = self.ledger.arrivals
-                await asyncio.sleep(0.3)
+            await self._until_nothing_comes()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await connection.close()
-        except TimeoutError:
-            pass  # lost: the ledger says what
         finally:
             process.terminate()
             assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+    async def _until_nothing_comes(self) -> None:
+        """What was never acknowledged may come too; what has not come after a long silence is lost."""
+        before, silent_since = -1, time.monotonic()
+        while time.monotonic() < silent_since + (PATIENCE if self.ledger.outstanding else QUIET):
+            if before != self.ledger.arrivals:
+                before, silent_since = self.ledger.arrivals, time.monotonic()
+            await asyncio.sleep(0.1)
 
 
 async def _started(kind: str, nth: int, data: Path) -> asyncio.subprocess.Process:
@@ -185,9 +198,12 @@ def _command(kind: str, nth: int, data: Path) -> list[str]:
             "-e", f"inject={kind}:signal=SIGKILL:when={nth}", *command]  # fmt: skip
 
 
-async def trial(points: int, seed: int, data: Path) -> tuple[Trial, LedgerReport]:
+async def trial(
+    points: int, seed: int, data: Path, say: Callable[[str], None] = lambda _: None
+) -> tuple[Trial, LedgerReport]:
     chance, found = random.Random(seed), Trial(data)
     for kind in itertools.islice(itertools.cycle(KINDS), points):
+        say(f"{found.kills.total()} of {points} kills, {found.accepted} acknowledged, next: {kind}")
         most = {CLOCK: 400, WRITE: 600, SYNC: 200}.get(kind, 120)  # milliseconds, or how many of them
         await found.run(kind, chance.randrange(1, most))
     await found.drain()
@@ -198,9 +214,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", type=Path, help="keep the broker's directory here, to look at")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        found, report = asyncio.run(trial(asked.points, asked.seed, Path(directory) / "data"))
+        data = asked.data or Path(directory) / "data"
+        found, report = asyncio.run(
+            trial(asked.points, asked.seed, data, lambda what: print(what, file=sys.stderr, flush=True))
+        )
     told = {
         "kills": dict(found.kills),
         "sent": report.sent,

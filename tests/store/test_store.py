@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.journal import Journal
 from sbpair.broker.entities.layout import Layout
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
@@ -19,8 +20,9 @@ from sbpair.broker.entities.tier import Tier
 from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.transaction import Anchor, Transaction
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
+from sbpair.broker.store.disk import Disk
 from sbpair.broker.store.schema import MIGRATIONS, prepare
-from tests.store.kept import NOON, Kept, contents
+from tests.store.kept import NOON, SMALL, Kept, contents
 
 PATHS = ("plain", "keyed", "sessions", "spread", "events", "moving")
 
@@ -375,6 +377,7 @@ def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -
             again = Kept(where, worker.now)
         except StoreError:
             found += 1
+            assert (where / "contoso.sqlite").read_bytes() == flipped  # nothing of a damaged file is changed
             continue
         assert (
             contents(again.namespace, worker.now) == committed
@@ -416,6 +419,27 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
             again = Kept(where)
             assert again.namespace.queue("orders").counts(NOON).active == finished
             again.close()
+
+
+def test_a_file_that_could_not_be_read_is_left_alone_and_can_be_tried_again(kept: Kept) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
+    kept.close()
+    whole = kept.file.read_bytes()
+    damaged = whole.replace(b"a well-known body", b"a well-knowm body")
+    disk = Disk(kept.path, SMALL)
+    try:
+        kept.file.write_bytes(damaged)
+        for _ in range(2):
+            with pytest.raises(StoreDamaged):
+                disk.keep(Namespace("contoso", created_at=NOON, journal=Journal()), NOON)
+        assert kept.file.read_bytes() == damaged
+        kept.file.write_bytes(whole)
+        again = Namespace("contoso", created_at=NOON, journal=Journal())
+        disk.keep(again, NOON)
+        assert again.queue("orders").counts(NOON).active == 1
+    finally:
+        disk.close()
 
 
 @pytest.mark.parametrize("settings", [{"tier": Tier.BASIC}, {"layout": Layout(2)}])

@@ -66,6 +66,10 @@ class Entity(Source, Hashable, Protocol):
         """What it follows."""
 
     @property
+    def status(self) -> str:
+        """What it bars now: the description's status, unless a fault has imposed another."""
+
+    @property
     def parent(self) -> Entity | None:
         """What this dead-letter queue belongs to; else None."""
 

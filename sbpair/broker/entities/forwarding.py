@@ -94,7 +94,7 @@ class Forwarding:
         ``find`` gives the entity of a path, or raises EntityNotFound. Returns why it stopped before the end.
         """
         queue, target = self._queue, self.target
-        if target is None or queue.description.status in ("Disabled", "ReceiveDisabled"):
+        if target is None or queue.status in ("Disabled", "ReceiveDisabled"):
             return None
         if queue.health is Health.DOWN:
             return PartitionUnavailable(queue.path, 0)

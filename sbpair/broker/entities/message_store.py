@@ -46,6 +46,7 @@ class MessageStore:
     ) -> None:
         self.path = path
         self.description = description
+        self.imposed_status: str | None = None  # by a fault, over that of the description
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
         self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on (3.7)
@@ -58,6 +59,11 @@ class MessageStore:
         self._waiting = WaitingLine()  # with sessions: the pings
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0
+
+    @property
+    def status(self) -> str:
+        """What it bars now: the description's status, unless a fault has imposed another."""
+        return self.imposed_status or self.description.status
 
     def message(self, number: int) -> StoredMessage | None:
         """The message of this sequence number, in whatever state, or None."""

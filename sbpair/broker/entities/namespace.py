@@ -360,6 +360,17 @@ class Namespace:
                 f"There is no partition {index!r}: they are 0 to {len(self.layout.stores) - 1}."
             )
 
+    def impose_status(self, path: str, status: str | None, now: Instant) -> None:
+        """Give a queue, topic or subscription a status that is not its own and is not kept; None ends it.
+
+        Raises EntityNotFound.
+        """
+        queues = [part for part in self._existing(path).parts() if isinstance(part, Queue)]
+        for queue in queues:
+            queue.imposed_status = status
+        for queue in queues:
+            queue.follow(queue.description, now)  # which tells receivers
+
     def let_front_ends_cache(self, cache: bool) -> None:
         """Whether the front end of each connection keeps messages of partitioned entities (Q-18)."""
         self._surroundings.front_ends_cache = cache

@@ -124,9 +124,8 @@ class Partitioned(Generic[Part]):
 
     def check_sends_enabled(self) -> None:
         """Raises EntityDisabled where the status forbids sending."""
-        status = self.description.status
-        if status in ("Disabled", "SendDisabled"):
-            raise EntityDisabled(self.path, status)
+        if self.status in ("Disabled", "SendDisabled"):
+            raise EntityDisabled(self.path, self.status)
 
     def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
         """Keep, dead, a message that was sent via this entity and that its destination refused (3.7)."""
@@ -384,6 +383,11 @@ class Partitioned(Generic[Part]):
     def description(self) -> QueueDescription:
         """What it follows."""
         return self._description if self.parent is None else self.parent.description
+
+    @property
+    def status(self) -> str:
+        """What each of its partitions bars now."""
+        return self.partitions[0].status
 
     @property
     def top(self) -> Partitioned[Queue]:

@@ -439,8 +439,8 @@ class Queue(MessageStore):
         )
 
     def _check_status(self, barred: str) -> None:
-        if self.description.status in ("Disabled", barred):
-            raise EntityDisabled(self.path, self.description.status)
+        if self.status in ("Disabled", barred):
+            raise EntityDisabled(self.path, self.status)
         if self.partition is not None and barred == "SendDisabled":
             self.partition.check_takes(self.path)
         else:

@@ -31,9 +31,8 @@ def check_received_from(queue: Entity) -> None:
 
 def check_enabled(queue: Entity, barred: str) -> None:
     """Raises EntityDisabled where the status bars it."""
-    status = queue.description.status
-    if status in ("Disabled", barred):
-        raise EntityDisabled(queue.path, status)
+    if queue.status in ("Disabled", barred):
+        raise EntityDisabled(queue.path, queue.status)
 
 
 def messages_of(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from math import inf
 from typing import Protocol
 
@@ -13,7 +11,10 @@ from ..entities.partition import Health
 from ..errors import BrokerError
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
-from ..faults import ActiveFault, Disabled, Down, FaultRule, Outage, PartitionDown
+from ..faults import ActiveFault, Disabled, Down, Effect, FaultRule, Outage, PartitionDown
+
+Place = tuple[type[Effect], str, int]
+"""What a standing fault lies over: what it does, the entity, and which partition of it."""
 
 
 class Host(Protocol):
@@ -28,11 +29,16 @@ class Host(Protocol):
 
 
 class StandingFaults:
-    """What stands on one namespace now."""
+    """What stands on one namespace now.
+
+    A fault lies over what it strikes and changes nothing of it: a stored status stays what it is. Where
+    several lie over the same, the one set last shows; when that ends, the one below it does.
+    """
 
     def __init__(self, station: Host) -> None:
         self._station = station
-        self._begun: dict[ActiveFault, Callable[[], None]] = {}  # and how to end it
+        self._begun: set[ActiveFault] = set()
+        self._shown: dict[Place, ActiveFault] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def apply(self) -> dict[ActiveFault, BrokerError]:
@@ -42,18 +48,20 @@ class StandingFaults:
         """
         station = self._station
         now = station.moment().idle
-        wanted = station.face.faults.standing(now)
+        standing = station.face.faults.standing(now)
         refused: dict[ActiveFault, BrokerError] = {}
         try:
-            for active in [active for active in self._begun if active not in wanted]:
-                self._begun.pop(active)()
-            for active in wanted:
-                if active not in self._begun:
+            uppermost = {_place_of(active.rule): active for active in standing}
+            for place in [place for place in self._shown if place not in uppermost]:
+                self._lift(self._shown.pop(place).rule)
+            for place, active in uppermost.items():
+                if self._shown.get(place) is not active:
                     try:
-                        self._begun[active] = self._begin(active.rule)
-                        active.hits += 1
+                        self._impose(active.rule)
+                        self._shown[place] = active
                     except BrokerError as error:
                         refused[active] = error
+            self._count(set(standing) - refused.keys())
             station.settle()
         finally:
             self._arm(station.face.faults.next_change(now) - now)
@@ -65,9 +73,15 @@ class StandingFaults:
             self._timer.cancel()
             self._timer = None
         with ExitStack() as ends:
-            ends.callback(self._begun.clear)
-            for end in self._begun.values():
-                ends.callback(end)
+            ends.callback(self._shown.clear)
+            for active in self._shown.values():
+                ends.callback(self._lift, active.rule)
+
+    def _count(self, standing: set[ActiveFault]) -> None:
+        """A hit for each that begins, also beneath another."""
+        for active in standing - self._begun:
+            active.hits += 1
+        self._begun = standing
 
     def _arm(self, seconds: float) -> None:
         if self._timer is not None:
@@ -76,37 +90,35 @@ class StandingFaults:
         if seconds < inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.001, seconds), self.apply)
 
-    def _begin(self, rule: FaultRule) -> Callable[[], None]:
+    def _impose(self, rule: FaultRule) -> None:
+        """Raises BrokerError where the entity is not there, or has no such partition."""
+        path, station = rule.entity or "", self._station
         match rule.effect:
             case Down(how, delay):
-                self._station.take_down(Outage(how), delay)
-                return self._station.bring_up
+                station.take_down(Outage(how), delay)
             case PartitionDown(index, throttled):
-                path = rule.entity or ""
                 self._set_health(path, index, Health.THROTTLED if throttled else Health.DOWN)
-                return lambda: self._restore_health(path, index)
             case Disabled(status):
-                was = self._set_status(rule.entity or "", status)
-                return lambda: self._restore_status(rule.entity or "", was)
+                station.face.namespace.impose_status(path, status, station.moment().entity)
             case _:
                 raise TypeError(f"{rule.effect!r} does not stand")
+
+    def _lift(self, rule: FaultRule) -> None:
+        path, station = rule.entity or "", self._station
+        with suppress(BrokerError):  # deleted meanwhile
+            match rule.effect:
+                case Down():
+                    station.bring_up()
+                case PartitionDown(index):
+                    self._set_health(path, index, Health.UP)
+                case Disabled():
+                    station.face.namespace.impose_status(path, None, station.moment().entity)
 
     def _set_health(self, path: str, index: int, health: Health) -> None:
         station = self._station
         station.face.namespace.set_health(path, index, health, station.moment().entity)
 
-    def _restore_health(self, path: str, index: int) -> None:
-        with suppress(BrokerError):  # deleted meanwhile
-            self._set_health(path, index, Health.UP)
 
-    def _set_status(self, path: str, status: str) -> str:
-        """Give the entity a status, and return the one it had. Raises EntityNotFound."""
-        namespace, now = self._station.face.namespace, self._station.moment().entity
-        queue = namespace.queue(path)
-        was, wanted = queue.description.status, replace(queue.description, status=status)
-        namespace.update_queue(path, wanted, now)
-        return was
-
-    def _restore_status(self, path: str, status: str) -> None:
-        with suppress(BrokerError):  # deleted meanwhile
-            self._set_status(path, status)
+def _place_of(rule: FaultRule) -> Place:
+    index = rule.effect.index if isinstance(rule.effect, PartitionDown) else 0
+    return type(rule.effect), (rule.entity or "").casefold(), index

@@ -23,7 +23,7 @@ class Disk:
     def keep(self, namespace: Namespace, now: Instant) -> SqliteStore:
         """Fill a namespace with what was kept of it, and keep it from now on; it is to have a journal.
 
-        Raises StoreError, StoreDamaged.
+        Raises StoreError, StoreDamaged: the file is left as it is, and may be tried again.
         """
         journal = namespace.journal
         assert journal is not None  # noqa: S101 - the caller gave it one
@@ -31,8 +31,12 @@ class Disk:
         if path in self._stores:
             raise StoreError(f"Two namespaces would be kept in the file {path}: their names differ by case.")
         store = SqliteStore(self._directory, path, journal)
+        try:
+            load(store, namespace, now)
+        except BaseException:
+            store.abandon()
+            raise
         self._stores[path] = store
-        load(store, namespace, now)
         return store
 
     def release(self, name: str) -> None:

@@ -140,6 +140,10 @@ class SqliteStore:
         finally:
             self.connection.close()
 
+    def abandon(self) -> None:
+        """Close the file and write nothing: what it holds could not be read."""
+        self.connection.close()
+
     # -- what is written
 
     def _statements(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
