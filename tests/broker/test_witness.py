@@ -69,15 +69,15 @@ def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None
     orders = queue(told)
     numbers = orders.enqueue_all([message("a"), message("b", session_id="s")], NOON)
     assert told.hear() == [
-        MessagesStored("orders", Arrival.SENT, ("a", "b"), ("", "s"), tuple(numbers)),
+        MessagesStored("orders", "", Arrival.SENT, ("a", "b"), ("", "s"), tuple(numbers)),
     ]
     first = orders.receive(NOON)
     assert told.witness.is_empty  # a lock is no change of place
     orders.complete(first.lock_token, NOON)
     orders.receive_and_delete(NOON)
     assert told.hear() == [
-        MessagesRemoved("orders", Removal.COMPLETED, "", ("a",), (numbers[0],)),
-        MessagesRemoved("orders", Removal.RECEIVED, "", ("b",), (numbers[1],)),
+        MessagesRemoved("orders", "", Removal.COMPLETED, "", ("a",), (numbers[0],)),
+        MessagesRemoved("orders", "", Removal.RECEIVED, "", ("b",), (numbers[1],)),
     ]
 
 

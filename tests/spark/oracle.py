@@ -41,3 +41,75 @@ select case
 def verdicts(directory: Path) -> dict[str, int]:
     """How many messages have each verdict, in journals that are whole and whose places were found empty."""
     return dict(duckdb.sql(VERDICTS, params=[str(directory / "*.jsonl")]).fetchall())
+
+
+# The same with the journals of brokers, of the namespaces NAME and NAME-dr; all others' are whole.
+OF_BROKERS = """
+with records as (
+    select *, regexp_extract(backlog_queue, '^(.+)/x-servicebus-transfer/', 1) as parks_for
+    from read_json(?, format = 'newline_delimited', union_by_name = true, ignore_errors = true, columns = {
+        writer: 'VARCHAR', role: 'VARCHAR', ordinal: 'BIGINT', is_last: 'BOOLEAN',
+        pair: 'STRUCT("primary" VARCHAR, secondary VARCHAR)',
+        event: 'VARCHAR', path: 'VARCHAR', rests: 'VARCHAR', reason: 'VARCHAR', how: 'VARCHAR',
+        backlog: 'BIGINT', backlog_queue: 'VARCHAR', message_id: 'VARCHAR', message_ids: 'VARCHAR[]'})
+), kept as (
+    select namespace, count(*) = 1 and bool_and(is_whole) as kept from (
+        select pair.primary as namespace, writer,
+            count(*) = max(ordinal) + 1 and coalesce(bool_or(is_last), false) as is_whole
+        from records where role = 'broker' group by 1, 2) group by 1
+), told as (
+    select case when parks_for <> '' and role = 'broker' then parks_for else pair.primary end as home,
+        case when role <> 'broker' then role when backlog_queue = '' then 'entity'
+             when backlog is null then 'dead backlog' else 'backlog' end as place,
+        event, rests, reason, how, contains(path, '$') as dead,
+        unnest(coalesce(message_ids, [message_id])) as id
+    from records where coalesce(message_ids, [message_id])[1] is not null
+), per as (
+    select home, id,
+        bool_or(event = 'messages_received' or place = 'entity' and how in ('completed', 'received'))
+            as arrived,
+        bool_or(event in ('send_accepted', 'message_parked')
+            or how = 'forwarded' and event = 'messages_stored') as taken,
+        bool_or(event = 'send_raised') as raised,
+        bool_or(event = 'message_parked') as parked,
+        bool_or(event = 'messages_forwarded' or rests = 'primary') as said_home,
+        bool_or(place = 'entity' and event in ('messages_stored', 'duplicates_dropped')) as stored,
+        sum(case when place <> 'entity' or dead then 0 when event = 'messages_stored' then 1
+                 when event = 'messages_removed' then -1 else 0 end) as here,
+        bool_or(place = 'backlog' and event = 'messages_stored') as stored_there,
+        sum(case when place <> 'backlog' then 0 when event = 'messages_stored' then 1
+                 when event = 'messages_removed' then -1 else 0 end) as there,
+        bool_or(how = 'expired' or how = 'dead-lettered' and reason = 'TTLExpiredException') as late,
+        bool_or(how = 'dead-lettered') as aside,
+        bool_or(how = 'deleted') as deleted
+    from told group by 1, 2
+), judged as (
+    select per.*, coalesce(a.kept, false) as k, coalesce(b.kept, false) as k2 from per
+    left join kept a on a.namespace = home left join kept b on b.namespace = home || '-dr'
+)
+select home, case
+    when arrived and taken then 'delivered'
+    when arrived and raised then 'recovered'
+    when arrived then 'unexpected'
+    when stored and not (taken or raised or stored_there) then 'unexpected'
+    when here > 0 then case when k then 'waiting' else 'accepted' end
+    when late and there <= 0 then 'expired'
+    when deleted and there <= 0 then 'deleted'
+    when aside and (there <= 0 or not k2) then 'dead-lettered'
+    when stored then 'accepted'
+    when said_home then case when k then 'lost' else 'accepted' end
+    when there > 0 and k2 then 'waiting'
+    when stored_there and k and k2 then 'lost'
+    when parked and not stored_there and k2 then 'lost'
+    when parked and not k2 then 'waiting'
+    when stored_there then 'unproven'
+    when raised then 'not accepted'
+    else 'unproven' end as verdict, count(*)
+from judged group by 1, 2
+"""
+
+
+def verdicts_of_brokers(directory: Path) -> dict[tuple[str, str], int]:
+    """How many messages of each primary have each verdict; nobody but a broker may have been killed."""
+    rows = duckdb.sql(OF_BROKERS, params=[str(directory / "*.jsonl")]).fetchall()
+    return {(home, verdict): count for home, verdict, count in rows}

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sbpair.broker.entities.witness import (
+    Arrival,
+    DuplicatesDropped,
+    MessagesRemoved,
+    MessagesStored,
+    Removal,
+)
 from sbpair.observation import EntityEmptied, Journal, MessagesReceived, PairLabels, Role, SendAccepted
 from sbpair.observation.record import Instant
 from sbpair.pairing.events import (
@@ -20,8 +27,8 @@ NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
 EXPIRED = "TTLExpiredException"
 
 
-def backlog(number: int) -> str:
-    return f"contoso/x-servicebus-transfer/{number}"
+def backlog(number: int, primary: str = "contoso") -> str:
+    return f"{primary}/x-servicebus-transfer/{number}"
 
 
 @dataclass
@@ -38,11 +45,11 @@ class Story:
     def pair(self) -> PairLabels:
         return PairLabels(self.primary, self.secondary or f"{self.primary}-dr")
 
-    def journal(self, role: Role) -> Journal:
+    def journal(self, role: Role, pair: PairLabels | None = None) -> Journal:
         journal = Journal(
             self.directory,
             role=role,
-            pair=self.pair,
+            pair=pair or self.pair,
             clock=lambda: Instant(NOON + self.now, 1000.0 + self.now),
         )
         self._journals.append(journal)
@@ -54,15 +61,23 @@ class Story:
     def syphon(self) -> Syphon:
         return Syphon(self, self.journal(Role.SYPHON))
 
+    def broker(self, namespace: str = "") -> Broker:
+        name = PairLabels(namespace or self.primary, "")
+        return Broker(self.journal(Role.BROKER, name), self.primary)
+
     def receiver(self) -> Receiver:
         return Receiver(self.journal(Role.RECEIVER))
 
     def pause(self) -> None:
         self.now += 5.0
 
-    def end(self) -> None:
+    def end(self, but: tuple[Journal, ...] = ()) -> None:
+        """Close all journals but those: they are as a killed writer leaves them."""
         for journal in self._journals:
-            journal.close()
+            if journal in but:
+                journal.forsake()
+            else:
+                journal.close()
 
     def file_of(self, role: Role) -> Path:
         """Of the one writer of this role, closed or open."""
@@ -136,3 +151,34 @@ class Receiver:
 
     def emptied(self, path: str = "orders") -> None:
         self.journal.write(EntityEmptied(path))
+
+
+@dataclass
+class Broker:
+    """One namespace's journal; with the ``number`` of a backlog queue, of what is parked there."""
+
+    journal: Journal
+    primary: str
+
+    def stored(
+        self, *ids: str, path: str | None = "orders", number: int | None = None,
+        how: Arrival = Arrival.SENT, session: str = "",
+    ) -> None:  # fmt: skip
+        queue = "" if number is None else backlog(number, self.primary)
+        sessions = tuple(session for _ in ids) if session else ()
+        first = self.journal.written  # a number that no other message has
+        self.journal.write(
+            MessagesStored(path, queue, how, ids, sessions, tuple(first + n for n in range(len(ids))))
+        )
+
+    def removed(
+        self, *ids: str, how: Removal = Removal.COMPLETED, path: str | None = "orders",
+        number: int | None = None, reason: str = "", dead: bool = False,
+    ) -> None:  # fmt: skip
+        sub_queue = "/$DeadLetterQueue" if dead else ""
+        queue = "" if number is None else backlog(number, self.primary) + sub_queue
+        where = path if number is not None else f"{path}{sub_queue}"
+        self.journal.write(MessagesRemoved(where, queue, how, reason, ids, tuple(1 for _ in ids)))
+
+    def dropped(self, *ids: str, path: str = "orders") -> None:
+        self.journal.write(DuplicatesDropped(path, "", ids))

@@ -34,6 +34,7 @@ def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> Non
     said = json.loads(done.stdout)
     verdicts = said["verdicts"]
     assert verdicts["delivered"] == ledger["delivered"] == 300
+    assert {writer["role"] for writer in said["writers"]} == {"broker", "receiver", "sender", "syphon"}
     assert verdicts["lost"] == ledger["lost"]
     assert verdicts["unexpected"] == ledger["unexpected"]
     assert said["duplicated"] == ledger["duplicated"]

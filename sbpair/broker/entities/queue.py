@@ -141,7 +141,7 @@ class Queue(MessageStore):
         first = self._first_copy(message, now)
         if first is not None:
             if self._witness is not None:
-                self._witness.dropped(self.path, message.message_id)
+                self._witness.dropped(self.path, message)
             return first
         later = message.scheduled_for if (message.scheduled_for or 0) > now else None
         if later is None:

@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from .rules.values import EvaluationError
 from .stored_message import StoredMessage
 
+if TYPE_CHECKING:
+    from .rules.message_properties import MessageForm
+
 MOST = 1000  # messages of one event
+BACKLOG, PATH = "/x-servicebus-transfer/", "x-ms-path"  # P-10, P-20
 
 
 class Arrival(Enum):
@@ -41,9 +46,13 @@ class Removal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessagesStored:
-    """A broker keeps these messages; ``how`` they came: ``sent``, ``forwarded``, ``published``."""
+    """A broker keeps these messages; ``how`` they came: ``sent``, ``forwarded``, ``published``.
 
-    path: str
+    Of a ``backlog`` queue, ``path`` is the entity that its messages are parked for (P-20).
+    """
+
+    path: str | None
+    backlog: str
     how: Arrival
     message_ids: tuple[str, ...]
     session_ids: tuple[str, ...]
@@ -54,7 +63,8 @@ class MessagesStored:
 class MessagesRemoved:
     """A broker keeps these messages no longer; ``how`` they left, and of dead letters the ``reason``."""
 
-    path: str
+    path: str | None
+    backlog: str
     how: Removal
     reason: str
     message_ids: tuple[str, ...]
@@ -65,11 +75,13 @@ class MessagesRemoved:
 class DuplicatesDropped:
     """A broker was sent these messages again, and kept none of them (3.6)."""
 
-    path: str
+    path: str | None
+    backlog: str
     message_ids: tuple[str, ...]
 
 
 Event: TypeAlias = "MessagesStored | MessagesRemoved | DuplicatesDropped"
+Place: TypeAlias = "tuple[str | None, str]"  # the path, and the backlog queue or ""
 
 
 @dataclass(slots=True)
@@ -88,26 +100,28 @@ class Group:
 
 
 class Witness:
-    """What happened since it was last asked, in the order in which it began."""
+    """What happened since it was last asked. ``form`` reads what a parked message is parked for."""
 
-    __slots__ = ("_dropped", "_removed", "_stored", "is_empty")
+    __slots__ = ("_dropped", "_form", "_removed", "_stored", "is_empty")
 
-    def __init__(self) -> None:
+    def __init__(self, form: MessageForm | None = None) -> None:
+        self._form = form
+        self._begin()
+
+    def _begin(self) -> None:
         self.is_empty = True
-        self._forget()
-
-    def _forget(self) -> None:
-        self._stored: dict[tuple[str, Arrival], Group] = {}
-        self._removed: dict[tuple[str, Removal, str], Group] = {}
-        self._dropped: dict[str, list[str]] = {}
+        self._stored: dict[tuple[Place, Arrival], Group] = {}
+        self._removed: dict[tuple[Place, Removal, str], Group] = {}
+        self._dropped: dict[Place, list[str]] = {}
 
     def stored(self, path: str, message: StoredMessage, how: Arrival) -> None:
         """The entity at ``path`` keeps a message, under the number it has."""
         if message.is_ping:  # P-31
             return
-        group = self._stored.get((path, how))
+        key = self._place(path, message), how
+        group = self._stored.get(key)
         if group is None:
-            group = self._stored[path, how] = Group()
+            group = self._stored[key] = Group()
             self.is_empty = False
         group.ids.append(as_text(message.message_id))
         group.sessions.append(message.session_id or "")
@@ -117,30 +131,41 @@ class Witness:
         """The entity at ``path`` keeps a message no longer."""
         if message.is_ping:
             return
-        group = self._removed.get((path, how, reason))
+        key = self._place(path, message), how, reason
+        group = self._removed.get(key)
         if group is None:
-            group = self._removed[path, how, reason] = Group()
+            group = self._removed[key] = Group()
             self.is_empty = False
         group.ids.append(as_text(message.message_id))
         group.numbers.append(message.sequence_number)
 
-    def dropped(self, path: str, message_id: Hashable) -> None:
+    def dropped(self, path: str, message: StoredMessage) -> None:
         """The entity at ``path`` knows the id already, and keeps nothing."""
-        self._dropped.setdefault(path, []).append(as_text(message_id))
+        self._dropped.setdefault(self._place(path, message), []).append(as_text(message.message_id))
         self.is_empty = False
+
+    def _place(self, path: str, message: StoredMessage) -> Place:
+        if BACKLOG not in path:
+            return path, ""
+        if self._form is None:
+            return None, path
+        try:
+            parked_for = self._form.read(message).of_user(PATH)
+        except EvaluationError:
+            parked_for = None
+        return (parked_for if isinstance(parked_for, str) else None), path
 
     def take(self) -> list[Event]:
         """All of it; it is forgotten here."""
         events: list[Event] = []
-        for (path, arrival), group in self._stored.items():
+        for (place, arrival), group in self._stored.items():
             for ids, sessions, numbers in group.cut():
                 told = sessions if any(sessions) else ()
-                events.append(MessagesStored(path, arrival, ids, told, numbers))
-        events += [DuplicatesDropped(path, tuple(ids)) for path, ids in self._dropped.items()]
-        for (path, how, reason), group in self._removed.items():
-            events += [MessagesRemoved(path, how, reason, ids, numbers) for ids, _, numbers in group.cut()]
-        self._forget()
-        self.is_empty = True
+                events.append(MessagesStored(*place, arrival, ids, told, numbers))
+        events += [DuplicatesDropped(*place, tuple(ids)) for place, ids in self._dropped.items()]
+        for (place, how, reason), group in self._removed.items():
+            events += [MessagesRemoved(*place, how, reason, ids, numbers) for ids, _, numbers in group.cut()]
+        self._begin()
         return events
 
 

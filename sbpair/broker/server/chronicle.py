@@ -16,6 +16,7 @@ from sbpair.observation import Journal, JournalError, PairLabels, Role
 
 from ..entities.witness import Witness
 from ..errors import BrokerError
+from ..faces.rule_form import RuleForm
 
 TOGETHER = 0.02  # seconds
 
@@ -24,7 +25,7 @@ class Chronicle:
     """What becomes of each message of the namespace ``name``, written to ``directory``."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        self.witness = Witness()
+        self.witness = Witness(RuleForm())
         self._directory = directory
         self._pair = PairLabels(name, "")
         self._journal: Journal | None = None

@@ -12,7 +12,7 @@ from .duplicates import duplicates
 from .messages import messages
 from .order import order
 from .timeline import Episode, timeline, told
-from .verdict import SOUND, Verdict, drained, emptied, evidence, judged
+from .verdict import SOUND, Verdict, drained, emptied, evidence, judged, kept
 from .waits import waits
 from .writers import writers
 
@@ -56,7 +56,13 @@ def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
     of_writers = writers(events)
-    every = judged(messages(events), evidence(of_writers), drained(events, skew), emptied(events, skew))
+    every = judged(
+        messages(events),
+        evidence(of_writers),
+        drained(events, skew),
+        emptied(events, skew),
+        kept(of_writers, skew),
+    )
     return Audit(
         writers=of_writers,
         messages=every,

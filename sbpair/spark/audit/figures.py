@@ -95,7 +95,8 @@ def waits_figure(waits: list[Wait]) -> str:
     waits = waits[:MOST_BARS]
     places = range(len(waits))
     labels = [
-        f"backlog {wait.backlog}\n{wait.messages}" + ("" if is_one else f"\n{wait.primary}") for wait in waits
+        f"backlog {wait.backlog}\n{wait.messages} messages" + ("" if is_one else f"\n{wait.primary}")
+        for wait in waits
     ]
     for name, colour in (("longest", "#dddddd"), ("p99", "#f5d08a"), ("p95", PARKED), ("p50", "#a86a00")):
         axes.bar(places, [getattr(wait, name) for wait in waits], 0.7, color=colour, label=name)

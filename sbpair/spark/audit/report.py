@@ -19,20 +19,22 @@ h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #dd
 table{border-collapse:collapse;margin:.6em 0}
 td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
-th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
+td.t{white-space:nowrap;font-variant-numeric:tabular-nums}th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
 """
 MEANING = {
-    Verdict.DELIVERED: "a receiver has it",
+    Verdict.DELIVERED: "a receiver has it, or was done with it",
     Verdict.RECOVERED: "its send was raised, and it arrived all the same",
     Verdict.DEAD_LETTERED: "set aside, with a reason",
     Verdict.EXPIRED: "its time to live had passed",
+    Verdict.DELETED: "somebody deleted it, cancelled it, or deleted its entity",
     Verdict.ACCEPTED: "the primary accepted it; no journal says more",
-    Verdict.WAITING: "in a backlog or in a spool",
+    Verdict.WAITING: "in its entity, in a backlog or in a spool",
     Verdict.LOST: "it was accepted, and is nowhere",
     Verdict.NOT_ACCEPTED: "its send was raised to its caller, and no journal says that anybody has it",
     Verdict.UNEXPECTED: "it arrived, and no sender's journal has it",
     Verdict.UNPROVEN: "a journal that could tell is not whole, or is not here",
 }
+SHORT = 8  # characters of a writer's uuid: enough to find its files
 ALL = "the Parquet tables have all"
 Row = tuple[Sequence[object], bool]  # its cells, and whether it is a bad one
 
@@ -45,7 +47,7 @@ def page(summary: Summary) -> str:
         _headline(summary),
         _section("Messages", _verdicts(summary)),
         _section("Entities", _entities(summary)),
-        _section("What happened when", flow_figure(summary.flow, summary.step, summary.timeline)),
+        _section("What happened when, in UTC", flow_figure(summary.flow, summary.step, summary.timeline)),
         _section("Failovers", _timeline(summary.timeline)),
         _section("How long messages waited", waits_figure(summary.waits)),
         _section("Not accounted for", _troubles(summary)),
@@ -124,9 +126,9 @@ def _timeline(episodes: Sequence[Episode]) -> str:
             (
                 episode.primary,
                 episode.path,
-                _moment(episode.suspected_at),
-                _moment(episode.failed_over_at),
-                _moment(episode.recovered_at),
+                episode.suspected_at,
+                episode.failed_over_at,
+                episode.recovered_at,
                 _span(episode.failed_over_at, episode.recovered_at),
                 episode.cause,
             ),
@@ -134,7 +136,7 @@ def _timeline(episodes: Sequence[Episode]) -> str:
         )
         for episode in episodes[:MOST_ROWS]
     ]
-    heads = ("primary", "entity", "suspect", "failed over", "home again", "away, s", "cause")
+    heads = ("primary", "entity", "suspect, UTC", "failed over", "home again", "seconds", "cause")
     return _table(heads, rows) + _more(len(episodes)) if rows else ""
 
 
@@ -156,7 +158,8 @@ def _duplicates(summary: Summary) -> str:
         else ""
     )
     if not summary.duplicated:
-        return f"<p>No message arrived more than once, as far as receivers' journals say.</p>{again}"
+        none = "No message arrived more than once, as far as the journals of receivers and brokers say."
+        return f"<p>{none}</p>{again}"
     rows: list[Row] = [
         (
             (each.primary, each.path, each.message_id, each.copies, each.explained),
@@ -181,13 +184,13 @@ def _order(summary: Summary) -> str:
 def _writers(summary: Summary) -> str:
     rows: list[Row] = [
         (
-            (each.role, each.writer, each.records, _moment(each.first_at), _moment(each.last_at),
+            (each.role, each.primary, each.writer[:SHORT], each.records, each.first_at, each.last_at,
              each.reason or "whole"),
             each.reason is not None,
         )
         for each in summary.writers[:MOST_ROWS]
     ]  # fmt: skip
-    heads = ("role", "writer", "records", "from", "to", "is it whole?")
+    heads = ("role", "namespace", "writer", "records", "from, UTC", "to", "is it whole?")
     return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
 
 
@@ -213,12 +216,10 @@ def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"<td class=t>{value.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3]}</td>"
     is_number = isinstance(value, int | float)
-    return f"<td{' class=n' if is_number else ''}>{escape(str(value))}</td>"
-
-
-def _moment(at: datetime | None) -> str:
-    return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return f"<td{' class=n' if is_number else ''}>{'' if value is None else escape(str(value))}</td>"
 
 
 def _span(start: datetime | None, end: datetime | None) -> str:

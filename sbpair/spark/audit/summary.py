@@ -29,6 +29,7 @@ class Writer:
     first_at: datetime | None
     last_at: datetime | None
     reason: str | None
+    primary: str = ""  # the namespace; of a broker its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _has_trouble(entity: Entity) -> bool:
 def _writers(table: DataFrame) -> list[Writer]:
     ordered = table.orderBy(F.col("is_whole"), "role", "first_at")
     rows = ordered.select(
-        "writer", "role", "records", micros("first_at"), micros("last_at"), "reason"
+        "writer", "role", "records", micros("first_at"), micros("last_at"), "reason", "primary"
     ).collect()
     return [
         Writer(
@@ -183,6 +184,7 @@ def _writers(table: DataFrame) -> list[Writer]:
             _moment(row.first_at),
             _moment(row.last_at),
             row.reason,
+            row.primary or "?",
         )
         for row in rows
     ]

@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 class Verdict(Enum):
     """Each message has one."""
 
-    DELIVERED = "delivered"  # a receiver says so
+    DELIVERED = "delivered"  # a receiver says so, or the broker that a receiver is done with it
     RECOVERED = "recovered"  # its send was raised, and yet it arrived
-    DEAD_LETTERED = "dead-lettered"  # the syphon set it aside, with a reason
-    EXPIRED = "expired"  # set aside, because its deadline had passed
+    DEAD_LETTERED = "dead-lettered"  # the syphon or the broker set it aside, with a reason
+    EXPIRED = "expired"  # set aside, or gone, because its time had passed
+    DELETED = "deleted"  # somebody deleted it, cancelled it, or deleted its entity: the broker says so
     ACCEPTED = "accepted"  # the primary has it: proved up to its accept, no receiver's journal says more
-    WAITING = "waiting"  # in a backlog or a spool, and nothing is missing that could say otherwise
+    WAITING = "waiting"  # in a backlog, a spool or its entity; nothing is missing that could say otherwise
     LOST = "lost"  # accepted, and it is nowhere
     NOT_ACCEPTED = "not accepted"  # its send was raised, and it is nowhere: the caller knows
     UNEXPECTED = "unexpected"  # it arrived, and nobody sent it
@@ -32,35 +33,53 @@ SOUND = (
     Verdict.RECOVERED,
     Verdict.DEAD_LETTERED,
     Verdict.EXPIRED,
+    Verdict.DELETED,
     Verdict.ACCEPTED,
     Verdict.WAITING,
     Verdict.NOT_ACCEPTED,
 )
 
-EVIDENCE = ("is_sent", "is_home", "is_aside", "is_stranded", "senders_whole", "senders_tell", "syphons_whole",
-            "receivers_whole", "stranded_from", "drained_at", "emptied_at")  # fmt: skip
+EVIDENCE = (
+    "senders_whole", "senders_tell", "syphons_whole", "receivers_whole", "stranded_from", "drained_at",
+    "emptied_at", "primary_kept", "primary_from", "primary_until", "secondary_kept", "secondary_from",
+    "secondary_until",
+)  # fmt: skip
 # The first condition that holds decides. The columns are those of messages(), and these.
 RULES: tuple[tuple[str, Verdict], ...] = (
-    ("received > 0 AND is_sent", Verdict.DELIVERED),
-    ("received > 0 AND raised > 0", Verdict.RECOVERED),
-    ("received > 0 AND NOT senders_tell", Verdict.DELIVERED),  # a healthy send has no line here
-    ("received > 0 AND senders_whole", Verdict.UNEXPECTED),
-    ("received > 0", Verdict.UNPROVEN),  # it is there, but whether anybody sent it is not known
+    ("arrived AND is_sent", Verdict.DELIVERED),
+    ("arrived AND raised > 0", Verdict.RECOVERED),
+    ("arrived AND NOT senders_tell", Verdict.DELIVERED),  # a healthy send has no line here
+    ("arrived AND senders_whole", Verdict.UNEXPECTED),
+    ("arrived", Verdict.UNPROVEN),  # it is there, but whether anybody sent it is not known
+    ("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
+    ("stored > 0 AND is_strange", Verdict.UNPROVEN),
+    ("held > 0 AND primary_kept", Verdict.WAITING),
+    ("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
+    ("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
+    ("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
+    ("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING),
     ("expired > 0 AND is_aside", Verdict.EXPIRED),
     ("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
-    ("is_home AND is_sent AND emptied_at > home_at AND receivers_whole", Verdict.LOST),
+    ("is_unseen AND is_sent", Verdict.LOST),
+    ("is_home AND is_sent AND emptied_at > home_at AND receivers_whole AND NOT (primary_kept AND stored > 0)",
+     Verdict.LOST),
     ("is_home AND is_sent", Verdict.ACCEPTED),
     ("is_home AND raised > 0", Verdict.ACCEPTED),
+    ("stored > 0", Verdict.ACCEPTED),  # its sender tells of no healthy sends
     ("is_home AND senders_whole", Verdict.UNEXPECTED),
     ("is_home", Verdict.UNPROVEN),
+    ("is_never_parked", Verdict.LOST),
+    ("left_backlog AND primary_kept AND parked_at > primary_from", Verdict.LOST),  # and came nowhere
+    ("left_backlog", Verdict.UNPROVEN),
     ("parked > 0 AND drained_at > last_parked_at AND NOT is_stranded AND syphons_whole", Verdict.LOST),
     ("parked > 0 AND syphons_whole", Verdict.WAITING),
     ("parked > 0", Verdict.UNPROVEN),
+    ("backlogged > 0", Verdict.UNPROVEN),
     ("spooled > left_spool AND senders_whole", Verdict.WAITING),
     ("spooled > 0", Verdict.UNPROVEN),
     ("raised > 0", Verdict.NOT_ACCEPTED),
     ("TRUE", Verdict.UNPROVEN),
-)
+)  # fmt: skip
 
 
 def evidence(writers: DataFrame) -> DataFrame:
@@ -80,6 +99,27 @@ def _whole(role: str) -> Column:
     all_whole = F.min(F.when(mine | F.col("w.role").isNull(), F.col("w.is_whole")))
     there = F.max(mine)
     return (F.coalesce(all_whole, F.lit(False)) & F.coalesce(there, F.lit(False))).alias(f"{role}s_whole")
+
+
+def kept(writers: DataFrame, skew: float) -> DataFrame:
+    """One row a namespace with a broker's journal: whether it ``kept`` a whole one, and ``from``, ``until``.
+
+    One broker that ran once: of two runs nobody knows what happened in between, to what the first one held.
+    """
+    is_unknown = F.max(F.col("role").isNull()).over(Window.partitionBy())
+    of_brokers = writers.withColumn("is_unknown", is_unknown).where("role = 'broker'")
+    return of_brokers.groupBy(F.col("primary").alias("namespace")).agg(
+        F.expr("count(*) = 1 AND min(is_whole) AND NOT max(is_unknown)").alias("kept"),
+        _before(F.min("first_at"), -skew).alias("from"),
+        _before(F.max("last_at"), skew).alias("until"),
+    )
+
+
+def of_side(kept: DataFrame, side: str) -> DataFrame:
+    """The same, for the namespace in the column ``side`` of the messages."""
+    return kept.select(
+        F.col("namespace").alias(side), *(F.col(name).alias(f"{side}_{name}") for name in kept.columns[1:])
+    )
 
 
 def drained(events: DataFrame, skew: float) -> DataFrame:
@@ -120,20 +160,38 @@ def emptied(events: DataFrame, skew: float) -> DataFrame:
     )
 
 
-def _before(name: str, seconds: float) -> Column:
-    return F.timestamp_micros(F.unix_micros(name) - round(seconds * 1e6))
+def _before(at: Column | str, seconds: float) -> Column:
+    return F.timestamp_micros(F.unix_micros(at) - round(seconds * 1e6))
 
 
-def judged(messages: DataFrame, evidence: DataFrame, drained: DataFrame, emptied: DataFrame) -> DataFrame:
+# What the rules ask, from the counts of a message and the evidence.
+FACTS: tuple[tuple[str, str], ...] = (
+    ("arrived", "received + completed > 0"),
+    ("is_sent", "accepted_by_primary + parked + spooled + handed_on > 0"),
+    ("is_home", "accepted_by_primary + forwarded + stored > 0"),
+    ("is_aside", "home_at IS NULL OR set_aside_at >= home_at"),  # else it was redriven
+    ("is_strange", "NOT is_sent AND raised = 0 AND backlogged = 0 AND senders_tell"),
+    ("is_stranded", "stranded_from IS NOT NULL AND backlog >= stranded_from"),
+    # told as accepted while the broker kept a journal, which has nothing of it
+    ("is_unseen", "stored = 0 AND primary_kept AND home_at > primary_from AND home_at < primary_until"),
+    ("is_never_parked", "parked > 0 AND backlogged = 0 AND secondary_kept"
+     " AND parked_at > secondary_from AND last_parked_at < secondary_until"),
+    ("left_backlog", "backlogged > 0 AND held_in_backlog <= 0 AND secondary_kept"),
+)  # fmt: skip
+
+
+def judged(
+    messages: DataFrame, evidence: DataFrame, drained: DataFrame, emptied: DataFrame, kept: DataFrame
+) -> DataFrame:
     """The messages with a column ``verdict``."""
     facts = (
         messages.join(F.broadcast(evidence), "primary", "left")
         .join(F.broadcast(drained), ["primary", "secondary"], "left")
         .join(F.broadcast(emptied), ["primary", "path_key"], "left")
-        .withColumn("is_sent", F.expr("accepted_by_primary + parked + spooled > 0"))
-        .withColumn("is_home", F.expr("accepted_by_primary + forwarded > 0"))
-        .withColumn("is_aside", F.expr("home_at IS NULL OR set_aside_at >= home_at"))  # else it was redriven
-        .withColumn("is_stranded", F.expr("stranded_from IS NOT NULL AND backlog >= stranded_from"))
+        .join(F.broadcast(of_side(kept, "primary")), "primary", "left")
+        .join(F.broadcast(of_side(kept, "secondary")), "secondary", "left")
     )
+    for name, condition in FACTS:
+        facts = facts.withColumn(name, F.expr(condition))
     verdict = F.coalesce(*(F.when(F.expr(condition), F.lit(each.value)) for condition, each in RULES))
-    return facts.withColumn("verdict", verdict).drop(*EVIDENCE)
+    return facts.withColumn("verdict", verdict).drop(*EVIDENCE, *(name for name, _ in FACTS))
