@@ -19,7 +19,8 @@ h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #dd
 table{border-collapse:collapse;margin:.6em 0}
 td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
-td.t{white-space:nowrap;font-variant-numeric:tabular-nums}th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
+td.t{white-space:nowrap;font-variant-numeric:tabular-nums}
+th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
 """
 MEANING = {
     Verdict.DELIVERED: "a receiver has it, or was done with it",
