@@ -14,6 +14,7 @@ raise: a broken rule is answered with close, end or detach, and becomes an event
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from .composite import decode_composite, encode_composite
 from .decoding import Budget
@@ -96,6 +97,8 @@ class Connection(Endpoint):
         )
         self._first_delivery_id = first_delivery_id
         self._greeting: list[bytes] = []  # goes out before any frame
+        self._events: list[Event] = []
+        self.report: Callable[[Event], None] = self._events.append
         self._preamble = Preamble(
             role,
             mechanisms,
@@ -108,7 +111,7 @@ class Connection(Endpoint):
         self._pending = bytearray()
         self._needed = 0
         self._out: list[bytes] = []
-        self._events: list[Event] = []
+        self.write: Callable[[bytes], None] = self._out.append
         self._with_acks: list[Session] = []
         self._ours: dict[int, Session] = {}  # by our channel
         self._theirs: dict[int, Session] = {}  # by the peer's channel
@@ -146,7 +149,8 @@ class Connection(Endpoint):
 
     def events(self) -> list[Event]:
         """What happened since the last call, in order."""
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()
         return events
 
     def data_to_send(self) -> bytes:
@@ -242,12 +246,6 @@ class Connection(Endpoint):
             body = encode_composite(without_details(performative))
         self._out.append(frame(channel, body))
 
-    def write(self, data: bytes) -> None:
-        self._out.append(data)
-
-    def report(self, event: Event) -> None:
-        self._events.append(event)
-
     def has_acks(self, session: Session) -> None:
         self._with_acks.append(session)
 
@@ -296,17 +294,12 @@ class Connection(Endpoint):
         size = len(data)
         theirs = self._theirs
         unpack = FRAME_HEAD.unpack_from
+        limit = self._frame_limit()
         while position + 8 <= size:
             frame_size, offset, kind, channel = unpack(data, position)
             end = position + frame_size
             at = position + 4 * offset
-            if (
-                frame_size < 8
-                or frame_size > self._frame_limit()
-                or offset < 2
-                or at > end
-                or kind != AMQP_FRAME
-            ):
+            if frame_size < 8 or frame_size > limit or offset < 2 or at > end or kind != AMQP_FRAME:
                 raise ConnectionFault(FRAMING_ERROR, _frame_complaint(frame_size, offset, kind))
             if end > size:
                 self._needed = frame_size
@@ -320,6 +313,7 @@ class Connection(Endpoint):
                         session.receive_disposition(*self.reader.disposition(data, at, end))
                     else:
                         self._receive(channel, session, data, at, end)
+                        limit = self._frame_limit()
                 except SessionFault as fault:
                     if session is not None:
                         session.fault(Condition(fault.symbol, fault.description))

@@ -8,6 +8,7 @@ raises; what is said on a link the peer has just closed is dropped, for the owne
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .encoding import write_uint
@@ -38,7 +39,7 @@ from .performatives import (
     Target,
 )
 from .serial import MASK, distance, ids
-from .shortcut import TransferHead, TransferTail
+from .shortcut import TransferTail
 
 if TYPE_CHECKING:
     from .session import Session
@@ -242,6 +243,18 @@ class SenderLink(Link):
             self.session.flow(self, self.credit, drain=self.drain)
 
 
+@dataclass(slots=True)
+class _Partial:
+    """A delivery of which frames are in, and the last is not."""
+
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    settled: bool = False
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
 class ReceiverLink(Link):
     """Our end receives: we grant the credit."""
 
@@ -249,14 +262,9 @@ class ReceiverLink(Link):
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle)
-        self._is_partial = False  # frames of a delivery are in, and its last is not
-        self._delivery_id = 0
-        self._tag = b""
-        self._format = 0
-        self._settled = False
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._partial: _Partial | None = None
         self._largest = session.connection.limits.max_message_size
+        self._most_unsettled = session.connection.limits.max_unsettled
         self._is_draining = False
 
     def attach(
@@ -313,63 +321,78 @@ class ReceiverLink(Link):
         if self.local is Half.OPEN:
             self.session.dispose(RECEIVER, first, last, settled, state)
 
-    def receive_transfer(self, head: TransferHead, payload: bytes) -> None:
+    def receive_transfer(
+        self, delivery_id: int | None, tag: bytes | None, tail: TransferTail, payload: bytes
+    ) -> None:
         """One frame of a delivery. Raises LinkFault."""
-        tail = head.tail
-        if not self._is_partial:
-            self._begin(head)
-            if not (tail.more or tail.aborted):
-                self._finish(payload, tail)
+        partial = self._partial
+        if partial is None:
+            if delivery_id is None or tag is None:
+                text = "the first transfer of a delivery lacks its delivery-id or tag"
+                raise LinkFault(INVALID_FIELD, text)
+            self._begin(len(tag))
+            message_format, settled = tail.message_format or 0, bool(tail.settled)
+            if not tail.is_piece:
+                self._finish(delivery_id, tag, payload, settled, message_format, tail.state)
                 return
-        elif head.delivery_id is not None and head.delivery_id != self._delivery_id:
-            raise LinkFault(NOT_ALLOWED, f"delivery {head.delivery_id} inside delivery {self._delivery_id}")
-        if tail.aborted:  # 2.6.14: as if it had never been
-            self._forget_pieces()
-            return
-        self._settled = self._settled or bool(tail.settled)
-        self._size += len(payload)
-        if self._size <= self._largest:
-            self._pieces.append(payload)
-        else:
-            self._pieces.clear()  # to be rejected when its last frame is in; nothing more is kept
-        if not tail.more:
-            self._finish(b"".join(self._pieces), tail)
+            partial = self._partial = _Partial(delivery_id, tag, message_format)
+        elif delivery_id is not None and delivery_id != partial.delivery_id:
+            text = f"delivery {delivery_id} inside delivery {partial.delivery_id}"
+            raise LinkFault(NOT_ALLOWED, text)
+        self._add_piece(partial, tail, payload)
 
-    def _begin(self, head: TransferHead) -> None:
-        delivery_id, tag = head.delivery_id, head.tag
-        if delivery_id is None or tag is None:
-            raise LinkFault(INVALID_FIELD, "the first transfer of a delivery lacks its delivery-id or tag")
-        if len(tag) > MAX_TAG:
-            raise LinkFault(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
+    def _add_piece(self, partial: _Partial, tail: TransferTail, payload: bytes) -> None:
+        if tail.aborted:  # 2.6.14: as if it had never been
+            self._partial = None
+            return
+        partial.settled = partial.settled or bool(tail.settled)
+        partial.size += len(payload)
+        if partial.size <= self._largest:
+            partial.pieces.append(payload)
+        else:
+            partial.pieces.clear()  # to be rejected when its last frame is in; nothing more is kept
+        if tail.more:
+            return
+        self._partial = None
+        number, settled = partial.delivery_id, partial.settled
+        if partial.size > self._largest:
+            self._reject(number, settled, partial.size)
+        else:
+            whole = b"".join(partial.pieces)
+            self._finish(number, partial.tag, whole, settled, partial.message_format, tail.state)
+
+    def _finish(
+        self,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+    ) -> None:
+        """All of a delivery is in."""
+        session = self.session
+        if len(payload) > self._largest:
+            self._reject(delivery_id, settled, len(payload))
+            return
+        if not settled:
+            incoming = session.incoming
+            if delivery_id in incoming:
+                raise LinkFault(NOT_ALLOWED, f"delivery-id {delivery_id} is in use")
+            if len(incoming) >= self._most_unsettled:
+                raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
+            incoming[delivery_id] = self
+            self.unsettled[delivery_id] = tag
+        session.report(MessageReceived(self, delivery_id, tag, payload, settled, message_format, state))
+
+    def _begin(self, tag_size: int) -> None:
+        if tag_size > MAX_TAG:
+            raise LinkFault(INVALID_FIELD, f"a delivery-tag of {tag_size} bytes")
         if self.credit > 0:
             self.credit -= 1
         elif self.session.connection.limits.enforce_credit:
             raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count = (self.delivery_count + 1) & MASK
-        self._is_partial = True
-        self._delivery_id = delivery_id
-        self._tag = tag
-        self._format = head.tail.message_format or 0
-        self._settled = False
-
-    def _finish(self, payload: bytes, tail: TransferTail) -> None:
-        delivery_id, tag, settled = self._delivery_id, self._tag, self._settled or bool(tail.settled)
-        size = self._size or len(payload)
-        self._forget_pieces()
-        if size > self._largest:
-            self._reject(delivery_id, settled, size)
-            return
-        if not settled:
-            incoming = self.session.incoming
-            if delivery_id in incoming:
-                raise LinkFault(NOT_ALLOWED, f"delivery-id {delivery_id} is in use")
-            if len(incoming) >= self.session.connection.limits.max_unsettled:
-                raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
-            incoming[delivery_id] = self
-            self.unsettled[delivery_id] = tag
-        self.session.report(
-            MessageReceived(self, delivery_id, tag, payload, settled, self._format, tail.state)
-        )
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         if not settled:
@@ -377,11 +400,6 @@ class ReceiverLink(Link):
             self.session.dispose(
                 RECEIVER, delivery_id, delivery_id, True, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, text))
             )
-
-    def _forget_pieces(self) -> None:
-        self._is_partial = False
-        self._pieces = []
-        self._size = 0
 
     def receive_flow(self, flow: Flow) -> None:
         """The sender's view: only the answer to our drain changes something (2.6.7)."""
@@ -397,5 +415,5 @@ class ReceiverLink(Link):
             self.session.flow(self, self.credit, drain=self._is_draining)
 
     def over(self, condition: Condition | None, closed: bool) -> None:
-        self._forget_pieces()
+        self._partial = None
         super().over(condition, closed)

@@ -9,6 +9,7 @@ not asked for stays bit for bit as it came.
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -72,6 +73,16 @@ _FORMS = {
 }
 
 
+# how sections usually begin, as the four bytes of descriptor and form: where their end is told
+_HEAD = struct.Struct(">II").unpack_from
+_USUAL = {
+    0x00530000 | code << 8 | form: (code, 8, 0) if form in (0xB0, 0xD0, 0xD1) else (code, 5, 24)
+    for code, forms in _FORMS.items()
+    for form in forms
+    if form != 0x45
+}
+
+
 def split(payload: bytes | bytearray | memoryview) -> Sections:
     """Find the sections of an encoded message. Raises DecodeError; an empty message is legal."""
     if not isinstance(payload, bytes):
@@ -80,24 +91,40 @@ def split(payload: bytes | bytearray | memoryview) -> Sections:
     position, end, last = 0, len(payload), 0
     body_at, body_end = -1, 0  # sections of one body stand in a row: one slice, however many they are
     while position < end:
-        code, value_at = _descriptor(payload, position, end)
+        usual = None
+        if position + 8 <= end:
+            word, size = _HEAD(payload, position)
+            usual = _USUAL.get(word)
+        if usual is not None:
+            code, head, unused_bits = usual
+            stop = position + head + (size >> unused_bits)
+            if stop > end:
+                raise DecodeError("a value is longer than what holds it")
+        else:
+            code, stop = _section(payload, position, end)
         if code <= last and not (code == last and code in (0x75, 0x76)):
             raise DecodeError(f"section 0x{code:02x} behind section 0x{last:02x}")
         if last in (0x75, 0x76, 0x77) and code != last and code != 0x78:
             raise DecodeError("a body of two kinds")
-        stop = skip(payload, value_at, end)
-        if code != 0x77 and payload[value_at] not in _FORMS[code]:
-            raise DecodeError(f"section 0x{code:02x} holds a value of format 0x{payload[value_at]:02x}")
-        if _PLACES[code] != _BODY:
+        if code < 0x75 or code > 0x77:
             parts[_PLACES[code]] = payload[position:stop]
-        elif last < Section.DATA:
+        elif last < 0x75:
             body_at = position
-        if code <= Section.VALUE:
+        if code <= 0x77:
             body_end = stop
         position, last = stop, code
     if body_at >= 0:
         parts[_BODY] = payload[body_at:body_end]
     return Sections(*parts)
+
+
+def _section(payload: bytes, position: int, end: int) -> tuple[int, int]:
+    """The code of the section at ``position``, and where it ends."""
+    code, value_at = _descriptor(payload, position, end)
+    stop = skip(payload, value_at, end)
+    if code != 0x77 and payload[value_at] not in _FORMS[code]:
+        raise DecodeError(f"section 0x{code:02x} holds a value of format 0x{payload[value_at]:02x}")
+    return code, stop
 
 
 def _descriptor(payload: bytes, position: int, end: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ A session sees performatives and knows links; what it says leaves through the co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .delivery_state import DeliveryState
@@ -47,7 +48,7 @@ from .performatives import (
     Target,
 )
 from .serial import MASK, distance, ids
-from .shortcut import DispositionTail
+from .shortcut import DispositionTail, write_disposition
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -59,6 +60,7 @@ class Session(Endpoint):
     def __init__(self, connection: Connection, channel: int, first_delivery_id: int) -> None:
         super().__init__()
         self.connection = connection
+        self.report: Callable[[Event], None] = connection.report
         self.channel = channel
         self.remote_channel: int | None = None
         self.links: dict[tuple[str, bool], Link] = {}
@@ -69,6 +71,8 @@ class Session(Endpoint):
         self.out = Outgoing(connection, channel, first_delivery_id)
         self._next_incoming_id = 0
         self._window = connection.limits.incoming_window
+        self._half_window = self._window // 2
+        self._read_transfer = connection.reader.transfer
         self._ours: dict[int, Link] = {}  # by our handle
         self._theirs: dict[int, Link] = {}  # by the peer's handle
         self._remote_handle_max = MASK
@@ -162,9 +166,6 @@ class Session(Endpoint):
         if self.local is Half.OPEN:
             self.connection.send(self.channel, performative)
 
-    def report(self, event: Event) -> None:
-        self.connection.report(event)
-
     def forget_deliveries(self, link: Link) -> None:
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if link.role is SENDER else self.incoming
@@ -212,7 +213,14 @@ class Session(Endpoint):
         if self._ack is not None:
             role, first, last, settled, state = self._ack
             self._ack = None
-            if self.local is Half.OPEN:
+            if self.local is not Half.OPEN:
+                return
+            usual = (
+                None if state is None else write_disposition(self.channel, role, first, last, settled, state)
+            )
+            if usual is not None:
+                self.connection.write(usual)
+            else:
                 self.connection.send(self.channel, Disposition(role, first, last, settled, state))
 
     # What arrives
@@ -245,24 +253,22 @@ class Session(Endpoint):
         """A transfer frame, its descriptor at `at`. Raises DecodeError, SessionFault."""
         if self.local is Half.CLOSED:
             return
-        head = self.connection.reader.transfer(data, at, end)
+        handle, delivery_id, tag, tail, payload_at = self._read_transfer(data, at, end)
         self._window -= 1
         if self._window < 0:
             raise SessionFault(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
         self._next_incoming_id = (self._next_incoming_id + 1) & MASK
-        link = self._theirs.get(head.handle)
+        link = self._theirs.get(handle)
         if link is None:
-            raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {head.handle}")
+            raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {handle}")
         if link.local is not Half.CLOSED:
             if not isinstance(link, ReceiverLink):
-                raise SessionFault(
-                    NOT_ALLOWED, f"a transfer on handle {head.handle}, where it is the receiver"
-                )
+                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {handle}, where it is the receiver")
             try:
-                link.receive_transfer(head, data[head.payload_at : end])
+                link.receive_transfer(delivery_id, tag, tail, data[payload_at:end])
             except LinkFault as fault:
                 link.fault(Condition(fault.symbol, fault.description))
-        if self._window * 2 < self.connection.limits.incoming_window:
+        if self._window < self._half_window:
             self.flow(None)
 
     def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:
@@ -271,22 +277,25 @@ class Session(Endpoint):
             return
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if role is RECEIVER else self.incoming
-        span = distance(first, last)
+        span = 0 if first == last else distance(first, last)
         if span < 0:
             raise SessionFault(INVALID_FIELD, f"a disposition of {first} to {last}")
-        if span < 2 * len(table) + 2:
+        if span == 0:
+            numbers = [first] if first in table else []
+        elif span < 2 * len(table) + 2:
             numbers = [number & MASK for number in ids(first, last) if number & MASK in table]
         else:  # the range names more than there is: look at what there is
             known = (distance(first, number) for number in table)
             numbers = [(first + ahead) & MASK for ahead in sorted(known) if 0 <= ahead <= span]
-        run: list[int] = []
-        for number in numbers:
-            if run and (number != (run[-1] + 1) & MASK or table[number] is not table[run[0]]):
-                self._report_run(table, run, tail)
-                run = []
-            run.append(number)
-        if run:
-            self._report_run(table, run, tail)
+        begin = 0
+        for index, number in enumerate(numbers):
+            if index and (
+                number != (numbers[index - 1] + 1) & MASK or table[number] is not table[numbers[begin]]
+            ):
+                self._report_run(table, numbers[begin:index], tail)
+                begin = index
+        if numbers:
+            self._report_run(table, numbers[begin:] if begin else numbers, tail)
 
     def _report_run(
         self,
@@ -296,9 +305,10 @@ class Session(Endpoint):
     ) -> None:
         link = table[run[0]]
         if tail.settled:
+            unsettled = link.unsettled
             for number in run:
                 del table[number]
-                link.unsettled.pop(number, None)
+                unsettled.pop(number, None)
         self.report(DispositionReceived(link, run[0], run[-1], tail.state, tail.settled))
 
     def _receive_flow(self, flow: Flow) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from .composite import decode_composite
+from .composite import decode_composite, encode_composite
 from .decoding import Budget
 from .delivery_state import DeliveryState
 from .encoding import write_boolean, write_uint
@@ -27,16 +27,6 @@ _LONGEST_TAIL = 32
 _MOST_TAILS = 256
 
 
-class TransferHead(NamedTuple):
-    """The fields of a transfer that matter, and where its payload begins."""
-
-    handle: int
-    delivery_id: int | None
-    tag: bytes | None
-    tail: TransferTail
-    payload_at: int
-
-
 class TransferTail(NamedTuple):
     """The fields behind the delivery-tag."""
 
@@ -45,6 +35,12 @@ class TransferTail(NamedTuple):
     more: bool
     state: DeliveryState | None
     aborted: bool
+    is_piece: bool
+    """It is not the whole delivery: more follows, or it is aborted."""
+
+
+TransferHead: TypeAlias = tuple[int, int | None, bytes | None, TransferTail, int]
+"""Handle, delivery-id, tag, the fields behind it, and where the payload begins."""
 
 
 class DispositionTail(NamedTuple):
@@ -89,7 +85,7 @@ class Reader:
                 # count and tail belong together: the same tail after another count is another transfer
                 tail = self._transfer_tails.get(data[at + 5 : at + 6] + data[q:stop])
                 if tail is not None and q <= stop:
-                    return TransferHead(handle, delivery_id, data[p + 2 : q], tail, stop)
+                    return handle, delivery_id, data[p + 2 : q], tail, stop
                 return self._transfer_at_length(data, at, end, q)
         return self._transfer_at_length(data, at, end)
 
@@ -98,13 +94,18 @@ class Reader:
         if not isinstance(transfer, Transfer):
             raise DecodeError("a transfer that is none")
         tail = TransferTail(
-            transfer.message_format, transfer.settled, transfer.more, transfer.state, transfer.aborted
+            transfer.message_format,
+            transfer.settled,
+            transfer.more,
+            transfer.state,
+            transfer.aborted,
+            transfer.more or transfer.aborted,
         )
         if tail_at and tail_at <= stop <= tail_at + _LONGEST_TAIL and _is_shareable(transfer.state):
             if len(self._transfer_tails) >= _MOST_TAILS:
                 self._transfer_tails.clear()
             self._transfer_tails[data[at + 5 : at + 6] + data[tail_at:stop]] = tail
-        return TransferHead(transfer.handle, transfer.delivery_id, transfer.delivery_tag, tail, stop)
+        return transfer.handle, transfer.delivery_id, transfer.delivery_tag, tail, stop
 
     def disposition(self, data: bytes, at: int, end: int) -> tuple[bool, int, int, DispositionTail]:
         """Role, first, last and the rest of the disposition that fills the frame. Raises DecodeError."""
@@ -146,6 +147,44 @@ def _is_shareable(state: DeliveryState | None) -> bool:
     if isinstance(state, Modified):
         return state.message_annotations is None
     return state is None or isinstance(state, Accepted | Released)
+
+
+_DISPOSITION = struct.Struct(">IBBHIBBBBIBIB")
+_DISPOSITION_AND_LIST8 = 0x005315C0
+_TRUE, _FALSE = 0x41, 0x42
+
+
+def write_disposition(
+    channel: int, role: bool, first: int, last: int, settled: bool, state: DeliveryState
+) -> bytes | None:
+    """The whole frame of a disposition; None for a state that is not one of the usual."""
+    if not isinstance(state, Accepted | Released):
+        return None
+    outcome = _outcome(state)
+    size = 13 + len(outcome)
+    return (
+        _DISPOSITION.pack(
+            13 + size,
+            2,
+            0,
+            channel,
+            _DISPOSITION_AND_LIST8,
+            size,
+            5,
+            _TRUE if role else _FALSE,
+            0x70,
+            first,
+            0x70,
+            last,
+            _TRUE if settled else _FALSE,
+        )
+        + outcome
+    )
+
+
+@lru_cache(maxsize=2)
+def _outcome(state: Accepted | Released) -> bytes:
+    return encode_composite(state)
 
 
 _HEAD = struct.Struct(">IBBHIBB")

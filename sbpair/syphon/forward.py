@@ -11,9 +11,10 @@ and with them every AMQP type (G-22). Pure: the caller says what time it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from sbpair.amqp.message import Sections, split
 from sbpair.amqp.types import DecodeError, Symbol, Timestamp, UInt, decode, encode
@@ -50,8 +51,7 @@ SERVER_ANNOTATIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(NamedTuple):
     """Send ``payload`` to ``path`` on the primary, before the lock on the parked message ends.
 
     ``locked_until`` is in milliseconds since the epoch; None when the backlog's broker did not say.
@@ -60,6 +60,15 @@ class Forward:
     path: str
     payload: bytes
     locked_until: int | None
+
+
+_REPLACED = {  # by whether the key and the schedule come back
+    (key, schedule): SERVER_ANNOTATIONS
+    | ({PARTITION_KEY_ANNOTATION} if key else set())
+    | ({SCHEDULED_ANNOTATION} if schedule else set())
+    for key in (False, True)
+    for schedule in (False, True)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +124,10 @@ def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhe
         carried = part_entries(sections.application_properties, RESERVED)
         if PATH not in carried.found:
             return Poison(MISSING_PATH, f"the message carries no {names.PATH}: its destination is unknown")
-        path = read_text(names.PATH, decode(carried.found[PATH])[0])
-        refusal = _refusal(path, is_allowed)
+        refusal = _refusal(_read_path(carried.found[PATH]), is_allowed)
         if refusal is not None:
             return refusal
-        parked = _read_aliases(path, carried.found)
+        parked = _read_aliases(tuple(carried.found.items()))
         if parked.deadline is not None and parked.deadline <= now:
             return Poison(
                 EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed"
@@ -148,7 +156,15 @@ def printable(path: str) -> str:
     return repr(path if len(path) <= 300 else path[:300] + "...")
 
 
-def _read_aliases(path: str, found: Mapping[bytes, bytes]) -> _Parked:
+@lru_cache(maxsize=1024)  # many messages, few paths
+def _read_path(raw: bytes) -> str:
+    return read_text(names.PATH, decode(raw)[0])
+
+
+@lru_cache(maxsize=1024)  # few differ: the same path, the same time to live
+def _read_aliases(entries: tuple[tuple[bytes, bytes], ...]) -> _Parked:
+    found = dict(entries)
+    path = _read_path(found[PATH])
     values = [read(name, decode(found[key])[0]) if key in found else None for key, name, read in _READERS]
     return _Parked(path, *values)  # type: ignore[arg-type]
 
@@ -190,7 +206,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
     if parked.scheduled is not None:
         restored[SCHEDULED_ANNOTATION] = encode(Timestamp(parked.scheduled))
-    parted = part_entries(section, SERVER_ANNOTATIONS | restored.keys() if restored else SERVER_ANNOTATIONS)
+    parted = part_entries(section, _REPLACED[parked.partition_key is not None, parked.scheduled is not None])
     raw = parted.found.get(LOCKED_UNTIL_ANNOTATION)
     locked_until = None if raw is None else decode(raw)[0]
     added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())
@@ -204,6 +220,8 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
         return section
     fields = split_fields(section) if section else []
     fields += [NULL] * (GROUP_ID + 1 - len(fields))
+    if parked.session_id is None and time_to_live is not None and _is_told_by_header(fields, time_to_live):
+        return section
     if parked.session_id is not None:
         fields[GROUP_ID] = encode(parked.session_id)
     if time_to_live is not None:
@@ -213,11 +231,16 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
     return join_fields(PROPERTIES, fields, wide)
 
 
+def _is_told_by_header(fields: list[bytes], time_to_live: int) -> bool:
+    """No instants are needed: the sender wrote none, and the header has room for the span."""
+    return fields[CREATION_TIME] == NULL and time_to_live <= LONGEST_HEADER_TTL
+
+
 def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:
     """The expiry that belongs to a creation-time, as senders write it; both when the header is too small."""
-    created = decode(fields[CREATION_TIME])[0]
-    if created is None and time_to_live <= LONGEST_HEADER_TTL:
+    if _is_told_by_header(fields, time_to_live):
         return
+    created = decode(fields[CREATION_TIME])[0]
     start = int(created) if isinstance(created, int) else now
     fields[CREATION_TIME] = encode(Timestamp(start))
     fields[ABSOLUTE_EXPIRY_TIME] = encode(Timestamp(min(start + time_to_live, LAST_INSTANT_MS)))

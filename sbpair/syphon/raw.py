@@ -7,10 +7,11 @@ is not edited keeps its bytes, and with them its AMQP type and the width it was 
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sbpair.amqp.types import DecodeError, skip
+
+from .layout import Layout, Layouts, Span, layout_of
 
 NULL = b"\x40"
 LIST0, LIST8, LIST32, MAP8, MAP32 = 0x45, 0xC0, 0xD0, 0xC1, 0xD1
@@ -22,13 +23,20 @@ _COUNTED = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
 _SIZE = [_FIXED.get(code >> 4, -_COUNTED.get(code >> 4, 0) or -9) for code in range(256)]
 
 
-@dataclass(frozen=True, slots=True)
-class Parted:
+# How many bytes of a value say what it is and how long, before its content begins.
+_HEAD = [1 + max(0, -size) if size > -9 else 1 for size in _SIZE]
+_LAYOUTS = Layouts()
+
+
+class Parted(NamedTuple):
     """A map taken apart: the raw values of the keys asked for, and all other entries as they stood."""
 
     found: dict[bytes, bytes]
     kept: bytes
     kept_values: int  # keys and values counted one by one, as a map counts them
+
+
+NOTHING = Parted({}, b"", 0)
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
@@ -71,17 +79,29 @@ def join_fields(descriptor: int, fields: list[bytes], wide: bool) -> bytes:
     return _section(descriptor, LIST8, b"".join(fields), len(fields), wide) if fields else b""
 
 
-def part_entries(section: bytes, wanted: Set[bytes]) -> Parted:
+def part_entries(section: bytes, wanted: frozenset[bytes]) -> Parted:
     """Take the entries whose key is a text of ``wanted`` out of a section that is a map; b"" has none.
 
     Raises DecodeError, IndexError.
     """
     if not section:
-        return Parted({}, b"", 0)
+        return NOTHING
+    kind = len(section), wanted
+    layout = _LAYOUTS.find(kind)
+    if layout is None or not layout.fits(section):
+        layout = _walk(section, wanted)
+        if _LAYOUTS.wants(kind):
+            _LAYOUTS.learn(kind, layout)
+    found = {key: section[start:stop] for key, start, stop in layout.found}
+    return Parted(found, b"".join([section[start:stop] for start, stop in layout.kept]), layout.kept_values)
+
+
+def _walk(section: bytes, wanted: frozenset[bytes]) -> Layout:
     at, count = _open(section, -1, MAP8, MAP32)
     end, run = len(section), at
-    found: dict[bytes, bytes] = {}
-    runs: list[bytes] = []
+    contents: list[Span] = []
+    found: list[tuple[bytes, int, int]] = []
+    kept: list[Span] = []
     for _ in range(count // 2):
         start = at
         if section[at] in NARROW_TEXT:
@@ -91,14 +111,19 @@ def part_entries(section: bytes, wanted: Set[bytes]) -> Parted:
             stop = value_end(section, at, end)
             key = section[at + 5 : stop] if section[at] in WIDE_TEXT else None
         at = value_end(section, stop, end)
+        content = stop + _HEAD[section[stop]]
+        if section[stop] and content < at:
+            contents.append((content, at))
         if key in wanted:
-            runs.append(section[run:start])
+            if run < start:
+                kept.append((run, start))
             run = at
-            found[key] = section[stop:at]  # type: ignore[index]
+            found.append((key, stop, at))
     if at != end or count % 2:
         raise DecodeError("a map that does not end with its last entry")
-    runs.append(section[run:])
-    return Parted(found, b"".join(runs), count - 2 * len(found))
+    if run < end:
+        kept.append((run, end))
+    return layout_of(section, contents, found, kept, count - 2 * len(found))
 
 
 def join_entries(descriptor: int, kept: bytes, values: int, wide: bool) -> bytes:
@@ -134,4 +159,7 @@ def _section(descriptor: int, narrow: int, body: bytes, values: int, wide: bool)
 
 def is_needlessly_wide(section: bytes) -> bool:
     """Whether a section that fits the small form was written in the large: its writer knows no other."""
-    return 8 < len(section) < 255 and section[value_end(section, 1, len(section))] in (LIST32, MAP32)
+    if not 8 < len(section) < 255:
+        return False
+    at = 3 if section[1] == 0x53 else value_end(section, 1, len(section))
+    return section[at] in (LIST32, MAP32)

@@ -237,6 +237,29 @@ class TestSending:
         assert state.error.symbol == "amqp:link:message-size-exceeded"
         assert client.send(link, HELLO) == ACCEPTED
 
+    @pytest.mark.parametrize("bad", [b"\x00", Message(body=DataBody((bytes(256 * 1024),))).encode()])
+    def test_of_messages_that_come_together_only_the_bad_one_is_refused(self, lab, sender, bad):
+        client, link = sender
+        numbers = [link.transfer(each, tag=bytes((n,))) for n, each in enumerate((HELLO, bad, HELLO))]
+        lab.run()
+        answers = {
+            number: event.state
+            for event in client.take(DispositionReceived)
+            for number in range(event.first, event.last + 1)
+        }
+
+        assert [isinstance(answers[number], Accepted) for number in numbers] == [True, False, True]
+        assert lab.namespace.queue("orders").counts(NOON).active == 2
+
+    def test_messages_that_come_together_are_accepted_in_one_range(self, lab, sender):
+        client, link = sender
+        first, *_, last = [link.transfer(HELLO, tag=bytes((n,))) for n in range(10)]
+        lab.run()
+        (answer,) = client.take(DispositionReceived)
+
+        assert (answer.first, answer.last, answer.state) == (first, last, ACCEPTED)
+        assert lab.namespace.queue("orders").counts(NOON).active == 10
+
     def test_a_limit_that_was_lowered_since_holds_too(self, lab, sender):
         client, link = sender
         queue = lab.namespace.queue("orders")

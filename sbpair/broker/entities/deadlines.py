@@ -27,12 +27,14 @@ class Deadlines(Generic[Key]):
 
     def set(self, key: Key, at: int) -> None:
         """Let ``key`` fall due at ``at``, wherever it stood before."""
-        if key in self._instants and self._instants[key][0] == at:
+        instants, heap = self._instants, self._heap
+        known = instants.get(key)
+        if known is not None and known[0] == at:
             return
-        self._order += 1  # equal instants keep the order in which they were set
-        self._instants[key] = (at, self._order)
-        heappush(self._heap, (at, self._order, key))
-        if len(self._heap) > 2 * len(self._instants) + 1024:
+        self._order = order = self._order + 1  # equal instants keep the order in which they were set
+        instants[key] = (at, order)
+        heappush(heap, (at, order, key))
+        if len(heap) > 2 * len(instants) + 1024:
             self._heap = [(at, order, key) for key, (at, order) in self._instants.items()]
             heapify(self._heap)
 

@@ -81,7 +81,8 @@ class MessageStore:
     @property
     def size_in_bytes(self) -> int:
         """Bytes held, the dead-letter queues' among them (3.2)."""
-        return self.size + sum(part.size for part in self.sub_queues)
+        dead, unsent = self.dead_letter_queue, self.transfer_dead_letter_queue
+        return self.size + (dead.size if dead else 0) + (unsent.size if unsent else 0)
 
     @property
     def sub_queues(self) -> list[Queue]:
@@ -118,10 +119,11 @@ class MessageStore:
 
     def _offer_fresh(self, message: StoredMessage) -> None:
         message.state = ACTIVE
-        self._stamp(message)
-        if message.expires_at is not None:
-            self._expiries.set(message.sequence_number, message.expires_at)
-            self.timers_moved()
+        if message.time_to_live is not None:
+            self._stamp(message)
+            if message.expires_at is not None:
+                self._expiries.set(message.sequence_number, message.expires_at)
+                self.timers_moved()
         if self.sessions is not None and not message.is_ping:
             self.sessions.offer(message)
         else:

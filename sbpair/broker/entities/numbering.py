@@ -39,13 +39,14 @@ class Numbering(Generic[Item]):
 
     def add(self, item: Item, reserved: int | None = None) -> int:
         """Give ``item`` the next number, or the one that was reserved for it."""
-        number = self.reserve() if reserved is None else reserved
-        self._items[number] = item
-        if reserved is None:
-            self._numbers.append(number)
-        else:
-            insort(self._numbers, number)
+        if reserved is not None:
+            self._items[reserved] = item
+            insort(self._numbers, reserved)
             self._gone = 0
+            return reserved
+        self._last = number = self._last + 1
+        self._items[number] = item
+        self._numbers.append(number)
         return number
 
     def get(self, number: int) -> Item | None:
@@ -54,9 +55,10 @@ class Numbering(Generic[Item]):
 
     def remove(self, number: int) -> Item | None:
         """Forget the item of that number and return it, or None."""
-        item = self._items.pop(number, None)
-        if len(self._numbers) > 2 * len(self._items) + 1024:
-            self._numbers = [number for number in self._numbers if number in self._items]
+        items = self._items
+        item = items.pop(number, None)
+        if len(self._numbers) > 2 * len(items) + 1024:
+            self._numbers = [number for number in self._numbers if number in items]
             self._gone = 0
         return item
 

@@ -138,13 +138,13 @@ class Queue(MessageStore):
             self._operations.pings += 1
         else:
             self._operations.sends += 1
-        first = self._first_copy(message, now)
-        if first is not None:
+        if self._duplicates is not None and (first := self._first_copy(message, now)) is not None:
             if self._witness is not None:
                 self._witness.dropped(self.path, message)
             return first
-        later = message.scheduled_for if (message.scheduled_for or 0) > now else None
-        if later is None:
+        later = message.scheduled_for
+        if later is None or later <= now:
+            later = None
             message.reserved_number = None  # 3.6: due before its commit, it gets the new number of its time
         number = self._place(message)
         if not message.hops:  # 3.7: one that was forwarded tells its first number
@@ -201,6 +201,21 @@ class Queue(MessageStore):
         if message is not None:
             self._lock(message, now, session)
         return message
+
+    def receive_some(
+        self, most: int, now: Instant, session: SessionLock | None = None
+    ) -> list[StoredMessage]:
+        """Lock the next messages, ``most`` at most, and hand them over. Raises as :meth:`receive`."""
+        messages: list[StoredMessage] = []
+        message = self._next(now, session)
+        line = self._waiting if self.sessions is None or session is None else self.sessions.line_of(session)
+        while message is not None:
+            self._lock(message, now, session)
+            messages.append(message)
+            if len(messages) >= most:
+                break
+            message = self.first_of(line, now)  # nothing else falls due in the same instant
+        return messages
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
         """Hand over the next message and forget it. Raises as :meth:`receive`."""

@@ -9,6 +9,7 @@ No socket and no clock: the server gives bytes and moments, and takes bytes away
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from math import ceil
 
 from ...amqp.connection import Connection, Role
@@ -96,7 +97,6 @@ class ClientConnection:
         self._ahead = moment.ahead
         self._wall_behind = moment.connection - moment.wall
         self._on: dict[type, Callable[..., None]] = {
-            MessageReceived: self._message_received,
             DispositionReceived: self._disposition_received,
             CreditGranted: self._credit_granted,
             LinkAttached: self._link_attached,
@@ -211,18 +211,26 @@ class ClientConnection:
 
     def _read_events(self, moment: Moment) -> None:
         while events := self._engine.events():
-            for event in events:
-                self._on.get(type(event), self._nothing)(event, moment)
+            at, end = 0, len(events)
+            while at < end:
+                event = events[at]
+                if type(event) is MessageReceived:
+                    run = _messages_of_one_link(events, at)
+                    self._messages_received(run, moment)
+                    at += len(run)
+                else:
+                    self._on.get(type(event), self._nothing)(event, moment)
+                    at += 1
         self.face.stir(self)
 
     def _nothing(self, event: Event, moment: Moment) -> None:
         return
 
-    def _message_received(self, event: MessageReceived, moment: Moment) -> None:
-        node = self._nodes.get(event.link)
+    def _messages_received(self, run: list[MessageReceived], moment: Moment) -> None:
+        node = self._nodes.get(run[0].link)
         if node is not None:
             node.used = moment
-            node.message_received(event, moment)
+            node.messages_received(run, moment)
 
     def _disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         node = self._nodes.get(event.link)
@@ -437,6 +445,16 @@ class ClientConnection:
         except BrokerError:
             return False
         return True
+
+
+def _messages_of_one_link(events: list[Event], at: int) -> list[MessageReceived]:
+    """The messages from ``at`` on that came one behind the other on the same link."""
+    run: list[MessageReceived] = []
+    for event in islice(events, at, None):
+        if type(event) is not MessageReceived or (run and event.link is not run[0].link):
+            break
+        run.append(event)
+    return run
 
 
 def _address(link: Link, attach: Attach) -> str | None:

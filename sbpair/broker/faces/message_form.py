@@ -10,6 +10,7 @@ written anew, and then only that section. (Batches: an SDK's format 0x80013700, 
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -69,8 +70,8 @@ def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
     """The messages of one delivery. Raises MalformedMessage, InvalidArgument."""
     try:
         if message_format != BATCH:
-            return [_stored(payload)]
-        return [_stored(data) for data in _batched(split(payload).body)]
+            return [stored_message(payload)]
+        return [stored_message(data) for data in _batched(split(payload).body)]
     except DecodeError as error:
         raise MalformedMessage(f"The message could not be decoded: {error}.") from error
 
@@ -88,7 +89,8 @@ def _batched(body: bytes) -> list[bytes]:
     return messages
 
 
-def _stored(payload: bytes) -> StoredMessage:
+def stored_message(payload: bytes) -> StoredMessage:
+    """The message whose bytes these are. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
     sections = split(payload)
     if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
         _check_sizes(sections)
@@ -199,9 +201,12 @@ _ENQUEUE_SEQUENCE = _entry_head("x-opt-enqueue-sequence-number", _LONG)
 _LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
 _SOURCE = encode(Symbol("x-opt-deadletter-source"))
 _PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
+_NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_ENQUEUE_SEQUENCE)}sQ").pack
+_MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
+ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
-    for state in (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
+    for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
 }
 
 
@@ -248,27 +253,33 @@ def _header(durable: bool | None, priority: int | None, ttl: int | None, deliver
 
 
 def _annotations(message: StoredMessage) -> bytes:
-    entries = [
-        _ENQUEUED + message.enqueued_at.to_bytes(8, "big", signed=True),
-        _SEQUENCE + message.sequence_number.to_bytes(8, "big"),
-        _ENQUEUE_SEQUENCE + message.enqueued_sequence_number.to_bytes(8, "big"),
-    ]
-    if message.state is MessageState.LOCKED:
-        entries.append(_LOCKED_UNTIL + message.locked_until.to_bytes(8, "big"))
-        entries.append(_STATES[MessageState.DEFERRED if message.is_deferred else MessageState.ACTIVE])
+    numbers = _NUMBERS(
+        _ENQUEUED,
+        message.enqueued_at,
+        _SEQUENCE,
+        message.sequence_number,
+        _ENQUEUE_SEQUENCE,
+        message.enqueued_sequence_number,
+    )
+    if message.state is LOCKED:
+        state = DEFERRED if message.is_deferred else ACTIVE
+        entries = [numbers, _LOCKED_UNTIL, message.locked_until.to_bytes(8, "big"), _STATES[state]]
+        count = 10
     else:
-        entries.append(_STATES.get(message.state, _STATES[MessageState.ACTIVE]))
+        entries = [numbers, _STATES.get(message.state, _STATES[ACTIVE])]
+        count = 8
     if message.partition_id is not None:
         entries.append(_PARTITION + message.partition_id.to_bytes(2, "big"))
+        count += 2
     if message.dead_letter_source is not None:
         entries.append(_SOURCE + encode(message.dead_letter_source))
-    count = 2 * len(entries)
+        count += 2
     if message.annotations:
         theirs, body = _map_body(message.annotations)
         entries.append(body)
         count += theirs
     content = b"".join(entries)
-    return _PREFIX + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+    return _MAP_HEAD(_PREFIX, len(content) + 4, count) + content
 
 
 def _map_body(section: bytes) -> tuple[int, bytes]:

@@ -57,6 +57,9 @@ class Waiting(Hashable, Protocol):
     def deliver(self, moment: Moment) -> bool:
         """Take one message; False when there is none."""
 
+    def deliver_run(self, moment: Moment) -> bool:
+        """Take as many as it may, since nobody else is in line; False when there is none."""
+
     def refused(self, error: BrokerError, moment: Moment) -> None:
         """There is nothing to be had for it, and why."""
 
@@ -223,7 +226,8 @@ class NamespaceFace:
                 if not receiver.is_hungry:
                     self.leave(receiver, moment)
                     continue
-                if not receiver.deliver(moment):
+                is_alone = len(line) == 1
+                if not (receiver.deliver_run(moment) if is_alone else receiver.deliver(moment)):
                     if not receiver.has_cache:
                         return
                     unserved += 1

@@ -6,6 +6,7 @@ owns the link does the telling; there is one node a link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...amqp.events import CreditGranted, DispositionReceived, MessageReceived
@@ -34,6 +35,11 @@ class Node:
 
     def message_received(self, event: MessageReceived, moment: Moment) -> None:
         """A message came in on a link we receive from."""
+
+    def messages_received(self, events: Sequence[MessageReceived], moment: Moment) -> None:
+        """Messages came in, one behind the other."""
+        for event in events:
+            self.message_received(event, moment)
 
     def credit_granted(self, event: CreditGranted, moment: Moment) -> None:
         """The peer said how much we may send."""

@@ -37,7 +37,7 @@ from ...amqp.performatives import (
 )
 from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
-from ..entities.queue import DESCRIPTION, REASON
+from ..entities.queue import DESCRIPTION, REASON, Queue
 from ..entities.settlement import Settlement, Verb
 from ..entities.stored_message import LockToken, StoredMessage
 from ..errors import BrokerError, LockLost, NotImplementedHere
@@ -122,6 +122,20 @@ class QueueReceiver(Node):
         """There is nothing to be had here any more."""
         self.link.detach(self._face.refusal(error, self.queue.path, moment.entity))
 
+    def deliver_run(self, moment: Moment) -> bool:
+        """Send what there is, as far as the credit goes, to who is alone in the line; False: nothing.
+
+        Raises as :meth:`deliver`.
+        """
+        if self.deletes or type(self._source) is not Queue or self._face.faults:
+            return self.deliver(moment)
+        messages = self.take_some(self.link.credit, moment.entity)
+        if messages:
+            self.used = moment
+        for message in messages:
+            self._transfer(message)
+        return bool(messages)
+
     def _transfer_late(self, message: StoredMessage) -> None:
         if self.link.is_open:
             self._transfer(message)
@@ -141,6 +155,11 @@ class QueueReceiver(Node):
     def take(self, now: int) -> StoredMessage | None:
         """The next message, locked or, with receive-and-delete, gone. Raises EntityDisabled."""
         return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
+
+    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+        """The next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
+        assert isinstance(self.queue, Queue)  # noqa: S101 - who calls has looked
+        return self.queue.receive_some(most, now)
 
     def disposition_received(self, event: DispositionReceived, moment: Moment) -> None:
         """Settle a run of deliveries; runs with the same answer are answered as one."""
@@ -180,7 +199,7 @@ class QueueReceiver(Node):
         for offset in range(span + 1):
             number = (event.first + offset) % _SPANS
             became = self._settle(self._held.pop(number, None), event.state, moment)
-            if answer is not None and became != answer:
+            if answer is not None and became is not answer and became != answer:
                 answered(event, first, (number - 1) % _SPANS, answer)
                 first = number
             answer = became
@@ -195,10 +214,17 @@ class QueueReceiver(Node):
         try:
             if token is None:
                 raise LockLost
+            if type(state) is Accepted:
+                self.complete(token, moment.entity)
+                return ACCEPTED
             return self.apply(token, state, moment.entity)
         except BrokerError as error:
             self.connection.refused(state, error)
             return Rejected(self._face.refusal(error, self.queue.path, moment.entity))
+
+    def complete(self, token: LockToken, now: int) -> None:
+        """Complete: :meth:`apply` for what nearly every state is. Raises as it does."""
+        self.queue.complete(token, now)
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Do what the client's ``state`` says, and return the state to answer. Raises LockLost and others."""

@@ -35,8 +35,11 @@ def plain_properties(section: bytes) -> PlainProperties | None:
     if section[5] > _FIELDS or section[6] != _STRING or section[7] > _LONGEST_ID:
         return None
     content_type, group_id = b"", None
-    position, end = 6, len(section)
-    for field in range(section[5]):
+    position, end = 8 + section[7], len(section)
+    message_id = section[8:position]
+    if not message_id.isascii() or position > end:
+        return None
+    for field in range(1, section[5]):
         if position >= end:
             return None
         code = section[position]
@@ -55,4 +58,4 @@ def plain_properties(section: bytes) -> PlainProperties | None:
         position += 2 + section[position + 1]
     if position != end:
         return None
-    return PlainProperties(section[8 : 8 + section[7]].decode("ascii"), group_id, content_type)
+    return PlainProperties(message_id.decode("ascii"), group_id, content_type)

@@ -76,6 +76,10 @@ class RestReceiver:
         self._settle(fate_of(effect, self._request, moment).of(self._response(message)))
         return True
 
+    def deliver_run(self, moment: Moment) -> bool:
+        """It takes one at most."""
+        return self.deliver(moment)
+
     def refused(self, error: BrokerError, moment: Moment) -> None:
         """There is nothing to be had here."""
         self._settle(UNTOUCHED.of(self._refuse(error, moment)))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...amqp.link import SenderLink
-from ...amqp.performatives import Attach, DeliveryState, Source
+from ...amqp.performatives import ACCEPTED, Attach, DeliveryState, Source
 from ...amqp.types import Described
 from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
@@ -92,6 +92,14 @@ class SessionReceiver(QueueReceiver):
         if self.deletes:
             return self.queue.receive_and_delete(now, self.lock)
         return self.queue.receive(now, self.lock)
+
+    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+        """The next messages of the session, locked. Raises as :meth:`take`."""
+        return self.lock.queue.receive_some(most, now, self.lock)
+
+    def complete(self, token: LockToken, now: int) -> None:
+        """As :meth:`apply`."""
+        self.apply(token, ACCEPTED, now)
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Settle; a lock that is gone went with its session, if that is gone."""
