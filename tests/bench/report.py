@@ -8,15 +8,22 @@ import statistics
 from collections.abc import Sequence
 
 
-def rounds(description: str | None, default: int) -> int:
-    """``--rounds N``, and ``--quick`` for one round: does it still run?"""
+def settings(description: str | None, default: int) -> argparse.Namespace:
+    """``rounds`` (``--rounds N``), and ``quick`` (``--quick``): one small round, does it still run?"""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=default, help="default %(default)s")
-    parser.add_argument("--quick", action="store_true", help="one round only: to see that it runs")
-    settings = parser.parse_args()
-    return 1 if settings.quick else int(settings.rounds)
+    parser.add_argument("--quick", action="store_true", help="one small round: to see that it runs")
+    asked = parser.parse_args()
+    if asked.quick:
+        asked.rounds = 1
+    return asked
+
+
+def rounds(description: str | None, default: int) -> int:
+    """The rounds alone, where a quick one is no smaller."""
+    return int(settings(description, default).rounds)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -26,13 +33,23 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def figure(name: str, unit: str, values: Sequence[float], digits: int = 2, **more: object) -> None:
-    """Print one figure: its name, unit, number of rounds, median and 95th percentile."""
+    """Print one figure: its name, unit, number of rounds, median, range and 95th percentile.
+
+    What is ``more`` says which of several it is (a peer, a number of waiting messages).
+    """
     line = {
         "name": name,
         "unit": unit,
         "n": len(values),
         "median": round(statistics.median(values), digits),
         "p95": round(percentile(values, 0.95), digits),
+        "least": round(min(values), digits),
+        "most": round(max(values), digits),
         **more,
     }
     print(json.dumps(line), flush=True)
+
+
+def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], **more: object) -> None:
+    """Print one figure: how many times theirs ours is, round by round, for both had the same weather."""
+    figure(name, "ratio", [our / their for our, their in zip(ours, theirs, strict=True)], 3, **more)
