@@ -61,9 +61,7 @@ def latency(client: RawClient, count: int, found: Figures) -> None:
 def durable(client: RawClient, count: int, found: Figures) -> None:
     """As throughput, with everything on disk before it is answered."""
     with client.sender(DURABLE_QUEUE) as sender:
-        found["durable_enqueue", "1/s"].append(
-            count / client.send(sender, payload(durable=True), count)
-        )
+        found["durable_enqueue", "1/s"].append(count / client.send(sender, payload(durable=True), count))
     with client.receiver(DURABLE_QUEUE) as receiver:
         found["durable_receive_each", "1/s"].append(count / client.receive(receiver, count, each=True))
 

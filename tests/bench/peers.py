@@ -67,7 +67,14 @@ class OurBroker(Peer):
         self.version = __version__
         self._directory = tempfile.TemporaryDirectory(prefix="sbpair-bench-")
         command = [sys.executable, "-m", "sbpair.cli", "broker", "--json"]
-        command += ["--namespace", "bench:0", "--queue", f"bench/{QUEUE}", "--queue", f"bench/{DURABLE_QUEUE}"]
+        command += [
+            "--namespace",
+            "bench:0",
+            "--queue",
+            f"bench/{QUEUE}",
+            "--queue",
+            f"bench/{DURABLE_QUEUE}",
+        ]
         if on_disk:
             command += ["--data", self._directory.name]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -124,7 +131,9 @@ class RabbitMq(Peer):
             self.version = self._ask(scripts, 'io:format("~s", [rabbit_misc:version()])').splitlines()[0]
             for queue, durable in ((QUEUE, "false"), (DURABLE_QUEUE, "true")):
                 name = f'{{resource, <<"/">>, queue, <<"{queue}">>}}'
-                self._ask(scripts, f'rabbit_amqqueue:declare({name}, {durable}, false, [], none, <<"guest">>)')
+                self._ask(
+                    scripts, f'rabbit_amqqueue:declare({name}, {durable}, false, [], none, <<"guest">>)'
+                )
         except BaseException:
             self.close()
             raise
