@@ -134,6 +134,14 @@ def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
     )
 
 
+def cloud_connection_string(name: str, policy: SharedAccessPolicy) -> str:
+    """What a client of the cloud is configured with: the namespace by its name, over TLS."""
+    return (
+        f"Endpoint=sb://{name}.servicebus.windows.net/;SharedAccessKeyName={policy.name};"
+        f"SharedAccessKey={policy.primary_key}"
+    )
+
+
 def split_audience(uri: str) -> tuple[str, str]:
     """Host (with its port, if any) and path of an audience or address; scheme and query do not matter."""
     # JavaScript's administration client signs the whole URL of each request: encoded path, query and all.

@@ -100,6 +100,9 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     multiple=True,
     help="Create this topic, and the subscription if one is named, at start.",
 )
+@click.option(
+    "--one-port", is_flag=True, help="All namespaces behind the first one's port, told apart by host name."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--tier",
@@ -147,6 +150,7 @@ def command(
     namespaces: tuple[tuple[str, int], ...],
     queues: tuple[tuple[str, str, bool], ...],
     topics: tuple[tuple[str, str, str | None, bool], ...],
+    one_port: bool,
     host: str,
     tier: str,
     data: Path | None,
@@ -189,6 +193,7 @@ def command(
         data=data,
         journal=journal,
         on_failure=lambda _: stop.set(),
+        one_port=one_port,
     ) as broker:
         for namespace, queue, is_partitioned in queues:
             _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)

@@ -13,7 +13,7 @@ from itertools import islice
 from math import ceil
 
 from ...amqp.connection import Connection, Role
-from ...amqp.errors import CONNECTION_FORCED, DETACH_FORCED
+from ...amqp.errors import CONNECTION_FORCED, DETACH_FORCED, NOT_FOUND
 from ...amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -74,11 +74,17 @@ TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
 
 
-class ClientConnection:
-    """A client's connection to one namespace."""
+Meant = Callable[[str | None], NamespaceFace | None]
+"""The namespace that a host name means, where several are behind one port; None when it means none."""
 
-    def __init__(self, face: NamespaceFace, moment: Moment) -> None:
+
+class ClientConnection:
+    """A client's connection to one namespace; behind a shared port ``open`` says to which, by ``meant``."""
+
+    def __init__(self, face: NamespaceFace, moment: Moment, meant: Meant | None = None) -> None:
         self.face = face
+        self._meant = meant
+        self._plain: bytes | None = None  # what SASL PLAIN showed, perhaps before it was known to whom
         self.claims = Claims(face.verifier, moment.wall)
         self.is_clogged = False
         self._engine = Connection(
@@ -104,7 +110,7 @@ class ClientConnection:
             SaslInitReceived: self._sasl_init_received,
             SessionEnded: self._session_ended,
             ConnectionClosed: self._connection_closed,
-            ConnectionOpened: self._nothing,
+            ConnectionOpened: self._connection_opened,
         }
 
     # -- what the server tells and asks
@@ -246,9 +252,29 @@ class ClientConnection:
 
     def _sasl_init_received(self, event: SaslInitReceived, moment: Moment) -> None:
         if event.mechanism == "PLAIN":
+            self._plain = event.initial_response or b""
+            if self._meant is not None and (face := self._meant(event.hostname)) is not None:
+                self._turn_to(face, moment)
             self._engine.authenticate(self.claims.put_plain(event.initial_response or b"", moment.wall))
         else:
             self._engine.authenticate(event.mechanism in MECHANISMS)  # it leads to $cbs, and no further
+
+    def _connection_opened(self, event: ConnectionOpened, moment: Moment) -> None:
+        if self._meant is None:
+            return
+        hostname = event.open.hostname
+        face = self._meant(hostname)
+        if face is None:
+            text = f"No namespace of this port is meant by the host name {hostname!r:.100}."
+            self.close(NOT_FOUND, text, moment)
+        elif face is not self.face:
+            self._turn_to(face, moment)
+            if self._plain is not None:
+                self.claims.put_plain(self._plain, moment.wall)
+
+    def _turn_to(self, face: NamespaceFace, moment: Moment) -> None:
+        self.face = face
+        self.claims = Claims(face.verifier, moment.wall)
 
     def _link_detached(self, event: LinkDetached, moment: Moment) -> None:
         self._drop(event.link, moment)

@@ -29,6 +29,7 @@ from ..entities.tier import Tier
 from ..errors import BrokerError
 from ..faces.rule_form import RuleForm
 from .control import NamespaceControl
+from .neighbours import Neighbours
 from .station import Station
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Broker:
     why, and ``on_failure`` is called, in the broker's thread.
     ``journal``: the directory to which each namespace writes what becomes of its messages, for an audit.
 
+    ``one_port``: all namespaces are behind the port of the first; clients say by their host name which they
+    mean (``contoso.servicebus.windows.net``).
+
     Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
 
@@ -73,6 +77,7 @@ class Broker:
         data: str | Path | None = None,
         journal: str | Path | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
+        one_port: bool = False,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -82,6 +87,7 @@ class Broker:
         self._legacy_forward_tdlq = legacy_forward_tdlq
         self._first_partition = first_partition
         self._host = host
+        self._neighbours = Neighbours[Station]() if one_port else None
         self.failure: BrokerError | None = None
         self._on_failure = on_failure
         self._journal = None if journal is None else Path(journal)
@@ -123,7 +129,16 @@ class Broker:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
         verifier: Verifier = OpenAccess() if self._open_access else SharedAccess((policy,))
         station = Station(
-            namespace, verifier, clock, self._host, port, self._tls_context, store, self._failed, chronicle
+            namespace,
+            verifier,
+            clock,
+            self._host,
+            port,
+            self._tls_context,
+            store,
+            self._failed,
+            chronicle,
+            self._neighbours,
         )
         self._stations.append(station)
         self._controls[name] = NamespaceControl(station, policy, clock, self._in_loop)
@@ -226,8 +241,7 @@ class Broker:
             try:
                 station.open()
             except BrokerError:
-                self._stations.remove(station)
-                del self._controls[name]
+                self._forget(station)
                 if self._disk is not None:
                     self._disk.release(name)
                 raise
@@ -238,12 +252,18 @@ class Broker:
     def remove_namespace(self, name: str) -> None:
         """Close a namespace and forget it, on disk too. Raises BrokerError when it is not there."""
         station = self.namespace(name).station
+        if station.neighbours.are_several and station.neighbours.all[0] is station:
+            raise BrokerError(f"The others are behind the port of '{name}': it is the last to be removed.")
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(station.close(), self._loop).result(STOP_WITHIN)
-        self._in_loop(lambda: self._stations.remove(station))
-        del self._controls[name]
+        self._in_loop(lambda: self._forget(station))
         if self._disk is not None:
             self._disk.forget(name)
+
+    def _forget(self, station: Station) -> None:
+        self._stations.remove(station)
+        station.neighbours.all.remove(station)
+        del self._controls[station.face.namespace.name]
 
     @property
     def namespaces(self) -> list[NamespaceControl]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, overload
 
-from ..auth import SharedAccessPolicy, connection_string
+from ..auth import SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
@@ -58,7 +58,13 @@ class NamespaceControl:
 
     @property
     def connection_string(self) -> str:
-        """What clients are configured with: all rights, plain TCP."""
+        """What clients are configured with: all rights, plain TCP.
+
+        Behind a shared port it names the namespace's host in the cloud, and clients are told separately where
+        that is: ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
+        """
+        if self._station.neighbours.are_several:
+            return cloud_connection_string(self.name, self._policy)
         host = self._station.host
         return connection_string("localhost" if host in LOOPBACK else host, self.port, self._policy)
 

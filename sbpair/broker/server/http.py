@@ -57,7 +57,7 @@ class HttpServer:
     """HTTP for one namespace."""
 
     def __init__(self, station: WireHost) -> None:
-        self._station = station
+        self._front = station
         self._server = web.Server(
             self._handle,
             access_log=None,
@@ -95,75 +95,63 @@ class HttpServer:
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
         if unquote(raw_path) == PATH:
             return await self._carry_amqp(request)
+        station: WireHost | None = self._front.neighbours.named(request.headers.get("Host"))
+        if station is None:
+            names = self._front.neighbours.names
+            return _plain(404, f"Host names none of the namespaces of this port: {names}.")
+        if station.is_deaf:
+            await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
         spelt = {name.lower(): name for name in request.headers}
         asked = admin.Request(request.method, raw_path, query, headers, spelt=spelt)
         call = rest.call_of(asked)
-        return await (self._administer(request, asked) if call is None else self._converse(request, call))
+        if call is None:
+            return await self._administer(station, request, asked)
+        return await self._converse(station, request, call)
 
     # -- administration
 
-    async def _administer(self, request: web.BaseRequest, asked: admin.Request) -> web.Response:
-        refusal = admin.refusal(asked, self._station.face.verifier, self._station.moment().wall)
+    async def _administer(
+        self, station: WireHost, request: web.BaseRequest, asked: admin.Request
+    ) -> web.Response:
+        refusal = admin.refusal(asked, station.face.verifier, station.moment().wall)
         if refusal is not None:
-            self._note(refusal, asked)
+            _note(station, refusal, asked)
             return _written(refusal, ends=True)
         body = await _body_of(request)
         if isinstance(body, web.Response):
             return body
-        moment: Moment = self._station.moment()
-        answer = admin.answer(self._station.face.namespace, asked.with_body(body), moment.entity)
-        self._note(answer, asked)
-        self._station.settle()
-        self._station.commit()  # G-26: on the disk before it is answered
+        moment: Moment = station.moment()
+        answer = admin.answer(station.face.namespace, asked.with_body(body), moment.entity)
+        _note(station, answer, asked)
+        station.settle()
+        station.commit()  # G-26: on the disk before it is answered
         return _written(answer)
 
     # -- sending and receiving
 
-    async def _converse(self, request: web.BaseRequest, call: rest.RestCall) -> web.Response:
-        station = self._station
+    async def _converse(
+        self, station: WireHost, request: web.BaseRequest, call: rest.RestCall
+    ) -> web.Response:
         refusal = rest.refusal(call, station.face, station.moment().wall)
         if refusal is not None:
-            self._note(refusal, call.request)
+            _note(station, refusal, call.request)
             return _written(refusal, ends=True)
         body = await _body_of(request)
         if isinstance(body, web.Response):
             return body
         answer = rest.answer(station.face, call.with_body(body), station.moment())
-        fate = await self._wait(answer) if isinstance(answer, RestReceiver) else answer
+        fate = await _wait(station, answer) if isinstance(answer, RestReceiver) else answer
         station.settle()
         station.commit()  # G-26
         await asyncio.sleep(fate.after + station.delay)
         if fate.cuts and request.transport is not None:
             request.transport.abort()
         if fate.response is None:
-            await asyncio.get_running_loop().create_future()  # until the client goes
+            await _nothing()
         response = fate.response or NOTHING
-        self._note(response, call.request)
+        _note(station, response, call.request)
         return _written(response)
-
-    async def _wait(self, receiver: RestReceiver) -> Fate:
-        """What becomes of a request that waits for a message."""
-        station, came = self._station, asyncio.Event()
-        receiver.on_fate = came.set
-        receiver.begin(station.moment())
-        try:
-            station.settle()
-            async with asyncio.timeout(receiver.span):
-                await came.wait()
-        except TimeoutError:
-            pass  # nothing came
-        finally:
-            receiver.end(station.moment())
-        return receiver.fate or Fate(NOTHING)
-
-    # -- what was refused
-
-    def _note(self, answer: admin.Response, asked: admin.Request) -> None:
-        if answer.refused:
-            what = f"{asked.method} {unquote(asked.raw_path)}"
-            rejections = self._station.face.rejections
-            rejections.note(self._station.moment().entity, what, f"HTTP {answer.status}", answer.refused)
 
     # -- AMQP over WebSocket
 
@@ -179,12 +167,40 @@ class HttpServer:
         await websocket.prepare(request)
         connection = request.transport
         if connection is not None:
-            wire = WebSocketTransport(websocket, AmqpWire(self._station), connection.abort)
+            wire = WebSocketTransport(websocket, AmqpWire(self._front), connection.abort)
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)
             await asyncio.shield(carrying)  # what a client said before it went still counts
         return websocket
+
+
+def _note(station: WireHost, answer: admin.Response, asked: admin.Request) -> None:
+    """Keep what was refused, for those who look."""
+    if answer.refused:
+        what = f"{asked.method} {unquote(asked.raw_path)}"
+        station.face.rejections.note(station.moment().entity, what, f"HTTP {answer.status}", answer.refused)
+
+
+async def _nothing() -> None:
+    """No answer: until the client goes, which cancels this."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def _wait(station: WireHost, receiver: RestReceiver) -> Fate:
+    """What becomes of a request that waits for a message."""
+    came = asyncio.Event()
+    receiver.on_fate = came.set
+    receiver.begin(station.moment())
+    try:
+        station.settle()
+        async with asyncio.timeout(receiver.span):
+            await came.wait()
+    except TimeoutError:
+        pass  # nothing came
+    finally:
+        receiver.end(station.moment())
+    return receiver.fate or Fate(NOTHING)
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:

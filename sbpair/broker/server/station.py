@@ -1,4 +1,4 @@
-"""One namespace on its port: who knocks, what language they speak, and how the port fails when told to.
+"""One namespace, on its port or on one it shares: who knocks, in what language, and how does the port fail?
 
     first byte 'A'    AMQP          plain, for clients with UseDevelopmentEmulator=true
     first byte 0x16   TLS           and inside it the same question again: AMQP or HTTP
@@ -27,6 +27,7 @@ from ..faces.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import Outage
+from .neighbours import Neighbours
 from .standing import StandingFaults
 from .wire import AmqpWire
 
@@ -56,11 +57,14 @@ class Station:
         store: SqliteStore | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
         chronicle: Chronicle | None = None,
+        neighbours: Neighbours[Station] | None = None,
     ) -> None:
         self.face = NamespaceFace(namespace, verifier, store)
+        self.neighbours = Neighbours[Station]() if neighbours is None else neighbours
+        self.neighbours.all.append(self)
         self.wires: dict[ClientConnection, AmqpWire] = {}
         self.host = host
-        self.port = port
+        self._port = port
         self.clock = clock
         self._tls = tls
         self._ahead = 0.0  # seconds
@@ -80,6 +84,15 @@ class Station:
         self._chronicle = chronicle
         self._committing: asyncio.Handle | None = None  # at the end of this turn of the loop
 
+    @property
+    def port(self) -> int:
+        """The port clients reach it at: its own, or the one of the first who shares it."""
+        return self.neighbours.all[0]._port
+
+    @property
+    def _is_guest(self) -> bool:
+        return self.neighbours.all[0] is not self
+
     def moment(self) -> Moment:
         """Now, on all clocks."""
         ahead = self._ahead
@@ -97,10 +110,12 @@ class Station:
 
     def open(self) -> None:
         """Listen. Raises PortUnavailable, BrokerError for its journal, and as a fault that cannot begin."""
-        self._bind()
+        if not self._is_guest:
+            self._bind()
         if self._chronicle is not None:
             self._chronicle.open()
-        self._listen()
+        if not self._is_guest:
+            self._listen()
         for refusal in self.standing.apply().values():
             raise refusal
 
@@ -132,15 +147,15 @@ class Station:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
         try:
-            listener.bind((self.host, self.port))
+            listener.bind((self.host, self._port))
             if self._outage is not Outage.REFUSE:
                 listener.listen(BACKLOG)
         except OSError as error:
             listener.close()
             name = self.face.namespace.name
-            raise PortUnavailable(name, self.host, self.port, error.strerror or str(error)) from error
+            raise PortUnavailable(name, self.host, self._port, error.strerror or str(error)) from error
         self._listener = listener
-        self.port = listener.getsockname()[1]
+        self._port = listener.getsockname()[1]
 
     def _listen(self) -> None:
         assert self._listener is not None  # noqa: S101 - bound before
@@ -156,7 +171,7 @@ class Station:
     @property
     def is_open(self) -> bool:
         """Whether it has its port: standing faults need one."""
-        return self._listener is not None
+        return self.neighbours.all[0]._listener is not None
 
     # -- outages
 
@@ -168,6 +183,8 @@ class Station:
     def take_down(self, outage: Outage, delay: float = 0.2) -> None:
         """Fail in this way until :meth:`bring_up`; ``delay`` in seconds, for SLOW."""
         self.bring_up()
+        if outage is Outage.REFUSE and self.neighbours.are_several:
+            outage = Outage.RESET  # the port is the others' too
         self._outage = outage
         if outage is Outage.SLOW:
             self.delay = delay
@@ -180,7 +197,7 @@ class Station:
         if outage is Outage.SILENT:
             for wire in self.wires.values():
                 wire.mute()
-            for transport in self._others:
+            for transport in [] if self.neighbours.are_several else self._others:
                 if not transport.is_closing():
                     transport.pause_reading()
             return
@@ -208,18 +225,33 @@ class Station:
                 self._welcome(sock)
 
     def _abort_all(self) -> None:
-        for transport in [*(wire.transport for wire in self.wires.values()), *self._others]:
+        others = self._others
+        if self._outage is not None and self.neighbours.are_several:
+            others = set()  # not ours alone: each request is judged when it comes
+        for transport in [*(wire.transport for wire in self.wires.values()), *others]:
             if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
                 sock = transport.get_extra_info("socket")
                 if sock is not None:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             transport.abort()
-        self._others.clear()
+        others.clear()
         for sock in self._unheard:
             _reset(sock)
         self._unheard.clear()
         for greeting in self._greetings:
             greeting.cancel()
+
+    def admit(self, wire: AmqpWire) -> None:
+        """A client of the shared port has said that it means this namespace: it meets its outage."""
+        if self._outage is Outage.RESET:
+            wire.transport.abort()
+        elif self._outage is Outage.SILENT:
+            wire.mute()
+
+    @property
+    def is_deaf(self) -> bool:
+        """A request over HTTP that came by a shared port is not to be answered."""
+        return self.neighbours.are_several and self._outage in (Outage.RESET, Outage.SILENT)
 
     # -- accepting
 
@@ -235,9 +267,10 @@ class Station:
                 self._again = asyncio.get_running_loop().call_later(ACCEPT_AGAIN_AFTER, self._listen)
                 return
             sock.setblocking(False)
-            if self._outage is Outage.RESET:
+            outage = None if self.neighbours.are_several else self._outage
+            if outage is Outage.RESET:
                 _reset(sock)
-            elif self._outage is Outage.SILENT:
+            elif outage is Outage.SILENT:
                 self._unheard.append(sock)
             else:
                 self._welcome(sock)

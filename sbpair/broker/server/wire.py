@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..faces.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import CutAfter, Operation
+from .neighbours import Neighbours
 
 CHUNK = 262_144
 
@@ -23,10 +24,17 @@ class WireHost(Protocol):
     delay: float
 
     @property
+    def neighbours(self) -> Neighbours[Any]: ...
+
+    @property
+    def is_deaf(self) -> bool: ...
+
+    @property
     def is_holding(self) -> bool: ...
     def moment(self) -> Moment: ...
     def settle(self) -> None: ...
     def commit(self) -> None: ...
+    def admit(self, wire: AmqpWire) -> None: ...
 
 
 class AmqpWire(asyncio.Protocol):
@@ -49,11 +57,25 @@ class AmqpWire(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
         self.transport = transport
         moment = self._station.moment()
-        self.client = ClientConnection(self._station.face, moment)
+        self.client = ClientConnection(
+            self._station.face, moment, self._move if self._station.neighbours.are_several else None
+        )
         effect = self._station.face.strike(Operation.CONNECT, "", moment)
         self._cut = effect if isinstance(effect, CutAfter) else None
         self._station.wires[self.client] = self
         self.arm()
+
+    def _move(self, hostname: str | None) -> NamespaceFace | None:
+        """The client says whom it means: from now on the connection is that station's."""
+        station: WireHost | None = self._station.neighbours.named(hostname)
+        if station is None:
+            return None
+        if station is not self._station:
+            del self._station.wires[self.client]
+            self._station = station
+            station.wires[self.client] = self
+        station.admit(self)
+        return station.face
 
     def data_received(self, data: bytes) -> None:
         """One chunk in, one write out."""
