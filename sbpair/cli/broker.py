@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from sbpair.cli import broker_faults, broker_page
+from sbpair.cli import broker_config, broker_faults, broker_page
+from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker, NamespaceControl
+    from sbpair.broker.configuration import NamespacePlan
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its least length
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
+USUAL_PORT = 5672
 PARTITIONED = ",partitioned"
 TIERS = ("Basic", "Standard")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -40,6 +44,20 @@ class NamespaceAtPort(click.ParamType[tuple[str, int]]):
                 f"{value!r} is not NAME:PORT with a port from 0 to 65535, e.g. contoso:5672", param, ctx
             )
         return name, int(port)
+
+
+class PartitionsOfNamespace(click.ParamType[tuple[str, int]]):
+    """`contoso:4`: a Premium namespace of so many partitions (Q-2)."""
+
+    name = "name:partitions"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        name, _, count = value.rpartition(":")
+        if count not in ("1", "2", "4") or not name:
+            self.fail(f"{value!r} is not NAME:1, NAME:2 or NAME:4", param, ctx)
+        return name, int(count)
 
 
 class QueueInNamespace(click.ParamType[tuple[str, str, bool]]):
@@ -82,6 +100,7 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     return path, path != value
 
 
+@broker_config.with_broker_config
 @click.command("broker")
 @click.option(
     "--namespace",
@@ -123,6 +142,15 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     metavar="DIR",
     help="Write what becomes of each message to files in this directory, for an audit.",
 )
+@click.option(
+    "--partitions",
+    type=PartitionsOfNamespace(),
+    multiple=True,
+    help="A partitioned Premium namespace: 1, 2 or 4 partitions, e.g. contoso:4.",
+)
+@click.option(
+    "--driven-time", is_flag=True, help="Let time be set ahead over HTTP, on a loopback port of its own."
+)
 @click.option("--open-access", is_flag=True, help="Accept any key: for a laptop, never for a network.")
 @click.option("--allow-faults", is_flag=True, help="Take faults over HTTP, on a loopback port of its own.")
 @click.option(
@@ -155,6 +183,8 @@ def command(
     tier: str,
     data: Path | None,
     journal: Path | None,
+    partitions: tuple[tuple[str, int], ...],
+    driven_time: bool,
     open_access: bool,
     allow_faults: bool,
     plan: Path | None,
@@ -174,8 +204,11 @@ def command(
       sbpair broker --queue contoso/orders
       sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
       sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
+      sbpair broker --config config.json --open-access
     """
-    _check(namespaces, queues, topics)
+    plans = broker_config.plans()
+    namespaces = _with_planned(namespaces, plans)
+    _check(namespaces, queues, topics, partitions)
     if open_access and host not in LOOPBACK:
         click.echo(f"sbpair: warning: anybody who reaches {host} may send and receive", err=True)
     planned = broker_faults.read(plan)
@@ -183,7 +216,7 @@ def command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
-    from sbpair.broker import Broker  # late: its certificates are not needed for --help
+    from sbpair.broker import Broker, ShiftedClock  # late: its certificates are not needed for --help
 
     with Broker(
         dict(namespaces),
@@ -194,14 +227,19 @@ def command(
         journal=journal,
         on_failure=lambda _: stop.set(),
         one_port=one_port,
+        clock=ShiftedClock() if driven_time else None,
+        partitions={each.name: each.partitions for each in plans if each.partitions} | dict(partitions),
+        policies={each.name: each.policies for each in plans},
     ) as broker:
+        for each in plans:
+            broker.namespace(each.name).follow(each)
         for namespace, queue, is_partitioned in queues:
             _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)
         for namespace, topic, subscription, is_partitioned in topics:
             _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
         names = [name for name, _ in namespaces]
         with (
-            broker_faults.serving(broker, planned, allow_faults) as faults,
+            broker_faults.serving(broker, planned, faults=allow_faults, time=driven_time) as faults,
             broker_page.serving(broker, page, story) as shown,
         ):
             doors = {**faults, **shown}
@@ -210,6 +248,21 @@ def command(
     if broker.failure is not None:
         raise broker.failure
     return ExitCode.OK
+
+
+def _with_planned(
+    namespaces: tuple[tuple[str, int], ...], plans: list[NamespacePlan]
+) -> tuple[tuple[str, int], ...]:
+    """The namespaces of the file at their ports, or where a flag puts them, and those of the flags."""
+    if not plans:
+        return namespaces
+    source = click.get_current_context().get_parameter_source("namespaces")
+    given = {} if source is ParameterSource.DEFAULT else dict(namespaces)
+    for number, plan in enumerate(plans):
+        if not NAME.fullmatch(plan.name):
+            raise ConfigurationError(f"{plan.source}: {plan.name!r:.60}: expected the name of a namespace")
+        given.setdefault(plan.name, USUAL_PORT + number if plan.port is None else plan.port)
+    return tuple(given.items())
 
 
 def _create_queue(namespace: NamespaceControl, queue: str, is_partitioned: bool, *, is_kept: bool) -> None:
@@ -237,6 +290,7 @@ def _check(
     namespaces: tuple[tuple[str, int], ...],
     queues: tuple[tuple[str, str, bool], ...],
     topics: tuple[tuple[str, str, str | None, bool], ...],
+    partitions: tuple[tuple[str, int], ...],
 ) -> None:
     names = Counter(name.casefold() for name, _ in namespaces)
     ports = Counter(port for _, port in namespaces if port)
@@ -245,6 +299,7 @@ def _check(
         if twice:
             raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
     asked = [("--queue", name) for name, _, _ in queues] + [("--topic", name) for name, *_ in topics]
+    asked += [("--partitions", name) for name, _ in partitions]
     for flag, name in asked:
         if name not in dict(namespaces):
             raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
@@ -272,8 +327,10 @@ def _for_people(broker: Broker, names: list[str], doors: dict[str, str], data: P
         namespace = broker.namespace(name)
         queues = ", ".join(namespace.queue_names()) or "none yet"
         lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
-    if "faults_url" in doors:
-        lines.append(f"Faults: {doors['faults_url']}, with Authorization: Bearer {doors['faults_token']}")
+    token = doors.get("faults_token") or doors.get("time_token")
+    for what in ("faults", "time"):
+        if url := doors.get(f"{what}_url"):
+            lines.append(f"{what.title()}: {url}, with Authorization: Bearer {token}")
     lines.append(f"CA file, for the administration client: {broker.ca_file}")
     if "page_url" in doors:
         lines.append(f"Web page: {doors['page_url']}")

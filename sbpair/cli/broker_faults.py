@@ -22,19 +22,21 @@ def read(path: Path | None) -> list[PlannedFault]:
         return []
     from sbpair.broker import BrokerError
     from sbpair.broker.faults import read_plan
+    from sbpair.syphon.reference import read_text
 
     try:
-        if path.stat().st_size > LARGEST_PLAN:
-            raise click.UsageError(f"--faults {path}: larger than {LARGEST_PLAN} bytes")
-        return read_plan(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, BrokerError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise click.UsageError(f"--faults {path}: {reason}") from None
+        return read_plan(read_text(path, "--faults", LARGEST_PLAN))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except BrokerError as error:
+        raise click.UsageError(f"--faults {path}: {error}") from None
 
 
 @contextmanager
-def serving(broker: Broker, plan: list[PlannedFault], is_allowed: bool) -> Iterator[dict[str, str]]:
-    """Set the plan; serve more over HTTP where allowed. What a client needs to ask for them, or nothing."""
+def serving(
+    broker: Broker, plan: list[PlannedFault], *, faults: bool, time: bool
+) -> Iterator[dict[str, str]]:
+    """Set the plan; serve more of them, or time, over HTTP where allowed. What a client needs to ask."""
     from sbpair.broker import BrokerError
 
     with ExitStack() as until_the_end:
@@ -43,10 +45,13 @@ def serving(broker: Broker, plan: list[PlannedFault], is_allowed: bool) -> Itera
                 broker.namespace(planned.namespace).set_fault(planned.rule)
             except BrokerError as error:
                 raise click.UsageError(f"--faults: {error}") from None
-        if not is_allowed:
+        if not faults and not time:
             yield {}
             return
         from sbpair.broker.server.fault_control import FaultControl
 
-        control = until_the_end.enter_context(FaultControl(broker))
-        yield {"faults_url": control.url, "faults_token": control.token}
+        control = until_the_end.enter_context(FaultControl(broker, faults=faults, time=time))
+        told = {"faults_url": control.url} if faults else {}
+        if time:
+            told["time_url"] = control.time_url
+        yield {**told, "faults_token" if faults else "time_token": control.token}

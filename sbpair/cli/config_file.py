@@ -26,6 +26,7 @@ import click
 
 from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.option_flags import Span
+from sbpair.syphon.reference import read_text
 
 LARGEST = 1_048_576  # bytes
 META = "sbpair.config_file"
@@ -86,8 +87,10 @@ def settings(file: Path, root: click.Command, command: Names, context: click.Con
     Raises ConfigurationError, which names file and key, and never repeats a value that may be a key.
     """
     scopes = dict(_scopes(root, (), context))
+    content = read(file)
+    namespaces_of(content)  # read by the broker alone
     chosen: dict[str, object] = {}
-    for given in sorted(_given(file, read(file), scopes), key=lambda each: len(each.table)):
+    for given in sorted(_given(file, content, scopes), key=lambda each: len(each.table)):
         option = _option(file, given, scopes)
         own = scopes[command].get(_flag(given.key)) if given.table == command[: len(given.table)] else None
         value = _checked(file, given, own or option, context)
@@ -96,25 +99,29 @@ def settings(file: Path, root: click.Command, command: Names, context: click.Con
     return chosen
 
 
+def namespaces_of(content: dict[str, object]) -> object:
+    """The table ``[broker.namespaces]``, taken out of the file's content; None without one."""
+    broker = content.get("broker")
+    return broker.pop("namespaces", None) if isinstance(broker, dict) else None
+
+
 def read(file: Path) -> dict[str, object]:
     """The file as TOML. Raises ConfigurationError."""
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(LARGEST + 1)
-            mode = stat.S_IMODE(file.stat().st_mode)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigurationError(f"--config: cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"--config: {file} is not UTF-8 text") from error
-    if len(raw) > LARGEST:
-        raise ConfigurationError(f"--config: {file} is larger than {LARGEST} bytes")
-    if SECRET.search(text):
-        _warn_of_keys(file, mode)
-    try:
-        return tomllib.loads(text)
+        return tomllib.loads(read_config_text(file))
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"--config: {file} is not TOML: {one_line(error)}") from error
+
+
+def read_config_text(file: Path) -> str:
+    """What is in the file. Raises ConfigurationError, and where others may read a key in it."""
+    try:
+        text = read_text(file, "--config", LARGEST)
+        if SECRET.search(text):
+            _warn_of_keys(file, stat.S_IMODE(file.stat().st_mode))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    return text
 
 
 def _warn_of_keys(file: Path, mode: int) -> None:

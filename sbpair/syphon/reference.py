@@ -29,16 +29,24 @@ def _from_environment(variable: str, name: str) -> str:
 
 
 def _from_file(path: Path, name: str) -> str:
+    text = read_text(path, name, LONGEST_FILE).strip()
+    if not text:
+        raise ValueError(f"{name}: {path} is empty")
+    return text
+
+
+def read_text(path: Path, name: str, most: int) -> str:
+    """A file of UTF-8, of ``most`` bytes at most; ``name`` is what the option is called in errors.
+
+    Raises ValueError, which names the file.
+    """
     try:
         with path.open("rb") as file:
-            raw = file.read(LONGEST_FILE + 1)
-        text = raw.decode("utf-8-sig").strip()
+            raw = file.read(most + 1)
+        if len(raw) > most:
+            raise ValueError(f"{name}: {path} is larger than {most} bytes")
+        return raw.decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{name}: cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: {path} is not UTF-8 text") from error
-    if len(raw) > LONGEST_FILE:
-        raise ValueError(f"{name}: {path} is larger than a connection string can be")
-    if not text:
-        raise ValueError(f"{name}: {path} is empty")
-    return text

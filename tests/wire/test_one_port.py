@@ -94,6 +94,7 @@ def test_a_request_means_the_namespace_of_its_host(broker: Broker, host: str, st
 
 
 @pytest.mark.usefixtures("forgiving_of_sockets")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_namespace_goes_down_and_the_other_goes_on(broker: Broker) -> None:
     broker.namespace("contoso").take_down()
     try:

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -59,6 +59,8 @@ class Broker:
     ``one_port``: all namespaces are behind the port of the first; clients say by their host name which they
     mean (``contoso.servicebus.windows.net``).
 
+    ``policies``: by namespace, those that sign tokens beside the root's.
+
     Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
 
@@ -78,6 +80,7 @@ class Broker:
         journal: str | Path | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
         one_port: bool = False,
+        policies: Mapping[str, Sequence[SharedAccessPolicy]] | None = None,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -101,6 +104,7 @@ class Broker:
         self._shutdown: asyncio.Event | None = None
         self._stations: list[Station] = []
         self._controls: dict[str, NamespaceControl] = {}
+        self._policies = policies or {}
         try:
             for name, port in namespaces.items():
                 self._add(name, port, self._clock, (partitions or {}).get(name))
@@ -127,7 +131,9 @@ class Broker:
             policy = EMULATOR_POLICY
         else:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
-        verifier: Verifier = OpenAccess() if self._open_access else SharedAccess((policy,))
+        verifier: Verifier = (
+            OpenAccess() if self._open_access else SharedAccess((policy, *self._policies.get(name, ())))
+        )
         station = Station(
             namespace,
             verifier,

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 from ..auth import SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
+from ..entities.kinds import AnySubscription
 from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
+from ..entities.rule_operations import add_rule, remove_rule
+from ..entities.rules import Rule
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError, InvalidDescription
 from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named, scenario_named
 from .partition_control import PartitionControl
 from .station import Station
+
+if TYPE_CHECKING:
+    from ..configuration import NamespacePlan
 
 Result = TypeVar("Result")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -73,6 +79,11 @@ class NamespaceControl:
         return self._in_loop(lambda: view(self._station))
 
     # -- entities
+
+    def follow(self, plan: NamespacePlan) -> None:
+        """Make what a configuration file says and is not there yet. Raises BadConfiguration."""
+        namespace = self._station.face.namespace
+        self._settled(lambda: plan.follow(namespace, self._clock.now()))
 
     @overload
     def create_queue(self, path: str, *, description: QueueDescription) -> None: ...
@@ -224,6 +235,23 @@ class NamespaceControl:
         """The names of a topic's subscriptions, sorted. Raises EntityNotFound."""
         namespace = self._station.face.namespace
         return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
+
+    # -- rules
+
+    def add_rule(self, topic: str, subscription: str, rule: Rule) -> None:
+        """Publish by this rule too. Raises EntityNotFound, EntityAlreadyExists, TooManyEntities."""
+        self._settled(lambda: add_rule(self._subscription(topic, subscription), rule, self._clock.now()))
+
+    def remove_rule(self, topic: str, subscription: str, name: str) -> None:
+        """Publish by that rule no longer. Raises EntityNotFound."""
+        self._settled(lambda: remove_rule(self._subscription(topic, subscription), name))
+
+    def rules(self, topic: str, subscription: str) -> list[Rule]:
+        """The rules of a subscription. Raises EntityNotFound."""
+        return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
+
+    def _subscription(self, topic: str, name: str) -> AnySubscription:
+        return self._station.face.namespace.subscription(topic, name)
 
     # -- all entities
 

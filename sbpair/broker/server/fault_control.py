@@ -1,8 +1,9 @@
-"""Faults over HTTP, for tests in other languages: a port of its own on loopback, and a token of its own.
+"""Faults and time over HTTP, for tests in other languages: a loopback port and a token of their own.
 
     GET    /faults        what is set, with its hits
     POST   /faults        {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}: the ids
     DELETE /faults/ID     one of them, or all without ID
+    POST   /time          {"advance": 90.5} and {"advance_connections": 600}: seconds, of either time
 
 A port of its own, since that of a namespace that is down answers nobody. It is never there unless asked for.
 """
@@ -16,6 +17,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import timedelta
 from types import TracebackType
 
 from aiohttp import web
@@ -29,12 +31,18 @@ from .door import Door
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST_BODY = 65_536
 MOST_FAULTS = 1_000
+ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
+MOST_SECONDS = 10 * 365 * 86_400
 
 
 class FaultControl:
-    """Serves a broker's faults inside its ``with``; ``url`` and ``token`` say how to ask."""
+    """Serves a broker's faults inside its ``with``; ``url`` and ``token`` say how to ask.
 
-    def __init__(self, broker: Broker) -> None:
+    ``faults``, ``time``: what of it is served. Time can be set ahead where the broker's clock can be.
+    """
+
+    def __init__(self, broker: Broker, *, faults: bool = True, time: bool = False) -> None:
+        self._serves = (faults, time)
         self.token = secrets.token_urlsafe(24)
         self._broker = broker
         self._set: dict[int, tuple[NamespaceControl, ActiveFault]] = {}
@@ -49,6 +57,11 @@ class FaultControl:
         """Where the faults are."""
         return f"{self._door.url}/faults"
 
+    @property
+    def time_url(self) -> str:
+        """Where time is set ahead."""
+        return f"{self._door.url}/time"
+
     def __enter__(self) -> FaultControl:
         self._door.__enter__()
         return self
@@ -60,14 +73,18 @@ class FaultControl:
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
-        app.add_routes(
-            [
-                web.get("/faults", self._list),
-                web.post("/faults", self._add),
-                web.delete("/faults", self._clear),
-                web.delete(r"/faults/{id:\d{1,9}}", self._remove),
-            ]
-        )
+        faults, time = self._serves
+        if faults:
+            app.add_routes(
+                [
+                    web.get("/faults", self._list),
+                    web.post("/faults", self._add),
+                    web.delete("/faults", self._clear),
+                    web.delete(r"/faults/{id:\d{1,9}}", self._remove),
+                ]
+            )
+        if time:
+            app.add_routes([web.post("/time", self._advance)])
         return app
 
     @web.middleware
@@ -101,6 +118,17 @@ class FaultControl:
         self._set.update(numbered)
         return web.json_response({"ids": list(numbered)}, status=201)
 
+    async def _advance(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked = _spans(json.loads(await request.read()))
+        except (ValueError, RecursionError) as error:
+            return _refused(400, f"The body is not what is expected: {error}")
+        if (span := asked.get(ADVANCE)) is not None:
+            self._broker.advance(span)
+        if (span := asked.get(ADVANCE_CONNECTIONS)) is not None:
+            self._broker.advance_connections(span)
+        return web.Response(status=204)
+
     async def _remove(self, request: web.Request) -> web.StreamResponse:
         found = self._set.pop(int(request.match_info["id"]), None)
         if found is None:
@@ -113,6 +141,16 @@ class FaultControl:
             namespace, active = self._set.popitem()[1]
             namespace.clear_fault(active)
         return web.Response(status=204)
+
+
+def _spans(asked: object) -> dict[str, timedelta]:
+    """The spans asked for. Raises ValueError."""
+    if not isinstance(asked, dict) or not asked or asked.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
+        raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
+    for name, value in asked.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_SECONDS:
+            raise ValueError(f"{name} in seconds, from 0 to {MOST_SECONDS}")
+    return {name: timedelta(seconds=value) for name, value in asked.items()}
 
 
 def _row(number: int, namespace: NamespaceControl, active: ActiveFault) -> dict[str, object]:

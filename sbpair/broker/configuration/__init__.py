@@ -1,0 +1,17 @@
+"""What does a file say there is to be: namespaces, entities, rules, policies?"""
+
+from __future__ import annotations
+
+from .emulator_file import read_emulator_file
+from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
+from .table import BadConfiguration
+from .toml_file import read_namespaces
+
+__all__ = [
+    "BadConfiguration",
+    "NamespacePlan",
+    "SubscriptionPlan",
+    "TopicPlan",
+    "read_emulator_file",
+    "read_namespaces",
+]

@@ -1,0 +1,115 @@
+"""What does the ``config.json`` of Microsoft's emulator say of namespaces?
+
+    {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [...], "Topics": [...]}]}}
+
+A queue, a topic, a subscription has a ``Name`` and ``Properties``, spelt as in the administration API; a
+rule's Properties have a FilterType, Sql or Correlation, with an SqlFilter or a CorrelationFilter, and perhaps
+an Action.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+from ..entities.description import QueueDescription
+from ..entities.rules import Rule
+from ..entities.rules.correlation_filter import SYSTEM_FIELDS
+from ..entities.topic_description import SubscriptionDescription, TopicDescription
+from ..errors import InvalidRule
+from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
+from .rules import named_filter, rule
+from .table import BadConfiguration, Description, Table
+
+_KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
+_SPELLING = {
+    name: "".join(part.title() for part in name.split("_"))
+    for name in (*(each.name for kind in _KINDS for each in fields(kind)), *SYSTEM_FIELDS)
+}
+
+
+def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
+    """The namespaces of such a file. Raises BadConfiguration."""
+    try:
+        values = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise BadConfiguration(f"{file}: expected JSON: {str(error) or 'nested too deep'}") from None
+    if not isinstance(values, dict):
+        raise BadConfiguration(f"{file}: expected a JSON object with UserConfig")
+    whole = Table(file, "", values)
+    config = whole.table("UserConfig")
+    whole.end()
+    config.take("Logging")
+    plans = [_namespace(table) for table in config.listed("Namespaces")]
+    config.end()
+    names = [plan.name.casefold() for plan in plans]
+    if not names or len(set(names)) < len(names):
+        raise config.wrong("Namespaces", "one or more namespaces, each of a name of its own")
+    return plans
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice in one object")
+    return found
+
+
+def _namespace(table: Table) -> NamespacePlan:
+    plan = NamespacePlan(
+        table.needed("Name"),
+        queues=dict(_queue(each) for each in table.listed("Queues")),
+        topics=dict(_topic(each) for each in table.listed("Topics")),
+        source=table.file,
+    )
+    table.end()
+    return plan
+
+
+def _queue(table: Table) -> tuple[str, QueueDescription]:
+    found = table.needed("Name"), _described(table, QueueDescription)
+    table.end()
+    return found
+
+
+def _described(table: Table, kind: type[Description]) -> Description:
+    properties = table.table("Properties")
+    found = properties.described(kind, _SPELLING)
+    properties.end()
+    return found
+
+
+def _topic(table: Table) -> tuple[str, TopicPlan]:
+    name, described = table.needed("Name"), _described(table, TopicDescription)
+    subscriptions = dict(_subscription(each) for each in table.listed("Subscriptions"))
+    table.end()
+    return name, TopicPlan(described, subscriptions)
+
+
+def _subscription(table: Table) -> tuple[str, SubscriptionPlan]:
+    name, described = table.needed("Name"), _described(table, SubscriptionDescription)
+    rules = tuple(_rule(each) for each in table.listed("Rules"))
+    table.end()
+    return name, SubscriptionPlan(described, rules)
+
+
+def _rule(table: Table) -> Rule:
+    name, properties = table.needed("Name"), table.table("Properties")
+    kinds = "Sql, Correlation, or none of them"
+    kind = properties.text("FilterType", kinds)
+    if kind not in ("Sql", "Correlation", None):
+        raise properties.wrong("FilterType", f"{kinds}, not {kind!r:.60}")
+    sql, named = properties.table("SqlFilter"), properties.table("CorrelationFilter")
+    action = properties.table("Action")
+    expression = sql.text("SqlExpression") if kind == "Sql" else None
+    if kind == "Sql" and not expression:
+        raise sql.wrong("SqlExpression", "an SQL expression")
+    found = rule(table, name, expression, action.text("SqlExpression"), None)
+    if kind == "Correlation":
+        try:
+            found = Rule(name, named_filter(named, _SPELLING), found.action)
+        except InvalidRule as error:
+            raise named.wrong("", f"a filter that can be read: {error}") from error
+    for each in (table, properties):
+        each.end()
+    return found

@@ -1,0 +1,105 @@
+"""What is to be in a namespace when it starts, whatever kind of file said so?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ..auth import SharedAccessPolicy
+from ..entities.description import QueueDescription
+from ..entities.namespace import Namespace
+from ..entities.rule_operations import add_rule
+from ..entities.rules import Rule
+from ..entities.stored_message import Instant
+from ..entities.topic_description import SubscriptionDescription, TopicDescription
+from ..errors import BrokerError
+from .table import BadConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPlan:
+    """A subscription; with ``rules`` these are all it has, else it takes everything."""
+
+    description: SubscriptionDescription
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic and its subscriptions, by name."""
+
+    description: TopicDescription
+    subscriptions: Mapping[str, SubscriptionPlan] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePlan:
+    """A namespace; ``partitions``: 1, 2 or 4 of a partitioned Premium one; ``policies`` beside the root's.
+
+    ``port``: None for whichever is usual. ``source``: the file, for what cannot be made.
+    """
+
+    name: str
+    port: int | None = None
+    partitions: int | None = None
+    policies: tuple[SharedAccessPolicy, ...] = ()
+    queues: Mapping[str, QueueDescription] = field(default_factory=dict)
+    topics: Mapping[str, TopicPlan] = field(default_factory=dict)
+    source: str = ""
+
+    def follow(self, namespace: Namespace, now: Instant) -> None:
+        """Make what is not there yet; what is there, since an earlier start, stays as it is.
+
+        Raises BadConfiguration, which names the entity.
+        """
+        there = {each.path.casefold() for each in (*namespace.queues(), *namespace.topics())}
+        spread = self.partitions is not None  # all of Premium's are (Q-2)
+        queues = {
+            path: replace(each, enable_partitioning=spread or each.enable_partitioning)
+            for path, each in self.queues.items()
+            if path.casefold() not in there
+        }
+        for path, queue in queues.items():
+            self._make(path, partial(namespace.create_queue, path, _unforwarded(queue), now))
+        for path, topic in self.topics.items():
+            if path.casefold() not in there:
+                self._make(
+                    path,
+                    partial(
+                        namespace.create_topic,
+                        path,
+                        replace(
+                            topic.description,
+                            enable_partitioning=spread or topic.description.enable_partitioning,
+                        ),
+                        now,
+                    ),
+                )
+        # What they forward to is there by now.
+        for path, queue in queues.items():
+            if queue != _unforwarded(queue):
+                self._make(path, partial(namespace.update_queue, path, queue, now))
+        for path, topic in self.topics.items():
+            for name, plan in topic.subscriptions.items():
+                make = partial(_subscribe, namespace, path, name, plan, now)
+                self._make(f"{path}/Subscriptions/{name}", make)
+
+    def _make(self, path: str, make: Callable[[], object]) -> None:
+        try:
+            make()
+        except BrokerError as error:
+            raise BadConfiguration(f"{self.source}: {self.name}/{path}: {error}") from error
+
+
+def _subscribe(namespace: Namespace, topic: str, name: str, plan: SubscriptionPlan, now: Instant) -> None:
+    if name.casefold() in (each.name.casefold() for each in namespace.subscriptions(topic)):
+        return
+    first = plan.rules[0] if plan.rules else None
+    made = namespace.create_subscription(topic, name, plan.description, now, first)
+    for rule in plan.rules[1:]:
+        add_rule(made, rule, now)
+
+
+def _unforwarded(description: QueueDescription) -> QueueDescription:
+    return replace(description, forward_to=None, forward_dead_lettered_messages_to=None)

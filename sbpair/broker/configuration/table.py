@@ -1,0 +1,147 @@
+"""A table of a configuration file, read key by key: what is wrong is said with its place and its remedy."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+from ..errors import BrokerError
+from ..faces.duration import parse_duration
+
+SPANS = frozenset(
+    (
+        "lock_duration",
+        "default_message_time_to_live",
+        "duplicate_detection_history_time_window",
+        "auto_delete_on_idle",
+    )
+)
+_SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+Description = TypeVar("Description")
+
+
+class BadConfiguration(BrokerError):
+    """A file cannot be followed; the text names it, the key, and what was expected."""
+
+
+@dataclass(slots=True)
+class Table:
+    """``values`` at ``where`` in ``file``; keys are taken one by one; :meth:`end` refuses what is left."""
+
+    file: str
+    where: str
+    values: dict[str, object]
+    _known: list[str] = field(default_factory=list)
+
+    def wrong(self, key: str, expected: str) -> BadConfiguration:
+        """What is to be raised for a key."""
+        place = f"{self.where}.{key}" if self.where and key else self.where or key
+        return BadConfiguration(f"{self.file}: {place}: expected {expected}")
+
+    def take(self, key: str) -> object:
+        """The value of a key, None where it is missing."""
+        self._known.append(key)
+        return self.values.pop(key, None)
+
+    def text(self, key: str, expected: str = "a text") -> str | None:
+        """A text, None where it is missing."""
+        value = self.take(key)
+        if value is None or isinstance(value, str):
+            return value
+        raise self.wrong(key, f"{expected}, not {_kind(value)}")
+
+    def needed(self, key: str, expected: str = "a text") -> str:
+        """A text that must be there."""
+        value = self.text(key, expected)
+        if not value:
+            raise self.wrong(key, expected)
+        return value
+
+    def whole(self, key: str, allowed: range | tuple[int, ...]) -> int | None:
+        """A whole number of those allowed."""
+        value = self.take(key)
+        if value is None:
+            return None
+        if type(value) is not int or value not in allowed:
+            shown = (
+                f"{allowed[0]} to {allowed[-1]}"
+                if isinstance(allowed, range)
+                else " or ".join(map(str, allowed))
+            )
+            raise self.wrong(key, f"a whole number, {shown}, not {value!r:.60}")
+        return value
+
+    def table(self, key: str) -> Table:
+        """A table under this one; empty where it is missing."""
+        value = self.take(key)
+        if value is None:
+            value = {}
+        return self._under(key, value)
+
+    def tables(self, key: str) -> Iterator[tuple[str, Table]]:
+        """The tables of a table, by name."""
+        inner = self.table(key)
+        for name in list(inner.values):
+            yield name, inner.table(name)
+
+    def listed(self, key: str) -> Iterator[Table]:
+        """The tables of a list."""
+        value = self.take(key)
+        if value is None:
+            return
+        if not isinstance(value, list):
+            raise self.wrong(key, f"a list, not {_kind(value)}")
+        for number, each in enumerate(value):
+            yield self._under(f"{key}[{number}]", each)
+
+    def _under(self, key: str, value: object) -> Table:
+        if not isinstance(value, dict):
+            raise self.wrong(key, f"a table, not {_kind(value)}")
+        return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value))
+
+    def described(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
+        """The description whose fields the table sets; ``spelling``: how the file spells each field."""
+        given: dict[str, object] = {}
+        for each in fields(kind):  # type: ignore[arg-type]
+            key = (spelling or {}).get(each.name, each.name)
+            value = self.take(key)
+            if value is not None and value != "":
+                given[each.name] = self._checked(key, each.name, each.default, value)
+        return kind(**given)
+
+    def _checked(self, key: str, name: str, default: object, value: object) -> object:
+        if name in SPANS:
+            return self.span(key, value)
+        expected = bool if isinstance(default, bool) else int if isinstance(default, int) else str
+        if type(value) is not expected:
+            words = {bool: "true or false", int: "a whole number", str: "a text"}[expected]
+            raise self.wrong(key, f"{words}, not {value!r:.60}")
+        return value
+
+    def span(self, key: str, value: object) -> int | None:
+        """Milliseconds of ``PT5M``, or of ``90s``; None for the largest, which is never."""
+        expected = f'a span such as "PT5M" or "90s", not {value!r:.60}'
+        if not isinstance(value, str):
+            raise self.wrong(key, expected)
+        if found := _SHORT.fullmatch(value):
+            return round(float(found[1]) * _UNITS[found[2]])
+        try:
+            return parse_duration(value)
+        except ValueError:
+            raise self.wrong(key, expected) from None
+
+    def end(self) -> None:
+        """Raises BadConfiguration for a key that nobody took."""
+        for key in self.values:
+            near = difflib.get_close_matches(key, self._known, n=1)
+            hint = f"{near[0]}?" if near else "one of " + ", ".join(sorted(self._known))
+            raise self.wrong(key, f"no such key; {'did you mean ' if near else ''}{hint}")
+
+
+def _kind(value: object) -> str:
+    names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", int: "a number"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,108 @@
+"""What does our own file say of namespaces?
+
+    [broker.namespaces.contoso]
+    port = 5672
+    policies = [{ name = "sender", key = "env:SENDER_KEY", rights = ["Send"] }]
+
+    [broker.namespaces.contoso.queues.orders]
+    lock_duration = "30s"
+
+    [broker.namespaces.contoso.topics.events.subscriptions.billing]
+    max_delivery_count = 3
+    rules.large = { sql = "amount > 100", action = "SET size = 'large'" }
+    rules.paid = { correlation = { label = "paid", properties = { region = "eu" } } }
+
+The fields of entities are those of docs/broker.md, spans as ``"90s"`` or ``"PT5M"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..auth import Right, SharedAccessPolicy
+from ..entities.description import QueueDescription
+from ..entities.rules import Rule
+from ..entities.topic_description import SubscriptionDescription, TopicDescription
+from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
+from .rules import rule
+from .table import Table
+
+Resolve = Callable[[str, str], str]
+"""The text that ``env:NAME`` or ``file:PATH`` stands for; the second argument says for what, in errors."""
+
+MOST_POLICIES = 12  # the root's among them (3.9)
+
+
+def read_namespaces(file: str, values: dict[str, object], resolve: Resolve) -> list[NamespacePlan]:
+    """The namespaces of the table ``[broker.namespaces]``. Raises BadConfiguration."""
+    table = Table(file, "broker", {"namespaces": values})
+    return [_namespace(name, inner, resolve) for name, inner in table.tables("namespaces")]
+
+
+def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
+    plan = NamespacePlan(
+        name,
+        port=table.whole("port", range(65_536)),
+        partitions=table.whole("partitions", (1, 2, 4)),
+        policies=tuple(_policy(each, resolve) for each in table.listed("policies")),
+        queues={path: _described(each, QueueDescription) for path, each in table.tables("queues")},
+        topics={path: _topic(each) for path, each in table.tables("topics")},
+        source=table.file,
+    )
+    names = [policy.name for policy in plan.policies]
+    if len(names) >= MOST_POLICIES or len(set(names)) < len(names):
+        raise table.wrong("policies", f"at most {MOST_POLICIES - 1} policies, each of a name of its own")
+    table.end()
+    return plan
+
+
+def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
+    name = table.needed("name")
+    reference = "env:NAME or file:PATH, where the key is"
+    keys = [table.needed("key", reference), table.text("secondary_key", reference)]
+    for key, given in zip(("key", "secondary_key"), keys, strict=True):
+        if given is not None and not given.startswith(("env:", "file:")):
+            raise table.wrong(key, reference)
+    known = {right.value: right for right in Right}
+    rights = table.take("rights")
+    if not isinstance(rights, list) or not rights or any(each not in known for each in rights):
+        raise table.wrong("rights", f"a list of {', '.join(known)}")
+    table.end()
+    found = []
+    for given in keys:
+        try:
+            found.append("" if given is None else resolve(given, f"{table.file}: {table.where}"))
+        except ValueError as error:
+            raise table.wrong("key", f"a key: {error}") from None
+    return SharedAccessPolicy(name, found[0], found[1] or found[0], frozenset(known[each] for each in rights))
+
+
+def _described(table: Table, kind: type[QueueDescription]) -> QueueDescription:
+    found = table.described(kind)
+    table.end()
+    return found
+
+
+def _topic(table: Table) -> TopicPlan:
+    subscriptions = {name: _subscription(each) for name, each in table.tables("subscriptions")}
+    plan = TopicPlan(table.described(TopicDescription), subscriptions)
+    table.end()
+    return plan
+
+
+def _subscription(table: Table) -> SubscriptionPlan:
+    rules = tuple(_rule(name, each) for name, each in table.tables("rules"))
+    plan = SubscriptionPlan(table.described(SubscriptionDescription), rules)
+    table.end()
+    return plan
+
+
+def _rule(name: str, table: Table) -> Rule:
+    named = table.table("correlation") if "correlation" in table.values else None
+    sql = table.text("sql")
+    if sql is not None and named is not None:
+        raise table.wrong("sql", "sql or correlation, not both")
+    found = rule(table, name, sql, table.text("action"), named)
+    table.take("correlation")
+    table.end()
+    return found
