@@ -103,10 +103,16 @@ class Bearer:
 
     async def token(self, audience: str) -> Token:
         asking, now = self._asking, time.monotonic()
-        if asking is None or (asking.done() and now > self._asked_at + SAME_TIME):
+        if asking is None or not self._serves(asking, now):
             asking = self._asking = asyncio.ensure_future(self._ask())
             self._asked_at = now
         return await asyncio.shield(asking)
+
+    def _serves(self, asking: asyncio.Task[Token], now: float) -> bool:
+        """Whether who asks now may have that answer: none that was cancelled, or that another loop owes."""
+        if asking.done():
+            return not asking.cancelled() and now <= self._asked_at + SAME_TIME
+        return asking.get_loop() is asyncio.get_running_loop()
 
     async def _ask(self) -> Token:
         try:

@@ -50,6 +50,11 @@ async def open_websocket(
     task = asyncio.ensure_future(_carry(session, websocket, transport))
     _carrying.add(task)
     task.add_done_callback(_carrying.discard)
+    try:
+        await asyncio.sleep(0)  # it begins: a task that is cancelled before that closes nothing
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
     return protocol
 
 
@@ -89,8 +94,10 @@ async def _carry(
     try:
         await transport.run()
     finally:
-        await websocket.close()
-        await session.close()
+        try:
+            await websocket.close()
+        finally:
+            await session.close()
 
 
 def _cut(websocket: ClientWebSocketResponse) -> None:

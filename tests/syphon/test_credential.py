@@ -226,6 +226,28 @@ async def test_a_primary_that_gives_no_token_holds_the_messages(pair: Pair) -> N
         await running
 
 
+def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
+    class Slow:
+        """Hangs when it is asked first."""
+
+        asked = 0
+
+        async def get_token(self, *scopes: str) -> Given:
+            self.asked += 1
+            if self.asked == 1:
+                await asyncio.Event().wait()
+            return Given("jwt", int(time.time()) + 60)
+
+    source = token_source(Slow())
+
+    async def give_up() -> None:
+        asyncio.ensure_future(source.token("a"))  # noqa: RUF006 - its loop ends it
+        await asyncio.sleep(0.01)
+
+    asyncio.run(give_up())
+    assert asyncio.run(source.token("a")).text == "jwt"  # and not the end of the first
+
+
 async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.syphon.credential.ASK_WITHIN", 0.05)
     never = threading.Event()

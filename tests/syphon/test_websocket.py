@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 
 from sbpair.broker import Broker
 from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
+from sbpair.syphon import websocket as over_websocket
 from sbpair.syphon.connection_string import parse
 from sbpair.syphon.dial import connect
 from sbpair.syphon.route import Route
-from sbpair.syphon.websocket import environment_proxy, url_of
+from sbpair.syphon.websocket import environment_proxy, open_websocket, url_of
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
 
 OVER = Route(over_websocket=True)
@@ -215,3 +217,36 @@ async def test_what_was_put_over_websocket_is_received_over_tcp(pair: Pair) -> N
         await connection.close()
     await put(pair.primary, "orders", [parked(500)])
     assert len(await take(pair.primary, "orders", 501)) == 501
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[aiohttp.ClientSession]:
+    """The HTTP sessions that were made."""
+    made: list[aiohttp.ClientSession] = []
+    real = aiohttp.ClientSession
+
+    def make() -> aiohttp.ClientSession:
+        made.append(real())
+        return made[-1]
+
+    monkeypatch.setattr(aiohttp, "ClientSession", make)
+    return made
+
+
+@pytest.mark.parametrize("impatience", ["at once", "twice"])
+async def test_however_hasty_the_end_of_a_loop_no_session_is_left_open(
+    pair: Pair, sessions: list[aiohttp.ClientSession], impatience: str
+) -> None:
+    namespace = parse(pair.primary.connection_string)
+    await open_websocket(namespace, asyncio.Protocol, context=None)
+    (carrying,) = over_websocket._carrying
+    pair.primary.take_down("silent")  # nobody answers the close
+    if impatience == "twice":
+        await asyncio.sleep(0)
+        carrying.cancel()
+        await until(lambda: carrying.cancelling() > 0)
+        for _ in range(20):  # until it waits for the answer
+            await asyncio.sleep(0)
+    carrying.cancel()
+    await asyncio.wait((carrying,), timeout=PATIENCE)
+    assert [session.closed for session in sessions] == [True]

@@ -121,7 +121,8 @@ class Station:
 
     async def close(self) -> None:
         """Close the port and every connection."""
-        self.standing.stop()
+        with suppress(PortUnavailable):  # a port that is to be closed need not come up first
+            self.standing.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._stop_accepting()
@@ -152,14 +153,20 @@ class Station:
                 listener.listen(BACKLOG)
         except OSError as error:
             listener.close()
-            name = self.face.namespace.name
-            raise PortUnavailable(name, self.host, self._port, error.strerror or str(error)) from error
+            raise self._unavailable(error) from error
         self._listener = listener
         self._port = listener.getsockname()[1]
 
+    def _unavailable(self, error: OSError) -> PortUnavailable:
+        name = self.face.namespace.name
+        return PortUnavailable(name, self.host, self._port, error.strerror or str(error))
+
     def _listen(self) -> None:
         assert self._listener is not None  # noqa: S101 - bound before
-        self._listener.listen(BACKLOG)
+        try:
+            self._listener.listen(BACKLOG)  # another may listen where we were only bound
+        except OSError as error:
+            raise self._unavailable(error) from error
         asyncio.get_running_loop().add_reader(self._listener, self._knock, self._listener)
 
     def _stop_accepting(self) -> None:
@@ -206,15 +213,21 @@ class Station:
             self._stop_accepting()
             assert self._listener is not None  # noqa: S101 - it was open
             self._listener.close()
+            self._listener = None
             self._bind()  # bound but not listening: connections are refused, and the port stays ours
 
     def bring_up(self) -> None:
-        """Serve again; what a silent namespace was told meanwhile, it hears now."""
+        """Serve again; what a silent namespace was told meanwhile, it hears now.
+
+        Raises PortUnavailable, and stays down, when its port was taken while it refused.
+        """
+        if self._outage is Outage.REFUSE:
+            if self._listener is None:
+                self._bind()
+            self._listen()
         outage, self._outage = self._outage, None
         self.delay = 0.0
-        if outage is Outage.REFUSE:
-            self._listen()
-        elif outage is Outage.SILENT:
+        if outage is Outage.SILENT:
             for wire in self.wires.values():
                 wire.unmute()
             for transport in self._others:
@@ -279,7 +292,13 @@ class Station:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         greeting = asyncio.get_running_loop().create_task(self._greet(sock))
         self._greetings.add(greeting)
-        greeting.add_done_callback(self._greetings.discard)
+
+        def ended(greeting: asyncio.Task[None]) -> None:
+            self._greetings.discard(greeting)
+            if greeting.cancelled():  # perhaps before it had begun
+                sock.close()
+
+        greeting.add_done_callback(ended)
 
     async def _greet(self, sock: socket.socket) -> None:
         is_ours = True

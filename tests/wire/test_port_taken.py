@@ -1,0 +1,49 @@
+"""A namespace whose port is taken while it refuses connections: its end is told, and nothing else is left undone."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sbpair.broker import Broker
+from sbpair.broker.errors import PortUnavailable
+from sbpair.broker.faults import Down
+from sbpair.broker.faults.rule import FaultRule
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Another program listens where a namespace is bound and does not."""
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind(("127.0.0.1", port))
+        thief.listen()
+        yield
+
+
+def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_free_again():
+    with Broker({"contoso": 0}) as broker:
+        namespace = broker.namespace("contoso")
+        namespace.take_down("refuse")
+        with taken(namespace.port), pytest.raises(PortUnavailable, match=f"contoso.*{namespace.port}"):
+            namespace.bring_up()
+        namespace.bring_up()
+        socket.create_connection(("127.0.0.1", namespace.port), 5).close()
+
+
+def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_refused():
+    broker = Broker({"contoso": 0, "contoso-dr": 0})
+    broker.start()
+    first, second = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    first.create_queue("orders")
+    first.set_fault(FaultRule(Down("refuse")))
+    with taken(first.port):
+        broker.stop()
+    assert "sbpair-broker" not in {thread.name for thread in threading.enumerate()}
+    for port in (first.port, second.port):
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), 5)
