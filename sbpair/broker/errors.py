@@ -35,6 +35,8 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── Rerouting              408  40800  com.microsoft:timeout
     ├── PartitionUnavailable   503  50300  com.microsoft:partition-not-available
     ├── ServerBusy             503  50009  com.microsoft:server-busy
+    ├── AdministrationBusy     429  50004  com.microsoft:server-busy
+    ├── TooManyConnections     403  40302  amqp:resource-limit-exceeded
     ├── TooManyEntities        403  40300  amqp:resource-limit-exceeded
     ├── StoreFull              403  40302  amqp:resource-limit-exceeded
     ├── StoreError             (no client ever sees it: the broker did not start)
@@ -376,6 +378,29 @@ class ServerBusy(BrokerError):
             "The request was terminated because the entity is being throttled. Error code: 50009. "
             "Please wait 2 seconds and try again."
         )
+
+
+class AdministrationBusy(BrokerError):
+    """The administration of the namespace is throttled."""
+
+    condition = "com.microsoft:server-busy"
+    status, sub_code = 429, 50004
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"The request was terminated because the namespace {namespace} is being throttled. "
+            "Please wait 2 seconds and try again."
+        )
+
+
+class TooManyConnections(BrokerError):
+    """The namespace, or an entity, serves as many clients at once as it may."""
+
+    condition = "amqp:resource-limit-exceeded"
+    status, sub_code = 403, 40302
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"There are {most} {what} already: no more are allowed at once. Close one first.")
 
 
 class TooManyEntities(BrokerError):

@@ -26,7 +26,7 @@ NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, but for its
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 USUAL_PORT = 5672
 PARTITIONED = ",partitioned"
-TIERS = ("Basic", "Standard")
+TIERS = ("Basic", "Standard", "Premium")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -131,6 +131,13 @@ def _without_partitioned(value: str) -> tuple[str, bool]:
     help="The tier of every namespace: Basic has no topics, sessions or forwarding.",
 )
 @click.option(
+    "--credits",
+    "credits_per_second",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Throttle each namespace to this many credits a second; the service gives 1000.",
+)
+@click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
@@ -181,6 +188,7 @@ def command(
     one_port: bool,
     host: str,
     tier: str,
+    credits_per_second: int | None,
     data: Path | None,
     journal: Path | None,
     partitions: tuple[tuple[str, int], ...],
@@ -222,6 +230,7 @@ def command(
         dict(namespaces),
         host=host,
         tier=tier,
+        credits_per_second=credits_per_second,
         open_access=open_access,
         data=data,
         journal=journal,

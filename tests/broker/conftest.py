@@ -64,9 +64,11 @@ def message() -> Callable[..., StoredMessage]:
 class Client:
     """A client of the engine's own, joined to a face by two function calls."""
 
-    def __init__(self, lab: Lab, mechanism: str = "ANONYMOUS", response: bytes = b"") -> None:
+    def __init__(
+        self, lab: Lab, mechanism: str = "ANONYMOUS", response: bytes = b"", *, is_refused: bool = False
+    ) -> None:
         self.lab = lab
-        self.server = ClientConnection(lab.face, lab.moment)
+        self.server = ClientConnection(lab.face, lab.moment, is_refused=is_refused)
         self.engine = Connection(
             role=Role.CLIENT,
             container_id="test",

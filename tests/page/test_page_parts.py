@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
+from sbpair.amqp.types import Int, Symbol, Timestamp
 from sbpair.broker.entities.numbering import Numbering
 from sbpair.broker.faces.page_history import MOST_KEYS, SAMPLES, History
 from sbpair.broker.faces.page_message import LONGEST_BODY, body_view, message_view
@@ -69,6 +70,9 @@ def test_bodies_of_each_kind_are_shown_and_long_ones_cut():
     assert body_view(DataBody((b"\xff\xfe",)))["hex"] == "ff fe"
     assert body_view(ValueBody({"a": [1, None, True]}))["text"] == "{a: [1, null, true]}"
     assert body_view(SequenceBody(([1, "two"], [3])))["text"] == "[1, two, 3]"
+    assert body_view(ValueBody([Int(1), Symbol("red"), Timestamp(0)]))["text"] == (
+        "[1, red, 1970-01-01 00:00:00.000 UTC]"
+    )
     assert body_view(None)["kind"] == "none"
     long = body_view(DataBody((b"x" * 10**6,)))
     assert (long["size"], len(long["text"]), long["is_whole"]) == (10**6, LONGEST_BODY, False)

@@ -20,6 +20,7 @@ from ..errors import (
     Rerouting,
     TargetNotFound,
 )
+from .credits import Credits
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
 from .entity import Entity
@@ -61,6 +62,7 @@ class Namespace:
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
     ``journal``: is told what changes, for a store to write down. ``witness``: what becomes of each message.
+    ``credits_per_second``: see ``credits``.
     """
 
     def __init__(
@@ -75,11 +77,13 @@ class Namespace:
         form: MessageForm | None = None,
         journal: Journal | None = None,
         witness: Witness | None = None,
+        credits_per_second: int | None = None,
     ) -> None:
         self.name = name
         self.created_at = created_at
         self.layout = layout or Layout()
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
+        self.credits = Credits(credits_per_second if self.tier.has_credits else None)
         self._queues: dict[str, Entity] = {}
         self._order: list[str] | None = None  # of their keys; made when it is asked for
         self._limits = Limits(self.layout)
@@ -470,6 +474,10 @@ class Namespace:
             self._idle.set(key, queue.updated_at + span)
 
     def _settled(self, asked: Asked) -> Asked:
+        if self.tier is Tier.PREMIUM and asked.enable_partitioning and not self.layout.is_premium:
+            raise InvalidDescription(
+                "enable_partitioning is chosen for a whole namespace on the Premium tier."
+            )
         return self.layout.settled(self.tier.settled(asked)).validated()
 
     def _layout_of(self, path: str, asked: Asked) -> Asked:

@@ -2,7 +2,7 @@
 
 Basic      queues; no sessions, duplicate detection, topics or forwarding; messages live 14 days at most
 Standard   all of it
-Premium    all of it; here a namespace that is partitioned as a whole (Q-2)
+Premium    all of it, without credits; where it is partitioned, it is so as a whole (Q-2)
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Tier(Enum):
     BASIC = "Basic"
     STANDARD = "Standard"
     PREMIUM = "Premium"
+
+    @property
+    def has_credits(self) -> bool:
+        """Whether so much a second may be asked for (3.9): what is Premium has machines of its own."""
+        return self is not Tier.PREMIUM
 
     def settled(self, asked: Asked) -> Asked:
         """What was asked, with the tier's own defaults. Raises InvalidDescription for what it has not."""

@@ -69,6 +69,7 @@ def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None
 def answer(namespace: Namespace, request: Request, now: int) -> Response:
     """What ``namespace`` answers at ``now`` (ms since the epoch). A refusal is a response too."""
     try:
+        namespace.credits.spend_on_administration(namespace.name, now)
         return _Call(namespace, request, now).answer()
     except BrokerError as error:
         return failed(error, request, now)

@@ -47,6 +47,7 @@ from ..errors import (
     InvalidArgument,
     NotAllowed,
     NotImplementedHere,
+    TooManyConnections,
     Unauthorized,
     UnknownTransaction,
 )
@@ -70,6 +71,8 @@ from .wording import tracked
 
 IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
 FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
+MOST_CONNECTIONS = 5_000  # to one namespace (3.9)
+MOST_RECEIVERS = 5_000  # of one entity, at once (3.9)
 TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
 
@@ -79,11 +82,17 @@ Meant = Callable[[str | None], NamespaceFace | None]
 
 
 class ClientConnection:
-    """A client's connection to one namespace; behind a shared port ``open`` says to which, by ``meant``."""
+    """A client's connection to one namespace; behind a shared port ``open`` says to which, by ``meant``.
 
-    def __init__(self, face: NamespaceFace, moment: Moment, meant: Meant | None = None) -> None:
+    ``is_refused``: there are too many connections, and it is told so.
+    """
+
+    def __init__(
+        self, face: NamespaceFace, moment: Moment, meant: Meant | None = None, *, is_refused: bool = False
+    ) -> None:
         self.face = face
         self._meant = meant
+        self._is_refused = is_refused
         self._plain: bytes | None = None  # what SASL PLAIN showed, perhaps before it was known to whom
         self.claims = Claims(face.verifier, moment.wall)
         self.is_clogged = False
@@ -260,7 +269,9 @@ class ClientConnection:
             self._engine.authenticate(event.mechanism in MECHANISMS)  # it leads to $cbs, and no further
 
     def _connection_opened(self, event: ConnectionOpened, moment: Moment) -> None:
-        if self._meant is None:
+        if self._is_refused:
+            self._refuse(moment)
+        if self._meant is None or self._is_refused:
             return
         hostname = event.open.hostname
         face = self._meant(hostname)
@@ -282,6 +293,11 @@ class ClientConnection:
     def _session_ended(self, event: SessionEnded, moment: Moment) -> None:
         for link in [link for link in self._nodes if link.session is event.session]:
             self._drop(link, moment)
+
+    def _refuse(self, moment: Moment) -> None:
+        error = TooManyConnections("connections to the namespace", MOST_CONNECTIONS)
+        self.face.rejections.note(moment.entity, self.face.namespace.name, error.condition, str(error))
+        self.close(error.condition, str(error), moment)
 
     def _connection_closed(self, event: ConnectionClosed, moment: Moment) -> None:
         for link in list(self._nodes):
@@ -431,6 +447,8 @@ class ClientConnection:
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, moment: Moment) -> Node:
         check_received_from(queue)
+        if len(self.face.tenants_of(queue)) >= MOST_RECEIVERS:
+            self._check_receivers(queue)
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
             if has_session_filter(attach):
@@ -446,6 +464,11 @@ class ClientConnection:
         wait = SessionWait(self, link, queue, attach)
         lock = queue.sessions.accept(asked_session(attach), moment.entity)
         return wait if lock is None else SessionReceiver(self, link, lock, deletes=deletes)
+
+    def _check_receivers(self, queue: Entity) -> None:
+        receivers = sum(isinstance(each, QueueReceiver) for each in self.face.tenants_of(queue))
+        if receivers >= MOST_RECEIVERS:
+            raise TooManyConnections(f"receivers on '{queue.path}'", MOST_RECEIVERS)
 
     def _request_node(self, link: Link, queue: Entity | None, address: str) -> Node:
         if isinstance(link, SenderLink):

@@ -40,17 +40,20 @@ def messages_of(
     queue: Entity,
     payload: bytes,
     message_format: int,
+    now: Instant,
     visible_at: Instant | None = None,
 ) -> list[StoredMessage]:
     """The messages of one delivery, not to be seen before ``visible_at``.
 
-    Raises StoreFull, MessageTooLarge, and as ``stored_messages``.
+    Raises StoreFull, ServerBusy, MessageTooLarge, and as ``stored_messages``.
     """
     face.check_room()
+    face.namespace.credits.check(now)
     limit = queue.description.max_message_size
     if len(payload) > limit:
         raise MessageTooLarge(len(payload), limit)
     messages = stored_messages(payload, message_format)
+    face.namespace.credits.charge_messages(queue, len(messages), now)
     if visible_at is not None:
         for message in messages:
             message.scheduled_for = max(message.scheduled_for or 0, visible_at)

@@ -13,6 +13,7 @@ from ...amqp.message import Message
 from ...amqp.performatives import TransactionalState
 from ...amqp.types import Symbol
 from ..auth import Right
+from ..entities.credits import OF_A_MESSAGE, OF_ADMINISTRATION
 from ..entities.entity import Entity
 from ..errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ..faults import Lose, Refusal, Withhold
@@ -32,13 +33,14 @@ _VENDOR = "com.microsoft:"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an operation does, the right it takes, whether it sends (then a fault of sends strikes it), and
-    whether it may be part of a transaction."""
+    """What an operation does, the right it takes, whether it sends (then a fault of sends strikes it),
+    whether it may be part of a transaction, and what asking costs; each message in it costs more (3.9)."""
 
     run: Callable[[ManagementCall], Answer]
     right: Right = Right.LISTEN
     is_send: bool = False
     is_transactional: bool = False
+    credits: int = OF_A_MESSAGE
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -55,9 +57,9 @@ OPERATIONS: dict[str, Operation] = {
     "get-session-state": Operation(session_operations.get_state),
     "set-session-state": Operation(session_operations.set_state),
     "renew-session-lock": Operation(session_operations.renew_session_lock),
-    "add-rule": Operation(rule_requests.add),
-    "remove-rule": Operation(rule_requests.remove),
-    "enumerate-rules": Operation(rule_requests.enumerate_rules),
+    "add-rule": Operation(rule_requests.add, credits=OF_ADMINISTRATION),
+    "remove-rule": Operation(rule_requests.remove, credits=OF_ADMINISTRATION),
+    "enumerate-rules": Operation(rule_requests.enumerate_rules, credits=OF_ADMINISTRATION),
 }
 
 
@@ -71,6 +73,8 @@ def manage(
     try:
         operation = _operation(request)
         connection.claims.require(management_of(queue.path), (operation.right,), moment.wall)
+        face.namespace.credits.check(moment.entity)
+        face.namespace.credits.charge(operation.credits, moment.entity)
         fault = face.strike(Struck.SCHEDULE if operation.is_send else Struck.MANAGE, queue.path, moment)
         if isinstance(fault, Lose):
             return None

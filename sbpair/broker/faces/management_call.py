@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.message import Message, ValueBody
 from ...amqp.types import Array
+from ..entities.credits import OF_A_MESSAGE
 from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
 from ..entities.settlement import Settlement, Verb
@@ -40,6 +41,10 @@ class ManagementCall:
     body: Body
     now: int
     transaction: Transaction | None = None
+
+    def charge(self, messages: int) -> None:
+        """Take the credits of so many messages beside the first, which asking has paid (3.9)."""
+        self.connection.face.namespace.credits.charge(max(0, messages) * OF_A_MESSAGE, self.now)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A whole number."""

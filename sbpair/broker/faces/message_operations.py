@@ -32,6 +32,7 @@ def peek(call: ManagementCall) -> Answer:
         if messages and size > MOST_PEEKED_BYTES:
             break
         messages.append({"message": encoded})
+    call.charge(len(messages) - 1)
     return ok({"messages": messages}) if messages else nothing()
 
 
@@ -39,6 +40,7 @@ def schedule(call: ManagementCall) -> Answer:
     """Take messages, each with its scheduled time in it, all or none; their sequence numbers (3.6)."""
     call.connection.face.check_room()
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
+    call.charge(len(messages) - 1)
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 

@@ -7,12 +7,13 @@ in line, queue by queue, and are served in turn.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
 from ..access import Verifier
+from ..entities.credits import OF_A_MESSAGE
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.message_session import SessionLock
@@ -234,6 +235,7 @@ class NamespaceFace:
                     line.move_to_end(receiver)
                     continue
                 unserved = 0
+                self.namespace.credits.charge(OF_A_MESSAGE, moment.entity)
             except BrokerError as error:
                 self.leave(receiver, moment)
                 receiver.refused(error, moment)
@@ -251,9 +253,9 @@ class NamespaceFace:
         if isinstance(node, SessionReceiver):
             self._holders[node.lock] = node
 
-    def tenants_of(self, queue: Entity) -> frozenset[Tenant]:
+    def tenants_of(self, queue: Entity) -> Collection[Tenant]:
         """Who is at an entity now: the nodes of its links, and requests that wait there."""
-        return frozenset(self._tenants.get(queue, ()))
+        return self._tenants.get(queue, ())
 
     def forget(self, node: Node) -> None:
         """The node's link is over."""

@@ -50,6 +50,10 @@ def shown(value: object) -> str:
             return "null" if value is None else str(value).lower()
         case Timestamp():
             return _instant(value)
+        case int():
+            return f"{int(value)}"
+        case str():
+            return str.__str__(value)[:LONGEST_VALUE]
         case bytes():
             return value[:LONGEST_VALUE].hex(" ")
         case Described():
@@ -65,7 +69,7 @@ def shown(value: object) -> str:
 
 def _instant(value: int) -> str:
     try:
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+        return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
     except (ValueError, OverflowError, OSError):
         return f"{value} ms"
 

@@ -131,11 +131,11 @@ class QueueSender(Node):
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:
             if txn_id is None:
-                self._take(self._messages(event, visible_at), now)
+                self._take(self._messages(event, now, visible_at), now)
                 return ACCEPTED
             transaction = self.connection.transaction(txn_id)
             via = None if self._destination is None else self.queue
-            transaction.send(self._destination or self.queue, self._messages(event), now, via)
+            transaction.send(self._destination or self.queue, self._messages(event, now), now, via)
             return TransactionalState(txn_id, ACCEPTED)
         except Rerouting as rerouting:
             self._face.namespace.call_at(rerouting.at, lambda then: self._store_again(event, then))
@@ -151,8 +151,11 @@ class QueueSender(Node):
             self.queue.check_sends_enabled()
             self._face.namespace.transfer(messages, self.queue, self._destination.path, now)
 
-    def _messages(self, event: MessageReceived, visible_at: int | None = None) -> list[StoredMessage]:
-        return messages_of(self._face, self.queue, event.payload, event.message_format, visible_at)
+    def _messages(
+        self, event: MessageReceived, now: int, visible_at: int | None = None
+    ) -> list[StoredMessage]:
+        payload, kind = event.payload, event.message_format
+        return messages_of(self._face, self.queue, payload, kind, now, visible_at)
 
     def _store_again(self, event: MessageReceived, now: int) -> None:
         answer = self._store(event, now)

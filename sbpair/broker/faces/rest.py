@@ -178,7 +178,7 @@ def _send(face: NamespaceFace, call: RestCall, queue: Entity, moment: Moment, ef
     is_batch = kind == BATCH_TYPE
     payload = read_batch(request.body, now) if is_batch else read_message(request, now)
     visible_at = now + round(effect.seconds * 1000) if isinstance(effect, LateVisibility) else None
-    queue.enqueue_all(messages_of(face, queue, payload, BATCH if is_batch else 0, visible_at), now)
+    queue.enqueue_all(messages_of(face, queue, payload, BATCH if is_batch else 0, now, visible_at), now)
 
 
 def _token(call: RestCall, queue: Entity, moment: Moment) -> LockToken:

@@ -47,10 +47,13 @@ class Broker:
     ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
     time. ``open_access``: take any token, and the emulator's well-known key; else each namespace has a root
     policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
-    as long as the broker. ``tier``: of every namespace, Basic or Standard (T-8). ``legacy_forward_tdlq``:
-    what cannot be forwarded goes to the transfer dead-letter queue, as it was documented until 2021 (3.7).
+    as long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
+    ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue, as it was
+    documented until 2021 (3.7).
     ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
     ``first_partition``: where each partitioned entity's messages without a key begin their round (Q-5).
+    ``credits_per_second``: what each Basic or Standard namespace may be asked for (3.9): the service gives
+    1,000; None, as here, is no limit.
     ``data``: the directory in which all of it is kept, keys and certificates too; without one it is in memory
     only. What is answered is on the disk before (G-26); when that fails the broker stops, ``failure`` says
     why, and ``on_failure`` is called, in the broker's thread.
@@ -76,6 +79,7 @@ class Broker:
         legacy_forward_tdlq: bool = False,
         partitions: Mapping[str, int] | None = None,
         first_partition: int = 0,
+        credits_per_second: int | None = None,
         data: str | Path | None = None,
         journal: str | Path | None = None,
         on_failure: Callable[[BrokerError], None] | None = None,
@@ -89,6 +93,7 @@ class Broker:
         self._tier = _tier_of(tier)
         self._legacy_forward_tdlq = legacy_forward_tdlq
         self._first_partition = first_partition
+        self._credits_per_second = credits_per_second
         self._host = host
         self._neighbours = Neighbours[Station]() if one_port else None
         self.failure: BrokerError | None = None
@@ -123,6 +128,7 @@ class Broker:
             tier=self._tier,
             legacy_forward_tdlq=self._legacy_forward_tdlq,
             form=RuleForm(),
+            credits_per_second=self._credits_per_second,
             journal=None if self._disk is None else Journal(),
             witness=None if chronicle is None else chronicle.witness,
         )
@@ -395,7 +401,7 @@ def _chronicle(directory: Path, name: str) -> Chronicle:
 
 
 def _tier_of(name: str) -> Tier:
-    names = {tier.value: tier for tier in (Tier.BASIC, Tier.STANDARD)}
+    names = {tier.value: tier for tier in Tier}
     if name not in names:
         raise BrokerError(f"The tier is {name!r}: one of {', '.join(names)}.")
     return names[name]

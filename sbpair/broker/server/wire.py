@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from typing import Any, Protocol
 
-from ..faces.client_connection import ClientConnection
+from ..faces.client_connection import MOST_CONNECTIONS, ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import CutAfter, Operation
@@ -57,8 +57,12 @@ class AmqpWire(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
         self.transport = transport
         moment = self._station.moment()
+        station = self._station
         self.client = ClientConnection(
-            self._station.face, moment, self._move if self._station.neighbours.are_several else None
+            station.face,
+            moment,
+            self._move if station.neighbours.are_several else None,
+            is_refused=len(station.wires) >= MOST_CONNECTIONS,
         )
         effect = self._station.face.strike(Operation.CONNECT, "", moment)
         self._cut = effect if isinstance(effect, CutAfter) else None

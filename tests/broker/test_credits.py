@@ -1,0 +1,163 @@
+"""How much may be asked for within a second, and how many may ask at once? (3.9)"""
+
+from __future__ import annotations
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusServerBusyError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair.amqp.events import ConnectionClosed
+from sbpair.amqp.performatives import Accepted, Rejected
+from sbpair.broker import Broker, BrokerError, ManualClock
+from sbpair.broker.entities import (
+    Namespace,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from sbpair.broker.entities.credits import Credits
+from sbpair.broker.entities.tier import Tier
+from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
+from sbpair.broker.faces import client_connection
+
+NOON = 1_800_000_000_000
+WORDS = (
+    "The request was terminated because the entity is being throttled. Error code: 50009. "
+    "Please wait 2 seconds and try again."
+)
+EMPTY = b"\x00\x53\x75\xa0\x00"  # a message with an empty body
+
+
+def test_every_second_begins_with_all_credits_again():
+    credits = Credits(3)
+    for _ in range(3):
+        credits.check(NOON)
+        credits.charge(1, NOON + 500)
+    with pytest.raises(ServerBusy, match="Error code: 50009"):
+        credits.check(NOON + 999)
+    credits.check(NOON + 1000)
+
+
+def test_what_begins_while_there_are_credits_is_done_however_much_it_takes():
+    credits = Credits(3)
+    credits.check(NOON)
+    credits.charge(500, NOON)
+    with pytest.raises(ServerBusy):
+        credits.check(NOON)
+    credits.check(NOON + 1000)  # and is not owed
+
+
+def test_administration_costs_ten_and_is_told_its_own_way():
+    credits = Credits(15)
+    credits.spend_on_administration("contoso", NOON)
+    credits.spend_on_administration("contoso", NOON)
+    with pytest.raises(AdministrationBusy, match="the namespace contoso is being throttled") as refused:
+        credits.spend_on_administration("contoso", NOON)
+    assert (refused.value.status, refused.value.sub_code) == (429, 50004)
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_no_credits_at_all_is_a_mistake(wrong):
+    with pytest.raises(InvalidDescription, match=f"credits_per_second is {wrong}"):
+        Credits(wrong)
+
+
+def test_nothing_is_throttled_unless_it_is_asked_for_and_premium_never_is():
+    for namespace in (Namespace("a"), Namespace("b", tier=Tier.PREMIUM, credits_per_second=1)):
+        namespace.credits.charge(10**9, NOON)
+        namespace.credits.check(NOON)
+    assert Namespace("c", tier=Tier.BASIC, credits_per_second=1).credits.per_second == 1
+
+
+def test_a_send_without_credits_is_rejected_in_the_services_words(lab):
+    lab.queue()
+    lab.namespace.credits = Credits(2)
+    client = lab.client()
+    link = client.sender("orders")
+    answers = [client.send(link, EMPTY) for _ in range(3)]
+    assert [type(answer) for answer in answers] == [Accepted, Accepted, Rejected]
+    error = answers[2].error
+    assert (error.symbol, error.description.startswith(WORDS)) == ("com.microsoft:server-busy", True)
+    lab.advance(entity=1000)
+    assert isinstance(client.send(link, EMPTY), Accepted)
+
+
+def test_a_delivery_costs_and_is_not_refused(lab):
+    queue = lab.queue()
+    lab.namespace.credits = Credits(4)
+    client = lab.client()
+    link = client.sender("orders")
+    for _ in range(3):
+        client.send(link, EMPTY)
+    client.receiver("orders", credit=10, deletes=True)
+    assert queue.counts(lab.moment.entity).active == 0
+    assert isinstance(client.send(link, EMPTY), Rejected)
+
+
+def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
+    now = lab.moment.entity
+    topic = lab.namespace.create_topic("events", TopicDescription(), now)
+    for name in ("a", "b", "c"):
+        lab.namespace.create_subscription("events", name, SubscriptionDescription(), now)
+    lab.namespace.credits = credits = Credits(8)
+    credits.charge_messages(topic, 1, now)
+    credits.check(now)
+    credits.charge_messages(topic, 1, now)
+    with pytest.raises(ServerBusy):
+        credits.check(now)
+
+
+def test_the_sdk_is_told_to_wait_and_goes_on_in_the_next_second():
+    clock = ManualClock()
+    with Broker({"contoso": 0}, clock=clock, credits_per_second=12) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        with (
+            ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages([ServiceBusMessage("x") for _ in range(12)])
+            with pytest.raises(ServiceBusServerBusyError, match="Error code: 50009"):
+                sender.send_messages(ServiceBusMessage("x"))
+            broker.advance(1000)
+            sender.send_messages(ServiceBusMessage("x"))
+        broker.advance(1000)
+        with ServiceBusAdministrationClient.from_connection_string(
+            contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+        ) as administration:
+            administration.get_queue("orders")
+            administration.get_queue("orders")
+            with pytest.raises(HttpResponseError, match="SubCode=50004") as refused:
+                administration.get_queue("orders")
+            assert refused.value.status_code == 429
+
+
+def test_a_connection_too_many_is_closed_with_the_reason(lab):
+    client, crowded = lab.client(), lab.client(is_refused=True)
+    (closed,) = crowded.take(ConnectionClosed)
+    assert closed.condition.symbol == "amqp:resource-limit-exceeded"
+    assert "There are 5000 connections to the namespace already" in closed.condition.description
+    assert client.take(ConnectionClosed) == []
+
+
+def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
+    lab.queue()
+    monkeypatch.setattr(client_connection, "MOST_RECEIVERS", 3)
+    client = lab.client()
+    links = [client.receiver("orders") for _ in range(4)]
+    assert [link.is_refused for link in links] == [False, False, False, True]
+    assert client.sender("orders").is_open
+
+
+def test_premium_has_no_partitioned_entities_beside_plain_ones():
+    premium = Namespace("contoso", tier=Tier.PREMIUM)
+    premium.create_queue("orders", QueueDescription(max_message_size_in_kilobytes=102_400), NOON)
+    with pytest.raises(InvalidDescription, match="chosen for a whole namespace"):
+        premium.create_queue("spread", QueueDescription(enable_partitioning=True), NOON)
+
+
+def test_a_tier_that_there_is_not_is_named():
+    with pytest.raises(BrokerError, match="The tier is 'Gold': one of Basic, Standard, Premium"):
+        Broker({"contoso": 0}, tier="Gold")
