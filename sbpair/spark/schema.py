@@ -5,6 +5,8 @@ A row has the columns of its own event set, the others null. ``file`` and ``offs
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Field and Spark type; what the journal calls list[str] is array<string> and so on.
 HEADER: tuple[tuple[str, str], ...] = (
     ("v", "int"),
@@ -60,7 +62,15 @@ PLACE: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offs
 UNREADABLE = "unreadable_line"
 """The event of a row for a line that is no record; only its place is known."""
 
-JOURNAL_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in (*HEADER, *OF_EVENTS, *PLACE))
+TYPES = dict((*HEADER, *OF_EVENTS, *PLACE))
+
+
+def columns(names: Iterable[str]) -> str:
+    """These columns, as Spark is told of a schema."""
+    return ", ".join(f"`{name}` {TYPES[name]}" for name in names)
+
+
+JOURNAL_COLUMNS = columns(TYPES)
 SPARK_TYPES = {
     "int": "bigint",
     "float": "double",

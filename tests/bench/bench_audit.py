@@ -152,7 +152,7 @@ def of_duckdb(directory: Path) -> dict[str, object]:
 
 def of_spark(directory: Path, master: str, *, is_small: bool) -> dict[str, object]:
     from sbpair.spark import build_session
-    from sbpair.spark.audit import audit, job
+    from sbpair.spark.audit import audit, job, journals
     from sbpair.spark.session import HASTY, roomy
 
     settings = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "2g"} | (
@@ -160,7 +160,7 @@ def of_spark(directory: Path, master: str, *, is_small: bool) -> dict[str, objec
     )
     spark = build_session("bench", master=master, settings=settings)
     begun = time.perf_counter()
-    events = spark.read.format("sbpair-journal").load(str(directory)).persist()
+    events = journals(spark, str(directory)).persist()
     found = audit(events).verdicts()
     counted = time.perf_counter()
     events.unpersist()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.observation import Role
-from sbpair.spark.audit import Audit, Verdict, audit, job
+from sbpair.spark.audit import Audit, Verdict, audit, job, journals
 from sbpair.spark.audit.bill import Meter
 from sbpair.spark.audit.instants import moment
 from tests.spark.story import EXPIRED, Sender, Story, Syphon
@@ -33,7 +33,7 @@ class Cast:
 
 
 def audited(spark, directory: Path, **settings: float) -> Audit:
-    return audit(spark.read.format("sbpair-journal").load(str(directory)).persist(), **settings)
+    return audit(journals(spark, str(directory)).persist(), **settings)
 
 
 # Each: what happened to the message of this name, before the backlogs and the queue were found empty.

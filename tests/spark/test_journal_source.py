@@ -111,3 +111,33 @@ def test_spark_tells_what_is_wrong_with_an_option(spark) -> None:
 
     with pytest.raises(PySparkException, match="sbpair-journal: /nowhere is not a directory"):
         spark.read.format("sbpair-journal").load("/nowhere").collect()
+
+
+def test_columns_that_are_asked_for_are_read_and_no_others(spark, tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.sender().sent("m")
+    story.end()
+
+    rows = spark.read.format("sbpair-journal").schema("ordinal bigint, event string").load(str(tmp_path))
+
+    assert sorted(map(tuple, rows.collect())) == [
+        (0, "journal_opened"),
+        (1, "send_accepted"),
+        (2, "journal_closed"),
+    ]
+
+
+NO_COLUMNS = {"color string": "a journal has no column 'color'", "v string": "the column 'v' is int"}
+
+
+@pytest.mark.parametrize("asked", NO_COLUMNS)
+def test_a_column_that_a_journal_has_not_is_refused_by_name(tmp_path: Path, asked: str) -> None:
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+    from sbpair.spark.journal_source import JournalDataSource
+
+    source = JournalDataSource({"path": str(tmp_path)})
+    name = asked.split()[0]
+    with pytest.raises(ValueError, match=NO_COLUMNS[asked]):
+        source.reader(StructType().add("ordinal", LongType()).add(name, StringType()))
+    source.reader(StructType().add("v", IntegerType()))

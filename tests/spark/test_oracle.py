@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.spark.audit import audit
+from sbpair.spark.audit import audit, journals
 from tests.spark import oracle
 from tests.spark.story import Story
 
@@ -55,7 +55,7 @@ def write_at_random(directory: Path, seed: int) -> Counter[str]:
 def test_two_engines_and_the_truth_agree_on_every_count(spark, tmp_path: Path) -> None:
     truth = write_at_random(tmp_path, seed=20261121)
 
-    found = audit(spark.read.format("sbpair-journal").load(str(tmp_path)).persist()).verdicts()
+    found = audit(journals(spark, str(tmp_path)).persist()).verdicts()
     ours = {verdict.value: count for verdict, count in found.items() if count}
     theirs = oracle.verdicts(tmp_path)
 

@@ -11,7 +11,7 @@ Columns only: no file is read or written in here, but in ``job``.
 
 from __future__ import annotations
 
-from .audit import Audit, audit
+from .audit import Audit, audit, journals
 from .verdict import Verdict
 
-__all__ = ["Audit", "Verdict", "audit"]
+__all__ = ["Audit", "Verdict", "audit", "journals"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..schema import columns
 from .bill import Charge, bill, usage
 from .duplicates import duplicates
 from .messages import messages
@@ -17,19 +19,47 @@ from .waits import waits
 from .writers import writers
 
 SKEW = 1.0  # seconds that the clocks of two machines may differ by
+READ = (
+    "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
+    "event", "how", "is_last", "journal_file", "lost", "message_id", "message_ids", "ordinal", "pair",
+    "path", "reason", "receives", "released", "rests", "role", "sequence_numbers", "session_ids",
+    "writer",
+)  # fmt: skip
+"""The columns of a journal that an audit needs."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What the journals prove; tables are computed when they are asked for."""
+    """What the journals prove; everything is computed when it is asked for."""
 
+    events: DataFrame
     writers: DataFrame
     messages: DataFrame
-    duplicates: DataFrame
-    order: DataFrame
-    waits: DataFrame
-    timeline: list[Episode]
-    bill: list[Charge]
+
+    @property
+    def duplicates(self) -> DataFrame:
+        """The messages that arrived more than once."""
+        return duplicates(self.messages)
+
+    @property
+    def order(self) -> DataFrame:
+        """The sessions, and whether each kept its order."""
+        return order(self.messages)
+
+    @property
+    def waits(self) -> DataFrame:
+        """The backlogs, and how long messages waited in each."""
+        return waits(self.messages)
+
+    @cached_property
+    def timeline(self) -> list[Episode]:
+        """The failovers, by when they began."""
+        return timeline(told(self.events))
+
+    @cached_property
+    def bill(self) -> list[Charge]:
+        """The operations, by both meters."""
+        return bill(usage(self.events))
 
     def verdicts(self) -> dict[Verdict, int]:
         """How many messages have each verdict; all of them, also those that none has."""
@@ -48,8 +78,13 @@ def is_conserved(verdicts: dict[Verdict, int]) -> bool:
     return all(not count or verdict in SOUND for verdict, count in verdicts.items())
 
 
+def journals(spark: SparkSession, directory: str) -> DataFrame:
+    """The events of a directory, with the columns that :func:`audit` needs and no others: half the work."""
+    return spark.read.format("sbpair-journal").schema(columns(READ)).load(directory)
+
+
 def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
-    """Audit events as ``format("sbpair-journal")`` reads them.
+    """Audit events as :func:`journals` reads them; persist them before, since they are read several times.
 
     ``skew``: how far apart, in seconds, the clocks of two machines may be; 0 or more.
     """
@@ -63,12 +98,4 @@ def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
         emptied(events, skew),
         kept(of_writers, skew),
     )
-    return Audit(
-        writers=of_writers,
-        messages=every,
-        duplicates=duplicates(every),
-        order=order(every),
-        waits=waits(every),
-        timeline=timeline(told(events)),
-        bill=bill(usage(events)),
-    )
+    return Audit(events, of_writers, every)

@@ -7,19 +7,19 @@ DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .audit import SKEW, audit
+from .audit import SKEW, audit, journals
 from .report import headline, page
 from .summary import Summary, summarise
 from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 REPORT, SUMMARY = "report.html", "summary.json"
 
@@ -30,24 +30,23 @@ def run(spark: SparkSession, journal: Path, out: Path, *, skew: float = SKEW) ->
     Raises OSError when ``out`` cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
-    events = spark.read.format("sbpair-journal").load(str(journal)).persist()
+    events = journals(spark, str(journal)).persist()
     found = audit(events, skew=skew)
-    tables = {
-        "messages": found.messages,
-        "writers": found.writers,
-        "duplicates": found.duplicates,
-        "order": found.order,
-        "waits": found.waits,
-        "missing": found.missing(),
-    }
-    for table in tables.values():
-        table.persist()  # each is counted, shown and written
-    summary = summarise(found, events)
-    for name, table in tables.items():
+
+    def kept(name: str, table: DataFrame) -> DataFrame:
+        """The table as it was written: what comes of it reads only the columns it needs."""
+        place = str(out / name)
+        table.write.mode("overwrite").parquet(place)
+        return spark.read.schema(table.schema).parquet(place)
+
+    found = replace(found, writers=kept("writers", found.writers), messages=kept("messages", found.messages))
+    few = {name: getattr(found, name).persist() for name in ("duplicates", "order", "waits")}
+    summary = summarise(found, **few)
+    for name, table in (few | {"missing": found.missing()}).items():
         table.write.mode("overwrite").parquet(str(out / name))
     (out / REPORT).write_text(page(summary), encoding="utf-8")
     (out / SUMMARY).write_text(as_json(summary) + "\n", encoding="utf-8")
-    for table in (*tables.values(), events):
+    for table in (*few.values(), events):
         table.unpersist()
     return summary
 

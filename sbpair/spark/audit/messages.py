@@ -86,55 +86,48 @@ SENT = "event IN ('send_accepted', 'message_parked', 'message_spooled')"
 
 def mentions(events: DataFrame) -> DataFrame:
     """One row for each message that an event tells of, in the order in which the event names them."""
-    many = events.where(F.col("event").isin(*MANY)).select(
-        *common(),
-        F.posexplode("message_ids").alias("position", "message_id"),
-        "session_ids",
-        "sequence_numbers",
+    pathless = _exploded(events.where("path IS NULL"))
+    # A message set aside without a usable path is the one of that id that was parked, else of no entity.
+    ids = F.broadcast(pathless.select("primary", "message_id"))
+    parked = (
+        _exploded(events.where("event = 'message_parked' AND path IS NOT NULL"))
+        .join(ids, ["primary", "message_id"], "left_semi")
+        .select(*KEY, "path")
+        .distinct()
     )
-    single = events.where(F.col("event").isin(*SINGLE)).select(
-        *common(),
-        F.lit(0).alias("position"),
-        "message_id",
-        F.lit(None).cast("array<string>").alias("session_ids"),
-        F.lit(None).cast("array<bigint>").alias("sequence_numbers"),
+    found = pathless.drop("path", "path_key").join(F.broadcast(parked), ["primary", "message_id"], "left")
+    return _exploded(events.where("path IS NOT NULL")).unionByName(found.fillna({"path": "", "path_key": ""}))
+
+
+def _exploded(events: DataFrame) -> DataFrame:
+    """In one pass, whether an event names one message or many."""
+    ids = F.when(F.col("event").isin(*MANY), F.col("message_ids")).when(
+        F.col("event").isin(*SINGLE), F.array("message_id")
     )
+    rows = events.select(
+        *common(), F.posexplode(ids).alias("position", "message_id"), "session_ids", "sequence_numbers"
+    ).where("message_id <> ''")
     number = F.get("sequence_numbers", F.col("position"))
-    rows = many.unionByName(single).where(F.col("message_id") != "")
-    return _with_path(
-        rows.select(
-            *(column for column in rows.columns if column not in ("session_ids", "sequence_numbers")),
-            F.get("session_ids", F.col("position")).alias("session_id"),
-            F.when((number != NO_NUMBER) & F.expr(NUMBERED), number).alias("sequence_number"),
-        )
+    return rows.select(
+        *(column for column in rows.columns if column not in ("session_ids", "sequence_numbers")),
+        F.get("session_ids", F.col("position")).alias("session_id"),
+        F.when((number != NO_NUMBER) & F.expr(NUMBERED), number).alias("sequence_number"),
     )
 
 
 def common() -> tuple[Column | str, ...]:
     """Who tells what of which entity, with its names as they are compared."""
+    deep = F.col("path").contains("/")  # most are not, and need no regular expression
+    path = F.when(deep, F.regexp_replace("path", PLACE, "")).otherwise(F.col("path"))
     return (
         F.expr(f"lower(IF({IS_BACKLOG}, regexp_extract(backlog_queue, '{OF_BACKLOG}', 1), pair.primary))")
         .alias("primary"),
         F.expr(f"lower(IF({IS_BACKLOG}, pair.primary, pair.secondary))").alias("secondary"),
-        F.regexp_replace("path", PLACE, "").alias("path"),
-        F.lower(F.regexp_replace("path", PLACE, "")).alias("path_key"),
-        F.lower(F.regexp_extract("path", PLACE, 0)).alias("place"),
+        path.alias("path"), F.lower(path).alias("path_key"),
+        F.when(deep, F.lower(F.regexp_extract("path", PLACE, 0))).otherwise(F.lit("")).alias("place"),
         "event", "writer", "ordinal", "at", "rests", "backlog", "ambiguous", "reason", "how",
         F.expr(IN_STORE).alias("in_store"),
     )  # fmt: skip
-
-
-def _with_path(rows: DataFrame) -> DataFrame:
-    """A message set aside without a usable path is the one of that id that was parked, else of no entity."""
-    pathless = rows.where("path_key IS NULL").drop("path", "path_key", "place")
-    parked = (
-        rows.where("event = 'message_parked' AND path_key IS NOT NULL")
-        .join(F.broadcast(pathless.select("primary", "message_id").distinct()), ["primary", "message_id"])
-        .select(*KEY, "path")
-        .distinct()
-    )
-    found = pathless.join(parked, ["primary", "message_id"], "left").fillna({"path": "", "path_key": ""})
-    return rows.where("path_key IS NOT NULL").unionByName(found.withColumn("place", F.lit("")))
 
 
 def messages(events: DataFrame) -> DataFrame:
@@ -146,6 +139,7 @@ def messages(events: DataFrame) -> DataFrame:
     is_parked, is_at_backlog = F.expr(PARKED), F.expr(f"{PARKED} OR {PARKED_HERE}")
     counted = (
         mentions(events)
+        .repartition(*KEY)  # bare rows are shuffled, which are narrower than counts
         .groupBy(*KEY)
         .agg(
             F.min("path").alias("path"),
@@ -175,7 +169,8 @@ def messages(events: DataFrame) -> DataFrame:
         F.expr(COPIES).alias("copies"),
     )
     whole = counted.withColumn("ambiguities", F.expr(" + ".join(AMBIGUITIES)))
-    return whole.withColumn("secondary", F.expr("IF(secondary = other_secondary, secondary, NULL)")).drop(
+    one_secondary = F.expr("IF(secondary = other_secondary, secondary, NULL)")
+    return whole.withColumn("secondary", one_secondary).drop(
         "arrivals", "other_secondary", *AMBIGUITIES, *(name for told in TWICE_TOLD.values() for name in told)
     )
 

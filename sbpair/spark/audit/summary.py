@@ -123,15 +123,15 @@ class Summary:
         return sum(self.verdicts.values())
 
 
-def summarise(found: Audit, events: DataFrame) -> Summary:
-    """Compute the numbers; reads ``found.messages`` several times, so persist them before."""
-    counts = found.duplicates.agg(
+def summarise(found: Audit, duplicates: DataFrame, order: DataFrame, waits: DataFrame) -> Summary:
+    """Compute the numbers; reads each table more than once, so keep them before."""
+    counts = duplicates.agg(
         F.count("*").alias("all"), F.count(F.when(~F.col("is_explained"), True)).alias("unexplained")
     ).collect()[0]
-    sessions = found.order.agg(
+    sessions = order.agg(
         F.count("*").alias("all"), F.count(F.when(~F.col("is_kept"), True)).alias("broken")
     ).collect()[0]
-    flow, step = _flow(events)
+    flow, step = _flow(found.events)
     entities, repeated = _entities(found.messages)
     return Summary(
         entities=entities,
@@ -140,10 +140,10 @@ def summarise(found: Audit, events: DataFrame) -> Summary:
         repeated=repeated,
         duplicated=counts["all"],
         unexplained=counts["unexplained"],
-        duplicates=_duplicates(found.duplicates) if counts["all"] else [],
+        duplicates=_duplicates(duplicates) if counts["all"] else [],
         sessions=sessions["all"],
         sessions_out_of_order=sessions["broken"],
-        waits=_waits(found.waits),
+        waits=_waits(waits),
         timeline=found.timeline,
         bill=found.bill,
         flow=flow,
