@@ -1,4 +1,4 @@
-"""A namespace whose port is taken while it refuses connections: its end is told, and nothing else is left undone."""
+"""A namespace whose port is taken while it refuses: that is told, and nothing else is left undone."""
 
 from __future__ import annotations
 
