@@ -197,22 +197,22 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
     from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 
     pairing = PairedNamespaceOptions(
-        backlog_queue_count=options.backlog_queue_count,
+        backlog_queue_count=options.pair.backlog_queue_count,
         failover_interval=timedelta(seconds=options.failover_interval),
         ping_primary_interval=timedelta(seconds=options.ping_interval),
-        operation_timeout=timedelta(seconds=options.wire.timeout),
+        operation_timeout=timedelta(seconds=options.pair.wire.timeout),
         assume_backlogs_exist=options.assume_backlogs_exist,
-        primary_namespace_name=options.primary_namespace_name,
+        primary_namespace_name=options.pair.primary_namespace_name,
     )
-    primary, secondary = options.primary, options.secondary
+    primary, secondary = options.pair.primary, options.pair.secondary
     strings = primary.connection_string(), secondary.connection_string()
-    transport = TransportType.AmqpOverWebsocket if options.wire.over_websocket else TransportType.Amqp
+    transport = TransportType.AmqpOverWebsocket if options.pair.wire.over_websocket else TransportType.Amqp
     if strings[0] is not None and strings[1] is not None:
         client = PairedServiceBusClient.from_connection_strings(
             strings[0],
             strings[1],
             options=pairing,
-            connection_verify=options.wire.ca_file,
+            connection_verify=options.pair.wire.ca_file,
             transport_type=transport,
             custom_endpoint_address=primary.address,
             secondary_custom_endpoint_address=secondary.address,
@@ -223,7 +223,7 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
             secondary.name,
             ambient(),
             options=pairing,
-            connection_verify=options.wire.ca_file,
+            connection_verify=options.pair.wire.ca_file,
             transport_type=transport,
             custom_endpoint_address=primary.address,
             secondary_custom_endpoint_address=secondary.address,

@@ -85,6 +85,9 @@ class Wire:
         return Route(self.ca_file, self.over_websocket)
 
 
+PRIMARY = ("connectionString", "fullyQualifiedNamespace", "endpointAddress")
+SECONDARY = ("secondaryConnectionString", "secondaryFullyQualifiedNamespace", "secondaryEndpointAddress")
+PAIR = (*PRIMARY, *SECONDARY, "primaryNamespaceName", "backlogQueueCount")
 WIRE = ("caFile", "overWebSocket", "operationTimeoutSeconds")
 
 
@@ -97,8 +100,31 @@ def wire_of(given: Given, timeout: float) -> Wire:
     )
 
 
-def reach_of(given: Given, string: str, name: str, address: str) -> Reach:
-    """The namespace of two options, of which exactly one must be given. Raises ValueError."""
+@dataclass(frozen=True, slots=True)
+class PairReach:
+    """The two namespaces of a pairing, and where its backlogs are."""
+
+    primary: Reach
+    secondary: Reach
+    wire: Wire
+    primary_namespace_name: str | None
+    backlog_queue_count: int
+
+
+def pair_of(given: Given, timeout: float) -> PairReach:
+    """What the options PAIR and WIRE say. Raises ValueError."""
+    return PairReach(
+        reach_of(given, PRIMARY),
+        reach_of(given, SECONDARY),
+        wire_of(given, timeout),
+        given.text("primaryNamespaceName"),
+        given.whole("backlogQueueCount", 10, 1, 10_000),
+    )
+
+
+def reach_of(given: Given, names: tuple[str, str, str]) -> Reach:
+    """The namespace of a string or a name, of which exactly one must be given. Raises ValueError."""
+    string, name, address = names
     reference, host = given.text(string), given.text(name)
     if (reference is None) is (host is None):
         both = "both given; keep one" if reference else "missing; one of the two is needed"

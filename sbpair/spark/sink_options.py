@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .given import Given
-from .reach import WIRE, Reach, Wire, reach_of, wire_of
+from .reach import PAIR, WIRE, PairReach, pair_of
 
 FORM = "sbpair"
 STRATEGIES = ("column", "batch", "hash")
 SHORT = 20.0  # seconds a send may take: a task that waits holds a slot
 KNOWN = (
-    "connectionString",
-    "fullyQualifiedNamespace",
-    "endpointAddress",
-    "secondaryConnectionString",
-    "secondaryFullyQualifiedNamespace",
-    "secondaryEndpointAddress",
-    "primaryNamespaceName",
-    "backlogQueueCount",
+    *PAIR,
     "assumeBacklogsExist",
     "failoverIntervalSeconds",
     "pingPrimaryIntervalSeconds",
@@ -34,11 +27,7 @@ KNOWN = (
 class SinkOptions:
     """The options of a sink, checked; nothing is opened."""
 
-    primary: Reach
-    secondary: Reach
-    wire: Wire
-    primary_namespace_name: str | None
-    backlog_queue_count: int
+    pair: PairReach
     assume_backlogs_exist: bool
     failover_interval: float
     """Seconds; 0 by default, so that a task does not fail before its messages are parked."""
@@ -54,16 +43,7 @@ class SinkOptions:
         given = Given(FORM, options, KNOWN)
         strategy = given.text("messageIdStrategy")
         return cls(
-            reach_of(given, "connectionString", "fullyQualifiedNamespace", "endpointAddress"),
-            reach_of(
-                given,
-                "secondaryConnectionString",
-                "secondaryFullyQualifiedNamespace",
-                "secondaryEndpointAddress",
-            ),
-            wire_of(given, SHORT),
-            given.text("primaryNamespaceName"),
-            given.whole("backlogQueueCount", 10, 1, 10_000),
+            pair_of(given, SHORT),
             given.flag("assumeBacklogsExist", default=False),
             given.seconds("failoverIntervalSeconds", 0, 0, 3600),
             given.seconds("pingPrimaryIntervalSeconds", 60, 1, 1800),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sbpair.pairing.names import backlog_queue_name
 
 from .given import Given
-from .reach import WIRE, Reach, Wire, reach_of, wire_of
+from .reach import PRIMARY, WIRE, Reach, Wire, reach_of, wire_of
 
 FORM = "sbpair"
 EARLIEST, LATEST = "earliest", "latest"
@@ -20,9 +20,7 @@ SUB_QUEUES = {
 }
 MANY = 2**31
 KNOWN = (
-    "connectionString",
-    "fullyQualifiedNamespace",
-    "endpointAddress",
+    *PRIMARY,
     "queueName",
     "topicName",
     "subscriptionName",
@@ -79,7 +77,7 @@ class SourceOptions:
         is_backlogs = given.flag("backlogs", default=False)
         paths = _backlogs(given) if is_backlogs else _entities(given)
         return cls(
-            reach_of(given, "connectionString", "fullyQualifiedNamespace", "endpointAddress"),
+            reach_of(given, PRIMARY),
             wire_of(given, 30.0),
             paths,
             is_backlogs,

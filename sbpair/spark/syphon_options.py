@@ -10,20 +10,15 @@ from datetime import timedelta
 from sbpair.syphon.options import SyphonOptions
 
 from .given import Given
-from .reach import WIRE, Reach, Wire, reach_of, wire_of
+from .reach import PAIR, WIRE, PairReach, pair_of
 
 FORM = "sbpair-syphon"
 KNOWN = (
-    "connectionString",
-    "fullyQualifiedNamespace",
-    "endpointAddress",
-    "secondaryConnectionString",
-    "secondaryFullyQualifiedNamespace",
-    "secondaryEndpointAddress",
-    "primaryNamespaceName",
-    "backlogQueueCount",
+    *PAIR,
     "allowedDestinations",
     "maxDurationSeconds",
+    "emptyWaitSeconds",
+    "receiversPerBacklog",
     "window",
     "journal",
     *WIRE,
@@ -34,14 +29,16 @@ KNOWN = (
 class DrainOptions:
     """The options of a drain in tasks, checked; nothing is opened."""
 
-    primary: Reach
-    secondary: Reach
-    wire: Wire
-    primary_namespace_name: str | None
-    backlog_queue_count: int
+    pair: PairReach
     allowed_destinations: tuple[str, ...] | None
     max_duration: float
     """Seconds after which a task ends, whatever is left."""
+
+    empty_wait: float
+    """Seconds that a backlog must stay empty before a task ends."""
+
+    receivers: int
+    """Tasks for each backlog; more than one trades order away."""
 
     window: int
     journal: str | None
@@ -54,34 +51,28 @@ class DrainOptions:
         if journal is not None and not os.path.isabs(journal):
             raise given.wrong("journal must be an absolute path: tasks run in directories of their own")
         return cls(
-            reach_of(given, "connectionString", "fullyQualifiedNamespace", "endpointAddress"),
-            reach_of(
-                given,
-                "secondaryConnectionString",
-                "secondaryFullyQualifiedNamespace",
-                "secondaryEndpointAddress",
-            ),
-            wire_of(given, 60.0),
-            given.text("primaryNamespaceName"),
-            given.whole("backlogQueueCount", 10, 1, 10_000),
+            pair_of(given, 60.0),
             given.several("allowedDestinations") or None,
             given.seconds("maxDurationSeconds", 300, 1, 86_400),
+            given.seconds("emptyWaitSeconds", 0, 0, 3600),
+            given.whole("receiversPerBacklog", 1, 1, 64),
             given.whole("window", 500, 1, 5000),
             journal,
         )
 
     def of_backlog(self, number: int) -> SyphonOptions:
         """The daemon's own options, for one backlog."""
+        pair = self.pair
         return SyphonOptions(
-            backlog_queue_count=self.backlog_queue_count,
-            primary_namespace_name=self.primary_namespace_name,
+            backlog_queue_count=pair.backlog_queue_count,
+            primary_namespace_name=pair.primary_namespace_name,
             allowed_destinations=self.allowed_destinations,
             window=self.window,
-            operation_timeout=timedelta(seconds=self.wire.timeout),
+            operation_timeout=timedelta(seconds=pair.wire.timeout),
             tell_forwards=self.journal is not None,
-            connection_verify=self.wire.ca_file,
-            over_websocket=self.wire.over_websocket,
+            connection_verify=pair.wire.ca_file,
+            over_websocket=pair.wire.over_websocket,
             only_backlogs=(number,),
-            primary_endpoint_address=self.primary.address,
-            secondary_endpoint_address=self.secondary.address,
+            primary_endpoint_address=pair.primary.address,
+            secondary_endpoint_address=pair.secondary.address,
         )

@@ -6,6 +6,10 @@ A task drains its backlog with the daemon's own code: receive, send, hear the ou
 of its safety is Spark's: a task that is killed, run twice, or runs beside a daemon is one more syphon. The
 rows say how it went; what happened to each message is in the journal, which a task writes before it
 completes anything (option ``journal``).
+
+    spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      once more at each tick
+
+A stream's offset is the number of a tick, and says nothing of messages: a tick that runs again drains again.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from sbpair.pairing.names import namespace_label
@@ -43,6 +48,8 @@ DRAIN_COLUMNS = ", ".join(
     )
 )
 Row = tuple[object, ...]
+Tick = dict[str, int]
+TICK = "tick"
 
 
 class SyphonDataSource(DataSource):
@@ -58,6 +65,9 @@ class SyphonDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return DrainReader(DrainOptions.of(self.options))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return DrainStreamReader(DrainOptions.of(self.options))
+
 
 @dataclass
 class BacklogPartition(InputPartition):
@@ -66,20 +76,61 @@ class BacklogPartition(InputPartition):
     number: int
 
 
-class DrainReader(DataSourceReader):
-    """Each action on the frame drains once more: what is empty costs a receive and a peek."""
-
+class _Drains:
     def __init__(self, options: DrainOptions) -> None:
         self._options = options
 
-    def partitions(self) -> list[InputPartition]:
-        return [BacklogPartition(number) for number in range(self._options.backlog_queue_count)]
+    def _tasks(self) -> list[InputPartition]:
+        options = self._options
+        numbers = range(options.pair.backlog_queue_count)
+        return [BacklogPartition(number) for _ in range(options.receivers) for number in numbers]
 
-    def read(self, partition: InputPartition) -> Iterator[Row]:
+    def _rows(self, partition: InputPartition) -> Iterator[Row]:
         number = getattr(partition, "number", None)
         if isinstance(number, int):
             most = self._options.max_duration + STOPPING
             yield worker.call(drain(self._options, number), most)
+
+
+class DrainReader(_Drains, DataSourceReader):
+    """Each action on the frame drains once more: what is empty costs a receive and a peek."""
+
+    def partitions(self) -> list[InputPartition]:
+        return self._tasks()
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        return self._rows(partition)
+
+
+class DrainStreamReader(_Drains, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Each trigger is a tick, and each tick a drain; ``availableNow`` is one tick."""
+
+    _last: int | None = None  # the tick after which a run with availableNow ends
+
+    def initialOffset(self) -> Tick:
+        return {TICK: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = -1
+
+    def latestOffset(self, start: Tick, limit: ReadLimit) -> Tick:
+        if self._last is None:
+            return {TICK: start[TICK] + 1}
+        if self._last < 0:
+            self._last = start[TICK] + 1
+        return {TICK: self._last}
+
+    def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
+        return self._tasks() if end[TICK] > start[TICK] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        return self._rows(partition)
+
+    def commit(self, end: Tick) -> None:
+        """Nothing to do: a message is completed when the primary has it."""
 
 
 async def drain(options: DrainOptions, number: int) -> Row:
@@ -94,7 +145,7 @@ async def drain(options: DrainOptions, number: int) -> Row:
             keep_journal(stack, options, syphon)
         try:
             async with asyncio.timeout(options.max_duration):
-                await syphon.drain()
+                await emptied(syphon, options.empty_wait)
         except TimeoutError:
             trouble = f"time is up; {told[-1] if told else 'the next run goes on'}"
         except SyphonFaulted as error:
@@ -102,6 +153,17 @@ async def drain(options: DrainOptions, number: int) -> Row:
     counts = syphon.counters.snapshot()
     counted = (getattr(counts, name) for name in COUNTERS)
     return (syphon.backlogs[0], trouble is None, *counted, time.monotonic() - began, trouble)
+
+
+async def emptied(syphon: Syphon, wait: float) -> None:
+    """Drain until nothing came for ``wait`` seconds; with 0, until the backlog was found empty."""
+    await syphon.drain()
+    while wait:
+        before = syphon.counters.received
+        await asyncio.sleep(wait)
+        await syphon.drain()
+        if syphon.counters.received == before:
+            return
 
 
 def reason_of(event: SyphonEvent) -> tuple[str, ...]:
@@ -115,12 +177,12 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
     """Raises ValueError where the two cannot be a pair."""
     from sbpair.syphon import Syphon
 
-    primary, secondary = options.primary.connection_string(), options.secondary.connection_string()
+    primary, secondary = options.pair.primary.connection_string(), options.pair.secondary.connection_string()
     chosen = options.of_backlog(number)
     if primary is not None and secondary is not None:
         return Syphon.from_connection_strings(primary, secondary, options=chosen)
     if primary is None and secondary is None:
-        return Syphon(options.primary.name, options.secondary.name, ambient(), options=chosen)
+        return Syphon(options.pair.primary.name, options.pair.secondary.name, ambient(), options=chosen)
     raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by their names")
 
 
@@ -129,8 +191,8 @@ def keep_journal(stack: ExitStack, options: DrainOptions, syphon: Syphon) -> Non
     from sbpair.observation import Journal, PairLabels, Role
     from sbpair.observation.attach import attach
 
-    primary = options.primary_namespace_name or options.primary.label
-    pair = PairLabels(namespace_label(primary), options.secondary.label)
+    primary = options.pair.primary_namespace_name or options.pair.primary.label
+    pair = PairLabels(namespace_label(primary), options.pair.secondary.label)
     journal = stack.enter_context(Journal(str(options.journal), role=Role.SYPHON, pair=pair))
     stack.callback(lambda: journal.write(syphon.counters.snapshot()))
     stack.callback(attach(syphon, journal))

@@ -1,0 +1,116 @@
+"""The syphon as a job: which tasks it has, when they end, and what a stream of it is. No JVM in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from sbpair.broker import Broker
+from sbpair.spark.syphon_options import DrainOptions
+from sbpair.spark.syphon_source import COUNTERS, DrainReader, DrainStreamReader, emptied
+from tests.spark.ledger import BACKLOGS, ids_in, park, parked, string
+
+ALL = ReadAllAvailable()
+GIVEN = {
+    "connectionString": "env:PRIMARY",
+    "secondaryConnectionString": "env:SECONDARY",
+    "primaryNamespaceName": "contoso",
+    "backlogQueueCount": "2",
+}
+
+
+def options(**more: str) -> DrainOptions:
+    return DrainOptions.of(GIVEN | more)
+
+
+def numbers(tasks: list) -> list[int]:
+    return sorted(task.number for task in tasks)
+
+
+@pytest.mark.spec("P-40")
+def test_there_is_a_task_for_each_receiver_of_each_backlog() -> None:
+    assert numbers(DrainReader(options()).partitions()) == [0, 1]
+    assert numbers(DrainReader(options(receiversPerBacklog="3")).partitions()) == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("receiversPerBacklog", "0", "receiversPerBacklog must be a whole number from 1 to 64"),
+        ("emptyWaitSeconds", "-1", "emptyWaitSeconds must be a number of seconds from 0 to 3600"),
+        ("receiverPerBacklog", "2", "did you mean receiversPerBacklog?"),
+        ("journal", "here", "journal must be an absolute path"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(name: str, value: str, told: str) -> None:
+    with pytest.raises(ValueError, match="sbpair-syphon") as raised:
+        options(**{name: value})
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_stream_drains_once_at_each_trigger() -> None:
+    reader = DrainStreamReader(options())
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    second = reader.latestOffset(first, ALL)
+
+    assert numbers(reader.partitions(first, second)) == [0, 1]
+    assert reader.partitions(second, second) == []
+
+
+def test_a_run_that_takes_what_is_there_now_drains_once_and_ends() -> None:
+    reader = DrainStreamReader(options())
+    reader.prepareForTriggerAvailableNow()
+    first = reader.latestOffset({"tick": 7}, ALL)
+    assert first == {"tick": 8}
+    assert reader.latestOffset(first, ALL) == first
+
+
+@dataclass
+class Counters:
+    received: int = 0
+
+
+@dataclass
+class Script:
+    """A syphon that receives so many messages at each drain."""
+
+    comes: list[int]
+    counters: Counters = field(default_factory=Counters)
+
+    async def drain(self) -> None:
+        self.counters.received += self.comes.pop(0)
+
+
+@pytest.mark.parametrize(("wait", "left"), [(0.0, [0, 3, 0, 9]), (0.001, [9])], ids=["at once", "waiting"])
+async def test_a_backlog_must_stay_empty_for_as_long_as_is_asked(wait: float, left: list[int]) -> None:
+    script = Script([5, 0, 3, 0, 9] if not wait else [5, 3, 0, 9])
+    await emptied(script, wait)  # type: ignore[arg-type]
+    assert script.comes == left
+
+
+@pytest.mark.spec("P-44", "G-1")
+def test_two_receivers_for_a_backlog_bring_everything_home_once(tmp_path) -> None:
+    sent = [f"m{number}" for number in range(60)]
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        park(broker, "orders", sent)
+        reader = DrainReader(
+            options(
+                connectionString=string(broker, "contoso"),
+                secondaryConnectionString=string(broker, "contoso-dr"),
+                backlogQueueCount=str(BACKLOGS),
+                receiversPerBacklog="2",
+                window="5",
+                journal=str(tmp_path),
+            )
+        )
+        rows = [row for task in reader.partitions() for row in reader.read(task)]
+        assert sorted(ids_in(broker, "orders")) == sorted(sent)
+        assert parked(broker) == 0
+    completed = 2 + COUNTERS.index("completed")
+    assert len(rows) == 2 * BACKLOGS
+    assert sum(row[completed] for row in rows) == len(sent)
