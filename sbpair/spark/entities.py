@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS
@@ -22,8 +23,8 @@ from sbpair.syphon.request import RequestNode
 
 from . import worker
 from .message_rows import Peeked, peeked
-from .ranges import ACTIVE, LAST, Piece, Seen, Span, index_of, lanes, path_of, span
-from .settling import Settler
+from .ranges import ACTIVE, LAST, Piece, Seen, Span, index_of, lanes, path_of, span, weigh
+from .settling import EntityRenewed, Settler
 from .source_options import SourceOptions
 
 T = TypeVar("T")
@@ -64,17 +65,28 @@ class Entities:
             if ends:
                 return
 
-    def settle(self, path: str, upto: int) -> int:
-        """Complete what is up to ``upto``, within the time for it; how many.
+    def within(self, spans: list[Span], most: int) -> list[Span]:
+        """The spans, shortened to ``most`` encoded bytes in all, but to one message each at least."""
+        granted, left = [], most
+        for place, each in enumerate(spans):
+            last, used = self._weigh(each, left // (len(spans) - place))
+            left = max(0, left - used)
+            granted.append(Span(each.lane, each.first, last))
+        return granted
+
+    def settle(self, path: str, upto: int, until: int | None = None) -> int:
+        """Complete what is up to ``upto`` and was enqueued ``until`` then, within the time for it; how many.
 
         What is left for lack of time, or because the connection was lost, is done the next time. Raises
-        SourceError for what waiting does not cure.
+        SourceError for what waiting does not cure, an entity that was created anew among it.
         """
         try:
-            return worker.call(self._settle(path, upto), self._options.settle_timeout + SLACK)
+            return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
         except (ConnectionLost, TimeoutError) as error:
             logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, error)
             return 0
+        except EntityRenewed as error:
+            raise SourceError(str(error)) from None
         except SyphonError as error:
             raise explained(error, path) from None
 
@@ -103,6 +115,17 @@ class Entities:
                 if not (self._options.may_be_missing and _is(error, NOT_FOUND)):
                     raise explained(error, path) from None
         return found
+
+    def _weigh(self, span: Span, most: int) -> tuple[int, int]:
+        path, search = path_of(span.lane), weigh(span, most)
+        start = next(search)
+        while True:
+            payloads = self._ask(partial(_Link.peek, path=path, start=start, most=PAGE), path)
+            try:
+                start = search.send([(peeked(payload).seen.number, len(payload)) for payload in payloads])
+            except StopIteration as found:
+                last, used = found.value
+                return int(last), int(used)
 
     def _begin_page(self, path: str, start: int, piece: Piece) -> Future[list[Peeked]]:
         most = min(PAGE, piece.last - start + 1)
@@ -142,8 +165,8 @@ class Entities:
                 await asyncio.sleep(PAUSE * 2**attempt)
         raise AssertionError("unreachable")
 
-    async def _settle(self, path: str, upto: int) -> int:
-        settler = Settler(path)
+    async def _settle(self, path: str, upto: int, until: int | None) -> int:
+        settler = Settler(path, until)
         try:
             async with asyncio.timeout(self._options.settle_timeout):
                 head = await self._tried(lambda link: link.first(path, 1))

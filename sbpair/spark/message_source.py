@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from .entities import Entities, cutoff, refuse_partitions
 from .message_rows import MESSAGE_COLUMNS, Row, to_row
-from .ranges import Piece, Span, advance, allot, before_lane, path_of, pieces
+from .ranges import UNTIL, Piece, Span, advance, allot, before_lane, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
 
 Offset = dict[str, int]
@@ -78,9 +78,11 @@ class _Ranges:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def _spans(self, start: Offset) -> list[Span]:
+    def _spans(self, start: Offset, until: float | None = None) -> list[Span]:
+        """What there is behind ``start``, enqueued until then, or but for the safety lag until now."""
         options = self._options
-        return Entities(options).spans(options.paths, lambda lane: start.get(lane, 0), cutoff(options))
+        at = cutoff(options) if until is None else until
+        return Entities(options).spans(options.paths, lambda lane: start.get(lane, 0), at)
 
     def _start(self) -> Offset:
         """The offset that stands before the first message to be read."""
@@ -104,7 +106,7 @@ class _Ranges:
         for message in entities.read(piece):
             yield to_row(namespace, piece.path, message, with_body=options.include_body)
         if piece.settle_upto is not None:
-            entities.settle(piece.path, piece.settle_upto)
+            entities.settle(piece.path, piece.settle_upto, piece.settle_until)
 
 
 class MessageReader(_Ranges, DataSourceReader):
@@ -150,12 +152,16 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch. All up to ``start`` is committed: idle entities are settled here."""
         self._check()
-        spans = self._reachable(self._spans(start))
-        if self._options.settles:
+        options, until = self._options, cutoff(self._options)
+        spans = self._reachable(self._spans(start, until))
+        if options.settles:
             refuse_partitions(spans)
             self._settle_idle(start, {each.lane for each in spans})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return advance(start, allot(spans, most))
+        spans = allot(spans, most)
+        if options.max_bytes is not None:
+            spans = Entities(options).within(spans, options.max_bytes)
+        return advance(start, spans, int(until * 1000) if options.settles else None)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         return self._tasks(start, end, settles=self._options.settles)
@@ -175,9 +181,9 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         return [each for each in ends if each.first <= each.last]
 
     def _settle_idle(self, start: Offset, moving: set[str]) -> None:
-        for lane in sorted(start.keys() - moving):
-            if start[lane] > before_lane(lane):
-                Entities(self._options).settle(path_of(lane), start[lane])
+        for lane, upto in sorted(numbers(start).items()):
+            if lane not in moving and upto > before_lane(lane):
+                Entities(self._options).settle(path_of(lane), upto, start.get(lane + UNTIL))
 
     def _check(self) -> None:
         if self._options.settles and not self._is_checked and not self._options.may_be_missing:

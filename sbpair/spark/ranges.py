@@ -2,9 +2,11 @@
 
     offset   {"orders": 41}                 all up to 41 has been read
              {"parts": 7, "parts#1": 3}     of a partitioned entity: one lane for each partition
+             {"orders@until": 1795262400000}     where it settles: what was read was enqueued until then (ms)
 
 A sequence number has the partition in its top 16 bits; a plain entity has lane 0 alone. Numbers grow in the
-order in which messages are stored, so a range can be read again, by anybody, in any number of pieces.
+order in which messages are stored, so a range can be read again, by anybody, in any number of pieces. An
+entity that was deleted and created again gives the same numbers again: its messages are younger than that.
 
 The searches are generators: they yield the number to peek at and are sent what stands there or behind it.
 """
@@ -13,10 +15,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LANE_BITS = 48
 LAST = 2**63 - 1
+UNTIL = "@until"  # no path has the sign in it
 ACTIVE = 0  # x-opt-message-state
 
 
@@ -46,6 +49,8 @@ class Piece:
     first: int
     last: int
     settle_upto: int | None = None
+    settle_until: int | None = None
+    """What was enqueued after this (ms) is not what was read, whatever its number."""
 
 
 Search = Generator[int, Seen | None, "int | None"]
@@ -134,9 +139,36 @@ def allot(spans: Iterable[Span], most: int | None) -> list[Span]:
     return granted
 
 
-def advance(start: Mapping[str, int], spans: Iterable[Span]) -> dict[str, int]:
-    """The offset behind ``spans``; what has no span stays where it is."""
-    return dict(start) | {each.lane: each.last for each in spans}
+def weigh(span: Span, most: int) -> Generator[int, list[tuple[int, int]], tuple[int, int]]:
+    """How far ``most`` bytes reach in a span, at least one message: the last number, and the bytes.
+
+    Yields the number to look from, and is sent the numbers and sizes of the messages that stand there.
+    """
+    start, last, used = span.first, span.last, 0
+    while start <= span.last:
+        page = yield start
+        for number, size in page:
+            if number > span.last:
+                return span.last, used
+            if used and used + size > most:
+                return last, used
+            last, used = number, used + size
+        if not page:
+            break
+        start = page[-1][0] + 1
+    return span.last, used
+
+
+def numbers(offset: Mapping[str, int]) -> dict[str, int]:
+    """Up to which number each lane was read."""
+    return {lane: number for lane, number in offset.items() if not lane.endswith(UNTIL)}
+
+
+def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None = None) -> dict[str, int]:
+    """The offset behind ``spans``, enqueued ``until`` then (ms); what has no span stays where it is."""
+    moved = list(spans)
+    times = {} if until is None else {each.lane + UNTIL: until for each in moved}
+    return dict(start) | {each.lane: each.last for each in moved} | times
 
 
 def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, settles: bool) -> list[Piece]:
@@ -147,7 +179,7 @@ def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, sett
     """
     moved = {
         lane: (max(start.get(lane, 0), before_lane(lane)), last)
-        for lane, last in sorted(end.items())
+        for lane, last in sorted(numbers(end).items())
         if last > start.get(lane, 0)
     }
     total = sum(last - after for after, last in moved.values())
@@ -155,13 +187,13 @@ def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, sett
     for lane, (after, last) in moved.items():
         share = max(1, round(least * (last - after) / total)) if total else 1
         settled = start.get(lane, 0) if settles else 0
-        made += _cut(path_of(lane), after, last, min(share, last - after), settled or None)
+        cut = _cut(path_of(lane), after, last, min(share, last - after))
+        if settled:
+            cut[0] = replace(cut[0], settle_upto=settled, settle_until=start.get(lane + UNTIL))
+        made += cut
     return made
 
 
-def _cut(path: str, after: int, last: int, count: int, settled: int | None) -> list[Piece]:
+def _cut(path: str, after: int, last: int, count: int) -> list[Piece]:
     bounds = [after + (last - after) * index // count for index in range(count + 1)]
-    return [
-        Piece(path, low + 1, high, None if index else settled)
-        for index, (low, high) in enumerate(itertools.pairwise(bounds))
-    ]
+    return [Piece(path, low + 1, high) for low, high in itertools.pairwise(bounds)]

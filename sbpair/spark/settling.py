@@ -20,11 +20,26 @@ from sbpair.syphon.ranges import runs
 ROUND = 500  # messages in our hands at a time: few enough for the shortest lock
 
 
-class Settler:
-    """One link to one entity; ``completed`` counts what the broker confirmed."""
+class EntityRenewed(Exception):
+    """Messages with numbers that were read before are not those that were read."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, upto: int) -> None:
+        super().__init__(
+            f"sbpair: {path} was deleted and created again under this checkpoint: a message with a number up "
+            f"to {upto} came after all that was read. It is not completed; begin a new checkpoint"
+        )
+
+
+class Settler:
+    """One link to one entity; ``completed`` counts what the broker confirmed.
+
+    ``until``: when the last message that may be completed was enqueued (ms); None for not known.
+    """
+
+    def __init__(self, path: str, until: int | None = None) -> None:
         self.path = path
+        self._until = until
+        self._is_renewed = False
         self.completed = 0
         self._arrived: list[MessageReceived] = []
         self._owed: set[int] = set()
@@ -34,13 +49,15 @@ class Settler:
     async def settle(self, connection: NamespaceConnection, head: int, upto: int) -> None:
         """Complete what is there from ``head`` to ``upto``, round by round, until a round brings nothing.
 
-        Raises TokenRefused, LinkRefused, ConnectionLost. What was asked for and not answered when this is
-        cancelled may be completed or not: both are right.
+        Raises TokenRefused, LinkRefused, ConnectionLost, EntityRenewed. What was asked for and not answered
+        when this is cancelled may be completed or not: both are right.
         """
         self._receiver = await connection.open_receiver(self.path, self._arrived.append, self._on_states)
         try:
             while head <= upto:
                 last = await self._round(min(ROUND, upto - head + 1), upto)
+                if self._is_renewed:
+                    raise EntityRenewed(self.path, upto)
                 if last is None:
                     return
                 head = max(head, last) + 1
@@ -57,9 +74,13 @@ class Settler:
         beyond: list[int] = []
         last: int | None = None
         for event in self._arrived:
-            number = number_of(event.payload)
-            if number is None or number > upto:  # one without a number may be anybody's
+            number, enqueued_at = place_of(event.payload)
+            is_young = self._until is not None and (enqueued_at is None or enqueued_at > self._until)
+            if number is None or number > upto or is_young:  # one without a number may be anybody's
                 beyond.append(event.delivery_id)
+                self._is_renewed |= (
+                    is_young and enqueued_at is not None and number is not None and number <= upto
+                )
             else:
                 ours.append(event.delivery_id)
                 last = number if last is None else max(last, number)
@@ -95,7 +116,11 @@ class Settler:
             self._answered.set()
 
 
-def number_of(payload: bytes) -> int | None:
-    """The sequence number of a message that was received; None where it has none that can be read."""
-    value = decode_map_section(split(payload).message_annotations).get("x-opt-sequence-number")
-    return int(value) if isinstance(value, int) else None
+def place_of(payload: bytes) -> tuple[int | None, int | None]:
+    """The number of a message, and when it was enqueued (ms); None for what cannot be read."""
+    annotations = decode_map_section(split(payload).message_annotations)
+    number, at = annotations.get("x-opt-sequence-number"), annotations.get("x-opt-enqueued-time")
+    return (
+        int(number) if isinstance(number, int) else None,
+        int(at) if isinstance(at, int) else None,
+    )

@@ -31,6 +31,7 @@ KNOWN = (
     "startingSequenceNumbers",
     "endingSequenceNumbers",
     "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
     "minPartitions",
     "settlement",
     "settleTimeoutSeconds",
@@ -55,6 +56,9 @@ class SourceOptions:
     starting: str | Mapping[str, int]
     ending: str | Mapping[str, int]
     max_messages: int | None
+    max_bytes: int | None
+    """Of a batch, as messages are encoded."""
+
     min_partitions: int
     settles: bool
     settle_timeout: float
@@ -84,6 +88,7 @@ class SourceOptions:
             starting,
             _numbers(given, "endingSequenceNumbers", LATEST, (LATEST,)),
             given.whole("maxMessagesPerTrigger", 0, 1, MANY) or None,
+            given.whole("maxBytesPerTrigger", 0, 1, 2**40) or None,
             given.whole("minPartitions", 1, 1, 10_000),
             settles,
             given.seconds("settleTimeoutSeconds", 30.0, 1, 600),

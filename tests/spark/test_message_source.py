@@ -274,6 +274,54 @@ def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Bro
     assert engine.available_now() == ["late"]
 
 
+def test_a_queue_that_was_created_again_under_a_checkpoint_is_named_and_not_settled(
+    broker: Broker, queue: str
+) -> None:
+    send(broker, queue, "a", "b", "c")
+    engine = Engine(options(broker, queue, settlement="complete"))
+    assert engine.plan()
+    engine.work()
+    broker.namespace("contoso").delete_queue(queue)
+    broker.namespace("contoso").create_queue(queue)
+    send(broker, queue, "other 1", "other 2")
+    with pytest.raises(SourceError, match=f"{queue} was deleted and created again under this checkpoint"):
+        engine.available_now()
+
+    assert waiting(broker, queue) == 2
+
+
+def test_a_queue_that_was_created_again_is_noticed_by_a_task_that_settles_too(
+    broker: Broker, queue: str
+) -> None:
+    send(broker, queue, "a")
+    engine = Engine(options(broker, queue, settlement="complete"))
+    assert engine.plan()
+    engine.work()
+    broker.namespace("contoso").delete_queue(queue)
+    broker.namespace("contoso").create_queue(queue)
+    send(broker, queue, "other 1", "other 2", "other 3")  # the last two have numbers behind the offset
+    with pytest.raises(SourceError, match="begin a new checkpoint"):
+        engine.available_now()
+
+    assert waiting(broker, queue) == 3
+
+
+def test_a_batch_has_no_more_bytes_than_were_asked_for_and_one_message_at_least(
+    broker: Broker, queue: str
+) -> None:
+    send(broker, queue, *"123456", application_properties={"filling": "x" * 1000})
+    engine = Engine(options(broker, queue, settlement="complete", maxBytesPerTrigger="3000"))
+    sizes = []
+    while engine.plan():
+        sizes.append(len(engine.work()))
+    assert sizes == [2, 2, 2]
+    assert waiting(broker, queue) == 0
+    tiny = Engine(options(broker, queue, maxBytesPerTrigger="1"))
+    send(broker, queue, "a", "b")
+    assert tiny.plan()
+    assert len(tiny.work()) == 1
+
+
 def test_a_scheduled_message_is_read_when_its_time_has_come(broker: Broker, queue: str) -> None:
     from datetime import UTC, datetime
 

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.spark.ranges import LANE_BITS, Piece, Seen, Span, advance, allot, lanes, pieces, span
+from sbpair.spark.ranges import (
+    LANE_BITS,
+    Piece,
+    Seen,
+    Span,
+    advance,
+    allot,
+    lanes,
+    numbers,
+    pieces,
+    span,
+    weigh,
+)
 
 NOW = 1_000_000
 SCHEDULED = 2
@@ -120,3 +132,27 @@ def test_the_first_read_of_a_lane_does_not_count_the_numbers_before_it(lane: str
     assert more == []
     assert piece.first >= first - 1
     assert piece.settle_upto is None
+
+
+@pytest.mark.parametrize(
+    ("most", "last", "used"), [(1, 3, 10), (10, 3, 10), (35, 7, 30), (1000, 12, 50)], ids=str
+)
+def test_bytes_reach_as_far_as_whole_messages_do(most: int, last: int, used: int) -> None:
+    there = [(3, 10), (4, 10), (7, 10), (9, 10), (12, 10), (13, 10)]
+    search = weigh(Span("q", 3, 12), most)
+    found, start = None, next(search)
+    while found is None:
+        try:
+            start = search.send([each for each in there if each[0] >= start][:2])
+        except StopIteration as ended:
+            found = ended.value
+    assert found == (last, used)
+
+
+def test_the_time_of_an_offset_is_kept_for_the_task_that_settles() -> None:
+    start = advance({}, [Span("q", 1, 9)], until=77)
+    assert numbers(start) == {"q": 9}
+    end = advance(start, [Span("q", 10, 12)], until=99)
+    (piece,) = pieces(start, end, 1, settles=True)
+    assert (piece.settle_upto, piece.settle_until) == (9, 77)
+    assert advance(start, [], until=99) == start

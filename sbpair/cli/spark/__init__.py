@@ -7,15 +7,16 @@ import click
 from sbpair.cli.spark.audit import audit
 from sbpair.cli.spark.drain import drain
 from sbpair.cli.spark.replay import replay
+from sbpair.cli.spark.settle import settle
 
 
 @click.group("spark")
 def command() -> None:
-    """Audit journals and drain backlogs, with Spark on this machine.
+    """Audit journals, drain backlogs, and settle checkpoints, with Spark on this machine.
 
     Needs the extra sbpair[spark], and Java 17 or later or the extra sbpair[jdk].
     """
 
 
-for each in (audit, drain, replay):
+for each in (audit, drain, replay, settle):
     command.add_command(each)

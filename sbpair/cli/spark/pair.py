@@ -27,6 +27,14 @@ def told(primary: Source, secondary: Source, **more: str | None) -> dict[str, st
     return options
 
 
+def told_one(source: Source, **more: str | None) -> dict[str, str]:
+    """The options that name one namespace, for a process without workers."""
+    options = {name: value for name, value in more.items() if value is not None}
+    string, host = OPTIONS[0]
+    given = {host: source.netloc} if source.connection_string is None else {string: source.connection_string}
+    return options | given
+
+
 def failed(error: Exception) -> CommandError:
     """What ours said, out of all that Spark says of a failed job."""
     said = [line.partition("sbpair")[2] for line in str(error).splitlines() if "Error: sbpair" in line]

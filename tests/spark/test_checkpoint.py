@@ -1,0 +1,87 @@
+"""What is committed, as a checkpoint says it; and the command that settles from it. No JVM in here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sbpair.broker import Broker
+from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.group import cli
+from sbpair.spark.checkpoint import CheckpointError, committed
+from tests.spark.ledger import ids_in, send, string
+
+FAR = 2**50  # ms
+
+
+def checkpoint(directory: Path, *offsets: object, done: int) -> Path:
+    """As Spark writes one; the batches up to ``done`` are in the commit log."""
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir()
+    for batch, offset in enumerate(offsets):
+        sources = offset if isinstance(offset, tuple) else (offset,)
+        lines = ["v1", json.dumps({"batchTimestampMs": 1}), *map(json.dumps, sources)]
+        (directory / "offsets" / str(batch)).write_text("\n".join(lines))
+        (directory / "offsets" / f".{batch}.crc").write_text("crc")
+        if batch <= done:
+            (directory / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return directory
+
+
+def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Path) -> None:
+    offsets = [{"orders": each, "orders@until": FAR} for each in (5, 9, 12)]
+    assert committed(checkpoint(tmp_path, *offsets, done=1)) == offsets[1]
+
+
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [
+        ({"orders": 5}, "settlement was none"),
+        (({"orders": 5}, {"orders": 5}), "with 2 sources"),
+        ({"file": {"at": 1}}, 'not of a query that reads format("sbpair")'),
+        ([1], 'not of a query that reads format("sbpair")'),
+    ],
+    ids=["browsed", "two sources", "another source", "no offset"],
+)
+def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset: object, told: str) -> None:
+    with pytest.raises(CheckpointError) as raised:
+        committed(checkpoint(tmp_path, offset, done=0))
+    assert told in str(raised.value)
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_directory_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not the checkpoint of a query that has finished a batch"):
+        committed(tmp_path)
+
+
+@pytest.mark.spec("G-1")
+def test_what_was_read_is_completed_and_nothing_else(tmp_path: Path) -> None:
+    with Broker({"contoso": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        send(broker, "orders", [f"m{number}" for number in range(10)])
+        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        command = ["spark", "settle", "--checkpoint", str(there), "--json"]
+        environment = {"SBPAIR_NAMESPACE": string(broker, "contoso")}
+        results = [CliRunner().invoke(cli, command, env=environment) for _ in range(2)]
+
+        assert [json.loads(each.stdout)["completed"] for each in results] == [7, 0]
+        assert {each.exit_code for each in results} == {ExitCode.OK}
+        assert ids_in(broker, "orders") == ["m7", "m8", "m9"]
+        assert "SharedAccessKey" not in results[0].output
+
+
+def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> None:
+    with Broker({"contoso": 0}) as broker:
+        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        result = CliRunner().invoke(
+            cli,
+            ["spark", "settle", "--checkpoint", str(there)],
+            env={"SBPAIR_NAMESPACE": string(broker, "contoso")},
+        )
+    assert "sbpair: orders:" in str(result.exception)
+    assert "check its name" in str(result.exception)
