@@ -102,6 +102,10 @@ def split(payload: bytes | bytearray | memoryview) -> Sections:
                 raise DecodeError("a value is longer than what holds it")
         else:
             code, stop = _section(payload, position, end)
+        if code == 0x71 and last > code and stop == end and not parts[1]:
+            # Behind everything is where the Python SDK writes them: they are no part of the bare message.
+            parts[1] = payload[position:]
+            break
         if code <= last and not (code == last and code in (0x75, 0x76)):
             raise DecodeError(f"section 0x{code:02x} behind section 0x{last:02x}")
         if last in (0x75, 0x76, 0x77) and code != last and code != 0x78:

@@ -35,6 +35,11 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         super().add_message(prepared)
         self.originals.append(envelope.snapshot(prepared))
 
+    def _from_list(self, messages: Iterable[ServiceBusMessage]) -> None:
+        """As the SDK fills a batch; left to its own, nothing would be known of them here, nor sent."""
+        for message in messages:
+            self.add_message(message)
+
 
 ENVELOPE_ROOM = 1024
 """Bytes kept free in a batch: the SDK does not count what it writes on a batch's envelope itself."""

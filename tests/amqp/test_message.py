@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,14 @@ def test_a_message_splits_into_sections_that_join_to_itself():
     assert decode_map_section(sections.application_properties) == WHOLE.application_properties
     assert Message.decode(payload) == WHOLE
     assert split(memoryview(payload)) == sections
+
+
+def test_delivery_annotations_may_stand_behind_everything_else():  # where the Python SDK writes them
+    plain = replace(WHOLE, delivery_annotations={}).encode()
+    behind = encode_map_section(Section.DELIVERY_ANNOTATIONS, WHOLE.delivery_annotations)
+    assert split(plain + behind) == split(WHOLE.encode())
+    with pytest.raises(DecodeError, match="behind"):
+        split(plain + behind + behind)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)

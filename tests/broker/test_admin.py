@@ -18,6 +18,7 @@ from sbpair.broker.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
+from sbpair.broker.entities.access_rule import AccessRule
 from sbpair.broker.faces import admin, atom
 from sbpair.broker.faces.admin import Request, Response
 from sbpair.broker.faces.queue_fields import ELEMENTS
@@ -407,8 +408,10 @@ def test_the_longest_name_has_260_characters(namespace: Namespace) -> None:
         (
             "AuthorizationRules",
             "<AuthorizationRule><KeyName>k</KeyName></AuthorizationRule>",
-            "AuthorizationRules",
+            "authorization rule 'k'",
         ),
+        ("AuthorizationRules", "<AuthorizationRule><Rights/></AuthorizationRule>", "KeyName"),
+        ("MaxMessageSizeInKilobytes", "1024", "Premium"),
         ("LockDuration", "<b>PT1M</b>", "LockDuration"),
         ("Colour", "blue", "Colour"),
     ],
@@ -450,6 +453,41 @@ def test_nil_and_empty_optional_fields_mean_nothing_was_said(namespace: Namespac
     body = body_of().replace(b"></QueueDescription>", b">" + nil.encode() + b"</QueueDescription>")
     assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
     assert namespace.queue("orders").description == QueueDescription()
+
+
+RULE = (
+    "<AuthorizationRule><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>"
+    "<Rights>{rights}</Rights><KeyName>reader</KeyName><PrimaryKey>one</PrimaryKey>"
+    "<SecondaryKey>two</SecondaryKey></AuthorizationRule>"
+)
+LISTEN = "<AccessRights>Listen</AccessRights>"
+
+
+def test_authorization_rules_are_kept_told_changed_and_taken_away(namespace: Namespace) -> None:
+    made = put(namespace, "/orders", {"AuthorizationRules": RULE.format(rights=LISTEN)})
+    rule = AccessRule("reader", ("Listen",), "one", "two")
+    assert namespace.queue("orders").description.authorization_rules == (rule,)
+    assert [found.text for found in description_in(made).iter(SERVICE_BUS + "KeyName")] == ["reader"]
+    assert [found.text for found in description_in(made).iter(SERVICE_BUS + "AccessRights")] == ["Listen"]
+
+    update(namespace, "/orders", {"LockDuration": "PT5S"})
+    assert namespace.queue("orders").description.authorization_rules == (rule,)
+    update(namespace, "/orders", {"AuthorizationRules": ""})
+    assert namespace.queue("orders").description.authorization_rules == ()
+
+
+@pytest.mark.parametrize(
+    ("rights", "part"),
+    [
+        ("", "some of"),
+        ("<AccessRights>Fly</AccessRights>", "some of"),
+        (f"<AccessRights>Manage</AccessRights>{LISTEN}", "also include Send and Listen"),
+    ],
+)
+def test_a_rule_with_rights_that_none_can_have_is_refused(
+    namespace: Namespace, rights: str, part: str
+) -> None:
+    refused(put(namespace, "/orders", {"AuthorizationRules": RULE.format(rights=rights)}), 400, part)
 
 
 BILLION_LAUGHS = (

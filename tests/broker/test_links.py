@@ -31,7 +31,7 @@ from sbpair.amqp.performatives import (
     Target,
 )
 from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
-from sbpair.broker.faces.message_form import BATCH
+from sbpair.broker.faces.message_form import BATCH, peeked
 from sbpair.broker.faults import AnswerReleased, FaultRule, RejectWith, TwoFieldError, Withhold
 
 NOON = 1_800_000_000_000
@@ -609,3 +609,49 @@ def test_an_id_of_any_type_is_kept_as_it_is(lab, odd):
     (got,) = client.take(MessageReceived)
     kept = Message.decode(got.payload).properties.message_id
     assert (kept, type(kept)) == (odd, type(odd))
+
+
+class TestDeliveryAnnotations:
+    def test_a_locked_delivery_has_its_token_there_too(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.send(client.sender("orders"), HELLO)
+        client.receiver("orders", credit=1)
+
+        (delivery,) = client.take(MessageReceived)
+        told = decode_map_section(split(delivery.payload).delivery_annotations)
+        assert told == {Symbol("x-opt-lock-token"): uuid.UUID(bytes_le=delivery.tag)}
+
+    def test_one_that_is_deleted_has_none(self, lab):
+        lab.queue()
+        client = lab.client()
+        client.send(client.sender("orders"), HELLO)
+        client.receiver("orders", credit=1, deletes=True)
+
+        (delivery,) = client.take(MessageReceived)
+        assert split(delivery.payload).delivery_annotations == b""
+
+    @pytest.mark.parametrize("deletes", [False, True])
+    @pytest.mark.parametrize("is_last", [False, True])
+    def test_the_senders_own_are_handed_on(self, lab, is_last, deletes):
+        lab.queue()
+        client = lab.client()
+        theirs = encode_map_section(Section.DELIVERY_ANNOTATIONS, {Symbol("mine"): "x"})
+        payload = HELLO + theirs if is_last else theirs + HELLO
+        assert isinstance(client.send(client.sender("orders"), payload), Accepted)
+        client.receiver("orders", credit=1, deletes=deletes)
+
+        (delivery,) = client.take(MessageReceived)
+        message = Message.decode(delivery.payload)
+        assert message.delivery_annotations[Symbol("mine")] == "x"
+        assert message.body == DataBody((b"hello",))
+        assert ("x-opt-lock-token" in message.delivery_annotations) is not deletes
+
+    def test_a_look_tells_no_lock_token(self, lab):
+        queue = lab.queue()
+        client = lab.client()
+        client.send(client.sender("orders"), HELLO)
+        client.receiver("orders", credit=1)
+
+        (message,) = queue.peek(1, 1, NOON)
+        assert split(peeked(message)).delivery_annotations == b""

@@ -515,3 +515,18 @@ class TestScheduling:
 
         answer = manage(lab.client(), "peek-message", {}, **{"com.microsoft:server-timeout": span})
         assert answer[:2] == (400, "com.microsoft:argument-error")
+
+
+def test_who_receives_and_deletes_holds_the_session_until_the_link_ends(sessions):
+    send(sessions, "a")
+    client, other = sessions.client(), sessions.client()
+    link = accept(client, "a", deletes=True, credit=10)
+    assert len(client.take(MessageReceived)) == 1
+    sessions.advance(entity=10 * MINUTE)
+
+    assert link.is_open
+    accept(other, "a")
+    assert refusal(other).symbol == "com.microsoft:session-cannot-be-locked"
+    link.detach()
+    sessions.run()
+    assert granted(accept(other, "a")) == "a"

@@ -263,6 +263,12 @@ def test_a_batch_keeps_its_messages_as_they_were_when_they_were_added() -> None:
     assert [parked.properties.subject for parked in cargo.rewritten] == ["first", "second"]
 
 
+def test_a_batch_that_the_sdk_fills_knows_its_messages() -> None:
+    batch = PairedMessageBatch()
+    batch._from_list([ServiceBusMessage("x", message_id="one"), ServiceBusMessage("y", message_id="two")])
+    assert freeze(batch).message_ids() == ("one", "two")
+
+
 @pytest.mark.spec("P-20")
 def test_a_reserved_name_is_refused_when_it_is_added_to_a_batch() -> None:
     batch = PairedMessageBatch()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..errors import InvalidDescription
+from .access_rule import AccessRule, check_rules
 from .paths import path_of
 
 SECOND = 1_000
@@ -39,7 +40,8 @@ class QueueDescription:
     ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is asked, from 1024 … 5120 ·
     ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
     ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None (3.7) ·
-    ``user_metadata`` up to 1024 characters.
+    ``user_metadata`` up to 1024 characters ·
+    ``authorization_rules`` keys to this entity alone, 12 at most.
     """
 
     lock_duration: int = MINUTE
@@ -59,6 +61,7 @@ class QueueDescription:
     user_metadata: str | None = None
     enable_express: bool = False
     max_message_size_in_kilobytes: int = 256
+    authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> QueueDescription:
         """This description with the largest spans turned into None.
@@ -68,16 +71,15 @@ class QueueDescription:
         settled = replace(
             self,
             default_message_time_to_live=_unless_largest(self.default_message_time_to_live),
-            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle) if not self.forward_to else None,
+            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle),
             forward_to=self.forward_to or None,
             forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
-        )  # T-22: who forwards is never idle
-        if settled.forward_to is not None and settled.requires_session is True:
-            raise InvalidDescription("forward_to is set: an entity that requires sessions cannot forward.")
+        )
         for field, holds, range_text in _RULES:
             value = getattr(settled, field)
             if not holds(value):
                 raise InvalidDescription(f"{field} is {value!r}: {range_text}.")
+        check_rules(settled.authorization_rules)
         return settled
 
     def check_successor_of(self, current: QueueDescription) -> None:

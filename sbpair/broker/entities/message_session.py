@@ -28,13 +28,14 @@ ACTIVE = MessageState.ACTIVE
 class SessionLock:
     """One receiver's hold on a session, from accept to close or lapse; it covers its messages' locks.
 
-    ``is_lost`` once it lapsed: who holds it is to be told.
+    ``is_lost`` once it lapsed: who holds it is to be told. ``is_kept`` where it does not lapse.
     """
 
     queue: Queue
     session_id: str
     locked_until: Instant
     is_lost: bool = False
+    is_kept: bool = False
     tokens: dict[LockToken, None] = field(default_factory=dict)
 
 

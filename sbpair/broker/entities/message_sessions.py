@@ -67,11 +67,23 @@ class MessageSessions:
             self._drop_unneeded(session)
         return None
 
+    def keep(self, lock: SessionLock) -> None:
+        """Let the hold last until it is given back: who receives and deletes has nothing whose time is up."""
+        lock.is_kept = True
+        self._lapses.drop(lock)
+        self._queue.timers_moved()
+
+    def pop(self, now: Instant) -> StoredMessage | None:
+        """The first message of the next available session; it waits no longer. For one that forwards."""
+        session = self._next_available(now)
+        return None if session is None else self._queue.first_of(session, now)
+
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
         """Restart the lock's full duration; returns until when it holds. Raises SessionLockLost."""
         self.check(lock, now)
         lock.locked_until = until = now + self._queue.description.lock_duration
-        self._lapses.set(lock, until)
+        if not lock.is_kept:
+            self._lapses.set(lock, until)
         for message in self._queue.held_under(lock):
             message.locked_until = until
         self._queue.timers_moved()

@@ -190,7 +190,8 @@ class MessageStore:
     def next_to_forward(self, now: Instant) -> StoredMessage | None:
         """The first message that may go on; it waits no longer, and is kept until it :meth:`went_on`."""
         self._reap(now)
-        return self.first_of(self._waiting, now)
+        message = self.first_of(self._waiting, now)
+        return message if message is not None or self.sessions is None else self.sessions.pop(now)
 
     def went_on(self, message: StoredMessage) -> None:
         """The destination has it."""

@@ -9,7 +9,7 @@ topic: ``events/Subscriptions/billing``. Queues and topics share one space of pa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeGuard, TypeVar
 
 from ..errors import (
@@ -20,6 +20,7 @@ from ..errors import (
     Rerouting,
     TargetNotFound,
 )
+from .access_rule import AccessRule
 from .credits import Credits
 from .deadlines import Deadlines
 from .description import QueueDescription, validated_path
@@ -206,6 +207,14 @@ class Namespace:
         if not isinstance(topic, AnyTopic):
             raise EntityNotFound(path)
         return topic
+
+    def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
+        """The rules of the entities at ``path`` and above it, each with its entity's path."""
+        segments = path.strip("/").casefold().split("/")
+        for length in range(1, len(segments) + 1):
+            entity = self._queues.get("/".join(segments[:length]))
+            if entity is not None:
+                yield from ((entity.path, rule) for rule in entity.description.authorization_rules)
 
     def topics(self) -> list[AnyTopic]:
         """All topics, by path."""
@@ -540,8 +549,6 @@ class Namespace:
                 raise TargetNotFound(path_of(name), path, field)
             if isinstance(target, AnySubscription):
                 raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
-            if field == "forward_to" and target.path.casefold() == path.casefold():
-                raise InvalidDescription(f"{field} names '{path}' itself.")
 
     def _check_free(self, path: str) -> None:
         if path.casefold() in self._queues:

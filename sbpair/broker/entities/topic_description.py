@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, fields, replace
 
 from ..errors import InvalidDescription, NotSupported
+from .access_rule import AccessRule
 from .description import MINUTE, QueueDescription
 
 LONGEST_NAME = 50
@@ -38,6 +39,7 @@ class TopicDescription:
     enable_express: bool = False
     user_metadata: str | None = None
     max_message_size_in_kilobytes: int = 256
+    authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> TopicDescription:
         """This description with the largest spans turned into None.

@@ -14,6 +14,9 @@ from ..entities import (
 )
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
+from ..entities.layout import Asked
+from ..entities.tier import Tier
+from ..errors import InvalidDescription
 from .queue_fields import read_queue_description, write_queue_description
 from .topic_fields import (
     SUBSCRIPTION,
@@ -38,21 +41,37 @@ class Change:
 
 
 def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    return namespace.create_queue(path, read_queue_description(fields, QueueDescription()), now)
+    asked = read_queue_description(fields, QueueDescription())
+    return namespace.create_queue(path, _sized(namespace, asked, QueueDescription()), now)
 
 
 def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     current = namespace.queue(path).description
-    return namespace.update_queue(path, read_queue_description(fields, current), now)
+    return namespace.update_queue(
+        path, _sized(namespace, read_queue_description(fields, current), current), now
+    )
 
 
 def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    return namespace.create_topic(path, read_topic_description(fields, TopicDescription()), now)
+    asked = read_topic_description(fields, TopicDescription())
+    return namespace.create_topic(path, _sized(namespace, asked, TopicDescription()), now)
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
     current = namespace.topic(path).asked
-    return namespace.update_topic(path, read_topic_description(fields, current), now)
+    return namespace.update_topic(
+        path, _sized(namespace, read_topic_description(fields, current), current), now
+    )
+
+
+def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
+    """Raises InvalidDescription where another size of messages is asked for than the tier has (3.9)."""
+    size = asked.max_message_size_in_kilobytes
+    if namespace.tier is not Tier.PREMIUM and size != current.max_message_size_in_kilobytes:
+        raise InvalidDescription(
+            f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
+        )
+    return asked
 
 
 CHANGES: Mapping[str, Change] = {

@@ -1,7 +1,8 @@
 """How does a table of elements read and write a description of any kind?
 
-A ``Setting`` is read and written, a ``Report`` only written: a client sends it back with an update, and it is
-ignored. The tables are in the order in which the service writes the elements: SDKs rely on it.
+A ``Setting`` and a ``Nested`` are read and written, a ``Report`` only written: a client sends it back with
+an update, and it is ignored. The tables are in the order in which the service writes the elements: SDKs rely
+on it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from ..entities import QueueCounts
 from ..entities.entity import Entity
-from ..errors import InvalidDescription, NotSupported
+from ..errors import InvalidDescription
 from . import atom
 from .duration import format_duration, parse_duration
 
@@ -47,6 +48,16 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Nested:
+    """An element of elements that is an attribute of the description; left out, the attribute stays."""
+
+    element: str
+    attribute: str
+    read: Callable[[Element], Any]
+    write: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Report(Generic[Shown]):
     """An element that tells of the entity as it is; ``show`` gives its markup."""
 
@@ -74,7 +85,7 @@ def _write_optional(value: Value) -> str | None:
     return None if value is None else str(value)
 
 
-Row = Setting | Report[Shown]
+Row = Setting | Nested | Report[Shown]
 DURATION = Kind(parse_duration, _write_duration)
 INTEGER = Kind(_read_integer, str)
 BOOLEAN = Kind(_read_boolean, lambda value: "true" if value else "false")
@@ -105,7 +116,7 @@ def read_fields(
 ) -> Described:
     """``base`` with what ``fields`` set; what is not there stays, or is none if it is optional. Unchecked.
 
-    Raises InvalidDescription that names an unknown or unreadable element, NotSupported for access rules.
+    Raises InvalidDescription that names an unknown or unreadable element.
     """
     by_name = {row.element: row for row in rows}
     optional = (row for row in rows if isinstance(row, Setting) and row.kind is OPTIONAL)
@@ -116,8 +127,8 @@ def read_fields(
             raise InvalidDescription(f"A {kind} has no element {name}.")
         if isinstance(row, Setting):
             values[row.attribute] = _read(row, found)
-        elif name == "AuthorizationRules" and len(found):
-            raise NotSupported(name)
+        elif isinstance(row, Nested):
+            values[row.attribute] = row.read(found)
     return replace(base, **values)
 
 
@@ -140,5 +151,7 @@ def _read(row: Setting, found: Element) -> Value:
 def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCounts) -> str:
     if isinstance(row, Report):
         return row.show(entity, counts)
+    if isinstance(row, Nested):
+        return row.write(getattr(description, row.attribute))
     text = row.kind.write(getattr(description, row.attribute))
     return "" if text is None else atom.element(row.element, atom.plain(text))

@@ -2,7 +2,7 @@
 
     arrives:  header · delivery annotations · annotations · [properties · app properties · body · footer]
     stored:   what the broker decides on, lifted out      ·  the bare message, bytes untouched
-    leaves:   new header · the broker's annotations, then the sender's  ·  the same bytes
+    leaves:   new header · of both annotations the broker's, then the sender's  ·  the same bytes
 
 Only a bare message that lacks a message-id, or whose application properties were amended since, is
 written anew, and then only that section. (Batches: an SDK's format 0x80013700, one data section a message.)
@@ -32,7 +32,7 @@ from ...amqp.message import (
 )
 from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, encode
 from ..entities.entity import Entity
-from ..entities.stored_message import MessageState, StoredMessage
+from ..entities.stored_message import LockToken, MessageState, StoredMessage
 from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
 from .quick_look import plain_properties
 
@@ -42,7 +42,6 @@ LONGEST_ID = 128
 LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes: each, and all of them together (3.9)
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
-LOCK_TOKEN = Symbol("x-opt-lock-token")
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
@@ -96,8 +95,11 @@ def stored_message(payload: bytes) -> StoredMessage:
         _check_sizes(sections)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
-    before = len(sections.header) + len(sections.delivery_annotations) + len(sections.message_annotations)
+    before = len(sections.header) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
+    if sections.delivery_annotations:  # at their place or behind everything: split knows both
+        bare = b"".join(sections[3:])
+        annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
     plain = plain_properties(sections.properties)
     if plain is not None:
         message_id: MessageId = plain.message_id
@@ -174,6 +176,12 @@ def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, st
     return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key, via_key
 
 
+def _kept_for_delivery(section: bytes) -> bytes:
+    """The sender's delivery annotations, which the service hands on; they are stored before the others."""
+    kept = [(key, value) for key, value in split_entries(section) if key not in _OURS]
+    return join_entries(Section.DELIVERY_ANNOTATIONS, kept)
+
+
 def _partition_key(value: object) -> str | None:
     # Clients that send on what they received may write it as a binary or a symbol: the same key all the same.
     if isinstance(value, bytes):
@@ -204,6 +212,8 @@ _PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
 _NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_ENQUEUE_SEQUENCE)}sQ").pack
 _MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
 ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
+_DELIVERY = b"\x00\x53\x71"
+_TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
     for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
@@ -214,18 +224,7 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
     """The message as a receiver gets it: header.ttl is the entity's where the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     span = message.time_to_live if expires_at is None else expires_at - message.enqueued_at
-    return _encoded(message, span)
-
-
-def deferred(message: StoredMessage, queue: Entity) -> bytes:
-    """As :func:`delivered`, where no delivery tag tells the lock token: it is in the message (3.2.2)."""
-    encoded = delivered(message, queue)
-    if message.lock_token is None:
-        return encoded
-    header = split(encoded).header
-    token = encode(uuid.UUID(bytes_le=message.lock_token))
-    told = join_entries(Section.DELIVERY_ANNOTATIONS, [(LOCK_TOKEN, token)])
-    return header + told + encoded[len(header) :]
+    return _encoded(message, span, message.lock_token)
 
 
 def peeked(message: StoredMessage) -> bytes:
@@ -233,14 +232,19 @@ def peeked(message: StoredMessage) -> bytes:
     span = message.time_to_live
     if message.expires_at is not None:
         span = message.expires_at - message.enqueued_at
-    return _encoded(message, span)
+    return _encoded(message, span, None)
 
 
-def _encoded(message: StoredMessage, ttl: int | None) -> bytes:
+def _encoded(message: StoredMessage, ttl: int | None, lock_token: LockToken | None) -> bytes:
+    for_delivery, annotations = _told(lock_token), message.annotations
+    if annotations.startswith(_DELIVERY):
+        sections = split(annotations)
+        for_delivery, annotations = _joined(for_delivery, sections[1]), sections[2]
     return b"".join(
         (
             _header(message.durable, message.priority, ttl, message.delivery_count),
-            _annotations(message),
+            for_delivery,
+            _annotations(message, annotations),
             message.bare if message.amended is None else _amended(message.bare, message.amended),
         )
     )
@@ -252,7 +256,18 @@ def _header(durable: bool | None, priority: int | None, ttl: int | None, deliver
     return encode_header(Header(durable, priority, span, None, delivery_count))
 
 
-def _annotations(message: StoredMessage) -> bytes:
+def _told(token: LockToken | None) -> bytes:
+    """Delivery annotations: the lock token again, as a uuid; the delivery tag has it in .NET's byte order."""
+    if token is None:
+        return b""
+    return _TOKEN + token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+
+
+def _joined(ours: bytes, theirs: bytes) -> bytes:
+    return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
+
+
+def _annotations(message: StoredMessage, kept: bytes) -> bytes:
     numbers = _NUMBERS(
         _ENQUEUED,
         message.enqueued_at,
@@ -274,8 +289,8 @@ def _annotations(message: StoredMessage) -> bytes:
     if message.dead_letter_source is not None:
         entries.append(_SOURCE + encode(message.dead_letter_source))
         count += 2
-    if message.annotations:
-        theirs, body = _map_body(message.annotations)
+    if kept:
+        theirs, body = _map_body(kept)
         entries.append(body)
         count += theirs
     content = b"".join(entries)

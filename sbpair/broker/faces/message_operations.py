@@ -1,4 +1,4 @@
-"""$management of messages: look, schedule, receive what was deferred, renew and settle from anywhere."""
+"""$management of messages: look, schedule, receive what was delivered, renew and settle from anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..entities.stored_message import StoredMessage
 from ..entities.tier import Tier
 from ..errors import InvalidArgument, MessageTooLarge, OutOfRange
 from .management_call import Body, ManagementCall, nothing, ok
-from .message_form import deferred, peeked, stored_messages
+from .message_form import delivered, peeked, stored_messages
 from .request_node import Answer
 
 _LONG, _TIMESTAMP = 0x81, 0x83
@@ -70,7 +70,7 @@ def receive_by_sequence_number(call: ManagementCall) -> Answer:
 
 
 def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
-    entry: dict[object, object] = {"message": deferred(message, queue)}
+    entry: dict[object, object] = {"message": delivered(message, queue)}
     if message.lock_token is not None:
         entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
     return entry

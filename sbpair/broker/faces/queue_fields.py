@@ -8,12 +8,14 @@ from xml.etree.ElementTree import Element
 from ..entities import QueueDescription
 from ..entities.entity import Entity
 from . import atom
+from .access_rule_fields import RULES, read_access_rules, write_access_rules
 from .fields import (
     BOOLEAN,
     DURATION,
     INTEGER,
     OPTIONAL,
     TEXT,
+    Nested,
     Report,
     Row,
     Setting,
@@ -37,7 +39,7 @@ ELEMENTS: tuple[Row[Entity], ...] = (
     shown("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
     shown("MessageCount", lambda _, counts: str(counts.total)),
     shown("IsAnonymousAccessible", lambda *_: "false"),
-    shown("AuthorizationRules", lambda *_: ""),
+    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
     Setting("Status", "status", TEXT),
     shown("CreatedAt", lambda queue, _: atom.instant(queue.created_at)),
     shown("UpdatedAt", lambda queue, _: atom.instant(queue.updated_at)),

@@ -20,9 +20,13 @@ _INT32 = range(-(2**31), 2**31)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
+class _Unzoned(datetime):
+    """An instant that was written without a zone: UTC, and written so again."""
+
+
 def _read_instant(text: str) -> datetime:
     found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    return found.astimezone(UTC) if found.tzinfo else _Unzoned.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def _read_span(text: str) -> timedelta:
@@ -88,6 +92,8 @@ def _written(value: Value) -> tuple[str, str]:
             return ("int" if value in _INT32 else "long"), str(value)
         case float():
             return "double", repr(value)
+        case _Unzoned():
+            return "dateTime", value.replace(tzinfo=None).isoformat()
         case datetime():
             return "dateTime", value.isoformat().replace("+00:00", "Z")
         case timedelta():

@@ -71,6 +71,8 @@ class SessionReceiver(QueueReceiver):
     ) -> None:
         super().__init__(connection, link, lock.queue, deletes=deletes)
         self.lock = lock
+        if deletes and lock.queue.sessions is not None:
+            lock.queue.sessions.keep(lock)
 
     @property
     def line(self) -> Entity | SessionLock:

@@ -9,12 +9,14 @@ from ..entities import SubscriptionDescription, TopicDescription
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.rules import DEFAULT_RULE, Rule, RuleSet
 from . import atom
+from .access_rule_fields import RULES, read_access_rules, write_access_rules
 from .fields import (
     BOOLEAN,
     DURATION,
     INTEGER,
     OPTIONAL,
     TEXT,
+    Nested,
     Report,
     Row,
     Setting,
@@ -40,7 +42,7 @@ TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     shown("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
     Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOLEAN),
     shown("IsAnonymousAccessible", lambda *_: "false"),
-    shown("AuthorizationRules", lambda *_: ""),
+    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
     Setting("Status", "status", TEXT),
     shown("CreatedAt", lambda topic, _: atom.instant(topic.created_at)),
     shown("UpdatedAt", lambda topic, _: atom.instant(topic.updated_at)),
@@ -48,7 +50,10 @@ TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("SupportOrdering", "support_ordering", BOOLEAN),
     Report("CountDetails", count_details),
     shown("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions))),
-    shown("SqlFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.sql_filters))),
+    shown(  # what takes everything or nothing counts as SQL
+        "SqlFilterCount",
+        lambda topic, _: str(_sum(topic, lambda rules: len(rules) - rules.correlation_filters)),
+    ),
     shown(
         "CorrelationFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.correlation_filters))
     ),

@@ -138,7 +138,9 @@ class Broker:
         else:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
         verifier: Verifier = (
-            OpenAccess() if self._open_access else SharedAccess((policy, *self._policies.get(name, ())))
+            OpenAccess()
+            if self._open_access
+            else SharedAccess((policy, *self._policies.get(name, ())), namespace.access_rules)
         )
         station = Station(
             namespace,

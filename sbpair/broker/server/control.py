@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
-from ..auth import SharedAccessPolicy, cloud_connection_string, connection_string
+from ..access import SharedAccess
+from ..auth import Right, SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
+from ..entities.access_rule import AccessRule, check_rules
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
-from ..entities.kinds import AnySubscription
+from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.operations import OperationCounts
 from ..entities.queue import QueueCounts
 from ..entities.rule_operations import add_rule, remove_rule
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from ..configuration import NamespacePlan
 
 Result = TypeVar("Result")
+Rules = tuple[AccessRule, ...]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -69,10 +73,59 @@ class NamespaceControl:
         Behind a shared port it names the namespace's host in the cloud, and clients are told separately where
         that is: ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
         """
+        return self._connection_string(self._policy)
+
+    def _connection_string(self, policy: SharedAccessPolicy) -> str:
         if self._station.neighbours.are_several:
-            return cloud_connection_string(self.name, self._policy)
+            return cloud_connection_string(self.name, policy)
         host = self._station.host
-        return connection_string("localhost" if host in LOOPBACK else host, self.port, self._policy)
+        return connection_string("localhost" if host in LOOPBACK else host, self.port, policy)
+
+    # -- keys
+
+    def add_policy(self, name: str, rights: Iterable[str] = ("Send", "Listen"), *, entity: str = "") -> str:
+        """A connection string with these rights only: on the whole namespace, or on one queue or topic.
+
+        ``rights``: of Manage, Send and Listen. Raises BrokerError for a name that is taken,
+        InvalidDescription, EntityNotFound.
+        """
+        policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in rights))
+        given = tuple(right.value for right in Right if right in policy.rights)
+        rule = AccessRule(name, given, policy.primary_key, policy.secondary_key)
+        check_rules((rule,))
+        if entity:
+            self._change_rules(entity, lambda rules: (*rules, rule))
+        else:
+            self._in_loop(lambda: self._verifier.add(policy))
+        made = self._connection_string(policy)
+        return f"{made};EntityPath={entity}" if entity else made
+
+    def remove_policy(self, name: str, *, entity: str = "") -> None:
+        """Take its keys no more. Raises BrokerError when there is none, EntityNotFound."""
+        if entity:
+            self._change_rules(entity, lambda rules: tuple(rule for rule in rules if rule.name != name))
+        else:
+            self._in_loop(lambda: self._verifier.remove(name))
+
+    def _change_rules(self, path: str, change: Callable[[Rules], Rules]) -> None:
+        namespace = self._station.face.namespace
+
+        def changed() -> None:
+            entity, now = namespace.queue(path), self._clock.now()
+            rules = change(entity.description.authorization_rules)
+            if isinstance(entity, AnyTopic):
+                namespace.update_topic(path, replace(entity.asked, authorization_rules=rules), now)
+            else:
+                namespace.update_queue(path, replace(entity.description, authorization_rules=rules), now)
+
+        self._settled(changed)
+
+    @property
+    def _verifier(self) -> SharedAccess:
+        verifier = self._station.face.verifier
+        if not isinstance(verifier, SharedAccess):
+            raise BrokerError("A broker with open access takes any key: it has no policies.")
+        return verifier
 
     def look(self, view: Callable[[Station], Result]) -> Result:
         """What ``view`` makes of it, in the broker's loop: it is to be quick, and to change nothing."""
@@ -109,6 +162,7 @@ class NamespaceControl:
         user_metadata: str | None = ...,
         enable_express: bool = ...,
         max_message_size_in_kilobytes: int = ...,
+        authorization_rules: Rules = ...,
     ) -> None: ...
     def create_queue(
         self, path: str, *, description: QueueDescription | None = None, **fields: object
@@ -161,6 +215,7 @@ class NamespaceControl:
         enable_express: bool = ...,
         user_metadata: str | None = ...,
         max_message_size_in_kilobytes: int = ...,
+        authorization_rules: Rules = ...,
     ) -> None: ...
     def create_topic(
         self, path: str, *, description: TopicDescription | None = None, **fields: object

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from ...amqp.types import DecodeError
+from ..entities.access_rule import AccessRule
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
 from ..entities.namespace import Namespace
@@ -74,15 +75,22 @@ def _entity(namespace: Namespace, row: Row) -> tuple[int, Entity]:
 
 _MAKERS: dict[str, Callable[[Namespace, str, str, dict[str, Any], bytes, Instant], Entity]] = {
     "queue": lambda namespace, _, name, fields, rules, at: namespace.restore_queue(
-        name, QueueDescription(**fields), at
+        name, QueueDescription(**_described(fields)), at
     ),
     "topic": lambda namespace, _, name, fields, rules, at: namespace.restore_topic(
-        name, TopicDescription(**fields), at
+        name, TopicDescription(**_described(fields)), at
     ),
     "subscription": lambda namespace, topic, name, fields, rules, at: namespace.restore_subscription(
         topic, name, SubscriptionDescription(**fields), decoded(rules), at
     ),
 }
+
+
+def _described(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a queue or topic: its rules were written as what they are made of."""
+    rules = fields.pop("authorization_rules", ())
+    made = (AccessRule(**{**rule, "rights": tuple(rule["rights"])}) for rule in rules)
+    return {**fields, "authorization_rules": tuple(made)}
 
 
 def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[int, Queue]:

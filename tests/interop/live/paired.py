@@ -1,0 +1,161 @@
+"""The same tests with the paired client's senders: who asks the SDK's client for a sender gets one of ours.
+
+Client and receivers stay the SDK's, as they do for a user of the pairing. A sender is still of the SDK's
+class, so that a test that looks at its settings finds them; whatever sends, schedules, cancels, or makes a
+batch is done by the PairedServiceBusSender that it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+
+import sbpair
+import sbpair.aio
+
+from .cloud import SECONDARY, AsyncCredential, the_cloud
+from .resolver import SUFFIX
+
+SETTINGS = (
+    "transport_type",
+    "http_proxy",
+    "user_agent",
+    "connection_verify",
+    "ssl_context",
+    "logging_enable",
+    "socket_timeout",
+    "custom_endpoint_address",
+    "use_tls",
+)
+"""The keywords of the SDK's client that hold for a pair; the SDK's own retries are not among them."""
+
+
+class _Sender(azure.servicebus.ServiceBusSender):
+    """A paired sender in the SDK's clothes."""
+
+    _paired: sbpair.PairedServiceBusSender
+
+    def __enter__(self) -> Any:
+        return self
+
+    def send_messages(self, message: Any, **named: Any) -> None:
+        self._check_live()
+        self._paired.send_messages(message, **named)
+
+    def schedule_messages(self, messages: Any, schedule_time_utc: Any, **named: Any) -> list[int]:
+        self._check_live()
+        return self._paired.schedule_messages(messages, schedule_time_utc, **named)
+
+    def cancel_scheduled_messages(self, sequence_numbers: Any, **named: Any) -> None:
+        self._check_live()
+        self._paired.cancel_scheduled_messages(sequence_numbers, **named)
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> Any:
+        self._check_live()
+        return self._paired.create_message_batch(max_size_in_bytes)
+
+    def close(self) -> None:
+        self._paired.close()
+        super().close()
+
+
+class _AsyncSender(azure.servicebus.aio.ServiceBusSender):
+    """A paired sender in the SDK's clothes."""
+
+    _paired: sbpair.aio.PairedServiceBusSender
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def send_messages(self, message: Any, **named: Any) -> None:
+        self._check_live()
+        await self._paired.send_messages(message, **named)
+
+    async def schedule_messages(self, messages: Any, schedule_time_utc: Any, **named: Any) -> list[int]:
+        self._check_live()
+        return await self._paired.schedule_messages(messages, schedule_time_utc, **named)
+
+    async def cancel_scheduled_messages(self, sequence_numbers: Any, **named: Any) -> None:
+        self._check_live()
+        await self._paired.cancel_scheduled_messages(sequence_numbers, **named)
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> Any:
+        self._check_live()
+        return await self._paired.create_message_batch(max_size_in_bytes)
+
+    async def close(self) -> None:
+        await self._paired.close()
+        await super().close()
+
+
+class _Pairing:
+    """What both clients do: keep what they were made from, and make one paired client when it is needed."""
+
+    _PAIRED: Any
+    _SENDER: Any
+
+    def __init__(self, fully_qualified_namespace: str, credential: Any, **named: Any) -> None:
+        super().__init__(fully_qualified_namespace, credential, **named)
+        self._pair: Any = None
+        self._made_from = (fully_qualified_namespace, credential, named)
+
+    def get_queue_sender(self, queue_name: str, **named: Any) -> Any:
+        sender = super().get_queue_sender(queue_name, **named)  # type: ignore[misc]
+        return self._dressed(sender, self._paired_client().get_queue_sender(queue_name))
+
+    def get_topic_sender(self, topic_name: str, **named: Any) -> Any:
+        sender = super().get_topic_sender(topic_name, **named)  # type: ignore[misc]
+        return self._dressed(sender, self._paired_client().get_topic_sender(topic_name))
+
+    def _dressed(self, sender: Any, paired: Any) -> Any:
+        sender.__class__ = self._SENDER
+        sender._paired = paired
+        return sender
+
+    def _paired_client(self) -> Any:
+        if self._pair is None:
+            namespace, credential, named = self._made_from
+            self._pair = self._PAIRED(
+                namespace,
+                f"{SECONDARY}{SUFFIX}",
+                credential,
+                secondary_credential=self._secondary_credential(),
+                **{name: named[name] for name in SETTINGS if name in named},
+            )
+        return self._pair
+
+    def _secondary_credential(self) -> Any:
+        return the_cloud().credential(SECONDARY)
+
+
+class _Client(_Pairing, azure.servicebus.ServiceBusClient):
+    _PAIRED = sbpair.PairedServiceBusClient
+    _SENDER = _Sender
+
+    def close(self) -> None:
+        super().close()
+        if self._pair is not None:
+            self._pair.close()
+            self._pair = None
+
+
+class _AsyncClient(_Pairing, azure.servicebus.aio.ServiceBusClient):
+    _PAIRED = sbpair.aio.PairedServiceBusClient
+    _SENDER = _AsyncSender
+
+    def _secondary_credential(self) -> Any:
+        return AsyncCredential(super()._secondary_credential())
+
+    async def close(self) -> None:
+        await super().close()
+        if self._pair is not None:
+            await self._pair.close()
+            self._pair = None
+
+
+def install() -> None:
+    """From now on `ServiceBusClient` is one whose senders are paired."""
+    azure.servicebus.ServiceBusClient = _Client  # type: ignore[misc]
+    azure.servicebus.aio.ServiceBusClient = _AsyncClient  # type: ignore[misc]

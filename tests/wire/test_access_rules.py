@@ -1,0 +1,98 @@
+"""Keys with some of the rights, to a namespace or to one entity, as the SDK's clients meet them."""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
+from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
+
+from sbpair.broker import Broker, NamespaceControl
+from sbpair.broker.errors import BrokerError
+
+REFUSED = (ServiceBusAuthorizationError, ServiceBusAuthenticationError)
+
+
+def can_send(connection_string: str, queue: str) -> bool:
+    with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
+        try:
+            with client.get_queue_sender(queue) as sender:
+                sender.send_messages(ServiceBusMessage("x"))
+        except REFUSED:
+            return False
+    return True
+
+
+def can_listen(connection_string: str, queue: str) -> bool:
+    with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
+        try:
+            with client.get_queue_receiver(queue) as receiver:
+                receiver.peek_messages()
+        except REFUSED:
+            return False
+    return True
+
+
+def test_a_policy_of_the_namespace_opens_what_its_rights_say(contoso: NamespaceControl, queue: str) -> None:
+    sends, listens = contoso.add_policy("sender", ["Send"]), contoso.add_policy("reader", ["Listen"])
+    assert (can_send(sends, queue), can_listen(sends, queue)) == (True, False)
+    assert (can_send(listens, queue), can_listen(listens, queue)) == (False, True)
+
+    contoso.remove_policy("sender")
+    assert not can_send(sends, queue)
+    contoso.remove_policy("reader")
+
+
+def test_a_policy_of_an_entity_opens_that_one_alone(contoso: NamespaceControl, make_queue) -> None:
+    mine, other = make_queue(), make_queue()
+    given = contoso.add_policy("own", ["Send", "Listen"], entity=mine)
+    assert given.endswith(f";EntityPath={mine}")
+    anywhere = given.removesuffix(f";EntityPath={mine}")
+
+    assert (can_send(anywhere, mine), can_listen(anywhere, mine)) == (True, True)
+    assert (can_send(anywhere, other), can_listen(anywhere, other)) == (False, False)
+    contoso.remove_policy("own", entity=mine)
+    assert not can_send(anywhere, mine)
+
+
+def test_a_rule_that_an_administration_client_makes_is_a_key(
+    broker: Broker, contoso: NamespaceControl
+) -> None:
+    key = "k" * 44
+    rule = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        key_name="app",
+        rights=[AccessRights.LISTEN, AccessRights.SEND],
+        primary_key=key,
+        secondary_key="l" * 44,
+    )
+    with ServiceBusAdministrationClient.from_connection_string(
+        contoso.connection_string, connection_verify=str(broker.ca_file)
+    ) as client:
+        client.create_queue("guarded", authorization_rules=[rule])
+        (told,) = client.get_queue("guarded").authorization_rules
+        assert (told.key_name, told.primary_key, set(told.rights)) == ("app", key, {"Listen", "Send"})
+        host = contoso.connection_string.partition(";")[0]
+        given = f"{host};SharedAccessKeyName=app;SharedAccessKey={key};UseDevelopmentEmulator=true"
+        assert can_send(given, "guarded")
+
+        client.delete_queue("guarded")
+        client.create_queue("guarded")
+        assert not can_send(given, "guarded")
+        client.delete_queue("guarded")
+
+
+def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) -> None:
+    contoso.add_policy("twice", ["Send"])
+    with pytest.raises(BrokerError, match="'twice' already"):
+        contoso.add_policy("twice", ["Listen"])
+    contoso.remove_policy("twice")
+    with pytest.raises(BrokerError, match="no policy 'twice'"):
+        contoso.remove_policy("twice")
+
+
+def test_with_open_access_there_are_no_policies() -> None:
+    with Broker({"a": 0}, open_access=True) as broker, pytest.raises(BrokerError, match="open access"):
+        broker.namespace("a").add_policy("sender", ["Send"])
