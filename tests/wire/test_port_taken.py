@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """A namespace whose port is taken while it refuses: that is told, and nothing else is left undone."""
-=======
-"""A namespace whose port is taken while it refuses connections: its end is told, nothing is left undone."""
->>>>>>> 76b595e (Break no line's length; the blocks written again)
 
 from __future__ import annotations
 
