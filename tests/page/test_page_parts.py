@@ -35,6 +35,12 @@ def test_what_comes_again_within_one_state_is_told_once_with_its_count():
     ]
 
 
+def test_what_a_broker_wrote_of_its_messages_is_no_part_of_the_pairings_story():
+    story = Story()
+    story.take([record("messages_stored", 1) | {"role": "broker"}, record("entity_failed_over", 2)])
+    assert [each["event"] for each in story.view()["events"]] == ["entity_failed_over"]
+
+
 def test_a_story_is_bounded_whatever_the_journals_say():
     story = Story()
     story.take(record("entity_suspected", n % 60, path=f"path-{n}", cause="x" * 9999) for n in range(2000))

@@ -23,6 +23,7 @@ STATE_AFTER = {
     "entity_failed_over": "failed_over",
     "entity_recovered": "healthy",
 }
+BROKER = "broker"  # what a broker journals of its messages, the page shows by itself
 _UNTOLD = ("journal_opened", "journal_closed", "syphon_counters")
 _REASONS = ("cause", "reason", "description")
 
@@ -69,7 +70,7 @@ class Story:
 
     def _take(self, record: Mapping[str, object]) -> None:
         event, at, path = _text(record, "event"), _text(record, "at"), _text(record, "path")
-        if event in _UNTOLD:
+        if event in _UNTOLD or record.get("role") == BROKER:
             return
         count = _messages(record)
         self.messages[event] = self.messages.get(event, 0) + count
