@@ -1,6 +1,6 @@
 """How long does the audit of many journal events take, next to DuckDB, and with two executors?
 
-    python -m tests.bench.bench_audit [--events N] [--quick]
+    python -m tests.bench.bench_audit [--events N] [--master M ...] [--quick]
 
 Journals of 8 senders, 2 syphons and 4 receivers are made up, three in ten messages by way of a backlog
 and one in a thousand lost. Each engine reads the files and counts the verdicts; the counts must be the truth.
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -204,6 +204,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--events", type=int, default=EVENTS, help="default %(default)s")
+    parser.add_argument("--master", action="append", help=f"of Spark; default {', '.join(MASTERS)}")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS} events, to see that it runs")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
@@ -218,10 +219,11 @@ def main() -> None:
         return
     events = QUICK_EVENTS if asked.quick else asked.events
     with tempfile.TemporaryDirectory(prefix="sbpair-bench-") as directory:
-        compare(Path(directory), events, is_small=asked.quick)
+        masters = asked.master or (MASTERS[:1] if asked.quick else MASTERS)
+        compare(Path(directory), events, masters, is_small=asked.quick)
 
 
-def compare(directory: Path, events: int, *, is_small: bool) -> None:
+def compare(directory: Path, events: int, masters: Sequence[str], *, is_small: bool) -> None:
     begun = time.perf_counter()
     truth = make_up(directory, events)
     spent = time.perf_counter() - begun
@@ -231,12 +233,13 @@ def compare(directory: Path, events: int, *, is_small: bool) -> None:
         f"python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}; {events} events, "
         f"{size / 1e6:.0f} MB, made up in {spent:.1f} s"
     )
-    for engine in ("duckdb", *(MASTERS[:1] if is_small else MASTERS)):
+    for engine in ("duckdb", *masters):
         found = in_a_process(engine, directory, is_small=is_small)
         if found.pop("verdicts") != truth:
             sys.exit(f"{engine} counted other verdicts than {truth}")
         for what, seconds in found.items():
-            figure(f"audit, {what}", "s", [float(str(seconds))], engine=engine, events=events)
+            load = round(os.getloadavg()[0], 1)
+            figure(f"audit, {what}", "s", [float(str(seconds))], engine=engine, events=events, load=load)
 
 
 if __name__ == "__main__":

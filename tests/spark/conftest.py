@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 PATIENCE = 300  # seconds
-FAST = {"spark.driver.memory": "1g"}
+FAST = {
+    "spark.driver.memory": "1g",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # what a few rows need is sooner interpreted than compiled
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

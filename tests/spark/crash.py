@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sbpair.broker import Broker
-from tests.spark.crash_program import MARK
+from tests.spark.crash_program import JOBS, MARK
 from tests.spark.ledger import ids_in, park, parked, send, string
 
 HERE = Path(__file__).resolve().parent.parent.parent
@@ -56,14 +56,19 @@ class Outcome:
     seconds: float
 
 
-def try_point(point: str, directory: Path) -> Outcome:
-    """Kill a job at ``point``, run it again to its end, and count."""
+def try_point(point: str, directory: Path, spark: object = None) -> Outcome:
+    """Kill a job at ``point``, run it again to its end, and count.
+
+    Run again by ``spark``, where it is given, another JVM than the killed one; else in a process of its own.
+    """
     began = time.monotonic()
     with Broker({"contoso": 0, "contoso-dr": 0, "fabrikam": 0}) as broker:
         job = POINTS[point]
         sent = prepare(broker, job)
         killed = run(broker, job, directory, point)
-        if run(broker, job, directory, point):
+        if spark is not None:
+            JOBS[job](spark, directory)
+        elif run(broker, job, directory, point):
             raise RuntimeError(f"{job} was killed a second time")
         arrived, left = count(broker, job, directory)
         copies = sum(arrived.values()) - len(arrived)
@@ -101,11 +106,10 @@ def run(broker: Broker, job: str, directory: Path, point: str) -> bool:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(hook), str(HERE))),
         MARK: f"{point}:{directory / 'reached'}",
-        "CRASH_SOURCE": string(broker, "fabrikam"),
-        "CRASH_PRIMARY": string(broker, "contoso"),
-        "CRASH_SECONDARY": string(broker, "contoso-dr"),
-        "CRASH_CA": str(broker.ca_file),
     }
+    for name in ("fabrikam", "contoso", "contoso-dr"):
+        (directory / name).write_text(string(broker, name))
+    (directory / "ca").write_text(str(broker.ca_file))
     log = (directory / "log").open("ab")
     command = [sys.executable, "-c", LAUNCH, job, str(directory)]
     process = subprocess.Popen(

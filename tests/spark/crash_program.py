@@ -75,7 +75,7 @@ def main(job: str, state: str) -> None:
     from sbpair.spark.session import HASTY
 
     spark = build_session(
-        "crash", master="local[2,2]", settings=HASTY | {"spark.sql.shuffle.partitions": "2"}
+        "crash", master="local[2,2]", settings=HASTY | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     )
     JOBS[job](spark, Path(state))
     spark.stop()
@@ -84,7 +84,7 @@ def main(job: str, state: str) -> None:
 def stream(spark, state: Path) -> None:
     """A queue to files, which take each batch once."""
     query = (
-        source(spark)
+        source(spark, state)
         .writeStream.format("parquet")
         .option("checkpointLocation", str(state / "checkpoint"))
         .option("path", str(state / "out"))
@@ -100,10 +100,10 @@ def stream(spark, state: Path) -> None:
 def copy(spark, state: Path) -> None:
     """A queue to another one, with ids made of query, batch and row; killed when a batch was just sent."""
     query = (
-        source(spark)
+        source(spark, state)
         .selectExpr("concat(message_id, ' copied') as body")
         .writeStream.format("sbpair")
-        .options(**pair(), entityPath="copies")
+        .options(**pair(state), entityPath="copies")
         .option("checkpointLocation", str(state / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -114,27 +114,30 @@ def copy(spark, state: Path) -> None:
 def drain(spark, state: Path) -> None:
     """All backlogs home."""
     rows = (
-        spark.read.format("sbpair-syphon").options(**pair(), journal=str(state / "journal")).load().collect()
+        spark.read.format("sbpair-syphon")
+        .options(**pair(state), journal=str(state / "journal"))
+        .load()
+        .collect()
     )
     (state / "rows").write_text("\n".join(map(str, rows)))
 
 
-def source(spark):
+def source(spark, state: Path):
     return (
         spark.readStream.format("sbpair")
-        .options(connectionString="env:CRASH_SOURCE", queueName="in", settlement="complete")
+        .options(connectionString=f"file:{state / 'fabrikam'}", queueName="in", settlement="complete")
         .options(maxMessagesPerTrigger="40", safetyLagMs="0")
         .load()
     )
 
 
-def pair() -> dict[str, str]:
+def pair(state: Path) -> dict[str, str]:
     return {
-        "connectionString": "env:CRASH_PRIMARY",
-        "secondaryConnectionString": "env:CRASH_SECONDARY",
+        "connectionString": f"file:{state / 'contoso'}",
+        "secondaryConnectionString": f"file:{state / 'contoso-dr'}",
         "primaryNamespaceName": "contoso",
         "backlogQueueCount": "2",
-        "caFile": os.environ["CRASH_CA"],
+        "caFile": (state / "ca").read_text(),
     }
 
 
