@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusServerBusyError
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.amqp.events import ConnectionClosed
@@ -140,6 +140,23 @@ def test_a_connection_too_many_is_closed_with_the_reason(lab):
     assert closed.condition.symbol == "amqp:resource-limit-exceeded"
     assert "There are 5000 connections to the namespace already" in closed.condition.description
     assert client.take(ConnectionClosed) == []
+
+
+def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
+    monkeypatch.setattr("sbpair.broker.server.wire.MOST_CONNECTIONS", 1)
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
+            with client.get_queue_sender("orders") as first:
+                first.send_messages(ServiceBusMessage("x"))
+                with pytest.raises(ServiceBusError), client.get_queue_sender("orders") as second:
+                    second.send_messages(ServiceBusMessage("x"))
+            with client.get_queue_sender("orders") as third:
+                third.send_messages(ServiceBusMessage("x"))
+        refused = contoso.look(lambda station: station.face.rejections.by_condition)
+        assert dict(refused) == {"amqp:resource-limit-exceeded": 1}
+        assert contoso.counts("orders").active == 2
 
 
 def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
