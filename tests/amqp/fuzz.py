@@ -1,0 +1,276 @@
+"""Valid conversations, broken in every way we could think of: does anything but an answer come of it?
+
+    python -m tests.amqp.fuzz --runs 20000            # codec, client and server; exits with 1 on a finding
+    python -m tests.amqp.fuzz --seed 17 --runs 1      # one again, exactly
+    python -m tests.amqp.fuzz --broker --runs 2000    # the same against a live port
+
+A run draws a recorded conversation, mutates its frames (broken.py), cuts the bytes anywhere, and feeds them.
+What may come of it: answers, events, and from the codec `DecodeError`. A finding: any other exception, more
+than `CPU_LIMIT` seconds of work, more than `HELD_LIMIT` held; of a live broker, an error in its log. It
+must afterwards serve a client that knows how to behave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import socket
+import sys
+import time
+import traceback
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.decoding import decode
+from sbpair.amqp.encoding import encode
+from sbpair.amqp.errors import DecodeError, EncodeError, LinkMisuse
+from sbpair.amqp.events import LinkAttached, MessageReceived, SaslInitReceived
+from sbpair.amqp.link import SenderLink
+from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.performatives import Accepted, Rejected, Source, Target
+from tests.amqp.broken import FRAME_MUTATIONS, Conversation, conversation, mutated, pieces
+
+CPU_LIMIT = 2.0  # seconds of one run, on a slow machine
+HELD_LIMIT = 16 * 1024 * 1024  # bytes that one run may allocate and hold
+MEASURED = 25  # one run in so many has its memory looked at: it is slow
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A run that did what none may: how to have it again, and what happened."""
+
+    target: str
+    seed: int
+    what: str
+
+
+# -- what is recorded: two engines of ours, which interoperate with foreign ones elsewhere
+
+
+def recorded(queue: str = "q") -> tuple[Conversation, Conversation]:
+    """What a client and what a server say in a conversation that has all of it: (client's, server's)."""
+    client = Connection(role=Role.CLIENT, container_id="client", now=0.0, max_frame_size=512)
+    server = Connection(role=Role.SERVER, container_id="server", now=0.0, first_delivery_id=2**30)
+    said: tuple[list[bytes], list[bytes]] = ([], [])
+
+    def exchange() -> None:
+        while data := (client.data_to_send(), server.data_to_send()):
+            if not any(data):
+                return
+            for at, (each, other) in enumerate(((data[0], server), (data[1], client))):
+                if each:
+                    said[at].append(each)
+                    other.receive_data(each, 0.0)
+                    answer(other, random.Random(0))
+
+    session = client.begin()
+    exchange()
+    sender = session.attach_sender("out", target=Target(queue))
+    receiver = session.attach_receiver("in", source=Source(queue))
+    exchange()
+    receiver.flow(10)
+    exchange()
+    for number, body in enumerate((DataBody((b"d" * 900,)), ValueBody({"n": [1, None, "x"]}), None)):
+        message = Message(
+            properties=Properties(message_id=f"m{number}"), body=body, application_properties={"n": number}
+        )
+        sender.transfer(message.encode(), tag=bytes([number]), force=True)
+        exchange()
+    exchange()
+    sender.detach()
+    exchange()
+    session.end()
+    exchange()
+    client.close()
+    exchange()
+    return conversation(b"".join(said[0])), conversation(b"".join(said[1]))
+
+
+# -- targets
+
+
+def answer(connection: Connection, draw: random.Random) -> None:
+    """What an owner does with what it is told; it may misuse a link that has gone meanwhile."""
+    for event in connection.events():
+        with suppress(LinkMisuse):
+            if isinstance(event, SaslInitReceived):
+                connection.authenticate(draw.random() < 0.95)
+            elif isinstance(event, LinkAttached):
+                event.link.attach(source=event.attach.source, target=event.attach.target)
+                if isinstance(event.link, SenderLink):
+                    event.link.transfer(b"\x00\x53\x75\xa0\x01x", tag=b"t", force=True)
+                else:
+                    event.link.flow(10)
+            elif isinstance(event, MessageReceived):
+                with suppress(DecodeError):
+                    Message.decode(event.payload)
+                state = draw.choice((Accepted(), Rejected(), None))
+                event.link.dispose(event.delivery_id, event.delivery_id, state)
+
+
+def feed(connection: Connection, data: bytes, draw: random.Random) -> None:
+    now = 0.0
+    for piece in pieces(data, draw):
+        connection.receive_data(piece, now)
+        answer(connection, draw)
+        connection.data_to_send()
+        now += 30.0 if draw.random() < 0.003 else 0.0
+        if draw.random() < 0.05 and connection.next_timer() is not None:
+            connection.handle_timer(now)
+    connection.receive_eof(now)
+    connection.events()
+    connection.data_to_send()
+
+
+CLIENT_SAID, SERVER_SAID = recorded()
+EVERY_FRAME = (*CLIENT_SAID.frames, *SERVER_SAID.frames)
+
+
+def codec(draw: random.Random) -> None:
+    """A value, or a whole message, of broken bytes."""
+    body = draw.choice(EVERY_FRAME)
+    for _ in range(draw.choice((1, 2, 5))):
+        body = draw.choice(FRAME_MUTATIONS)(body, draw) or b"\x00"
+    data = body[8:]
+    for read in (decode, Message.decode):
+        with suppress(DecodeError):
+            read(data)
+    with suppress(DecodeError):
+        value, _ = decode(data)
+        with suppress(EncodeError):
+            written = encode(value)
+            assert encode(decode(written)[0]) == written, "what is written does not read as it was"
+
+
+def server(draw: random.Random) -> None:
+    """The engine as a server, hearing a client."""
+    feed(
+        Connection(role=Role.SERVER, container_id="s", now=0.0, first_delivery_id=2**30),
+        mutated(CLIENT_SAID, EVERY_FRAME, draw),
+        draw,
+    )
+
+
+def client(draw: random.Random) -> None:
+    """The engine as a client, hearing a server."""
+    connection = Connection(role=Role.CLIENT, container_id="c", now=0.0)
+    session = connection.begin()
+    session.attach_sender("out", target=Target("q")).transfer(b"\x00\x53\x75\xa0\x01x", tag=b"t", force=True)
+    session.attach_receiver("in", source=Source("q")).flow(10)
+    feed(connection, mutated(SERVER_SAID, EVERY_FRAME, draw), draw)
+
+
+TARGETS: dict[str, Callable[[random.Random], None]] = {"codec": codec, "server": server, "client": client}
+
+
+def run(name: str, seed: int) -> Finding | None:
+    """One run of a target."""
+    measures = seed % MEASURED == 0
+    if measures:
+        tracemalloc.start()
+    began = time.process_time()
+    try:
+        TARGETS[name](random.Random(f"{name} {seed}"))
+        took = time.process_time() - began
+        held = tracemalloc.get_traced_memory()[1] if measures else 0
+    except Exception:
+        return Finding(name, seed, traceback.format_exc(limit=-6))
+    finally:
+        if measures:
+            tracemalloc.stop()
+    if took > CPU_LIMIT:
+        return Finding(name, seed, f"it took {took:.1f} s of CPU")
+    return Finding(name, seed, f"it held {held} bytes") if held > HELD_LIMIT else None
+
+
+def findings(first: int, runs: int) -> Iterator[Finding]:
+    """What the runs of all targets find, from that seed on."""
+    for seed in range(first, first + runs):
+        for name in TARGETS:
+            if (found := run(name, seed)) is not None:
+                yield found
+
+
+# -- the live port
+
+
+class Complaints(logging.Handler):
+    """What was logged as an error: an exception that reached the loop is nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+def assault(port: int, seed: int) -> None:
+    """Say a broken conversation to a live broker, and hear a little of what it answers."""
+    said, _ = recorded("orders")
+    draw = random.Random(f"broker {seed}")
+    data = mutated(said, EVERY_FRAME, draw)
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as sock:
+        sock.settimeout(0.01)
+        for piece in pieces(data, draw) if seed % 5 == 0 else (data,):
+            sock.sendall(piece)
+        sock.recv(65536)
+
+
+def broker_findings(first: int, runs: int) -> list[Finding]:
+    """What the runs bring a live broker to say, or to fail at afterwards."""
+    from sbpair.broker import Broker
+
+    complaints = Complaints()
+    logging.getLogger().addHandler(complaints)
+    found: list[Finding] = []
+    try:
+        with Broker({"contoso": 0}, open_access=True) as broker:
+            namespace = broker.namespace("contoso")
+            namespace.create_queue("orders")
+            for seed in range(first, first + runs):
+                assault(namespace.port, seed)
+                found += [Finding("broker", seed, text) for text in complaints.texts]
+                complaints.texts.clear()
+            namespace.create_queue("after")
+            serve_one(namespace.connection_string)
+            found += [Finding("broker", first + runs - 1, text) for text in complaints.texts]
+    finally:
+        logging.getLogger().removeHandler(complaints)
+    return found
+
+
+def serve_one(connection_string: str) -> None:
+    """A client that knows how to behave sends and receives."""
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+    with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:
+        with client.get_queue_sender("after") as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+        with client.get_queue_receiver("after", max_wait_time=10) as receiver:
+            (got,) = receiver.receive_messages(1)
+            receiver.complete_message(got)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tests.amqp.fuzz")
+    options.add_argument("--runs", type=int, default=1000)
+    options.add_argument("--seed", type=int, default=0, help="the first of the runs")
+    options.add_argument("--broker", action="store_true", help="a live broker, instead of the engine")
+    asked = options.parse_args()
+    count = 0
+    for found in (broker_findings if asked.broker else findings)(asked.seed, asked.runs):
+        count += 1
+        print(f"{found.target} --seed {found.seed}: {found.what}")
+    runs = asked.runs * (1 if asked.broker else len(TARGETS))
+    print(json.dumps({"runs": runs, "findings": count}))
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
