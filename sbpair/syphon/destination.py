@@ -25,10 +25,12 @@ from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 
 from .backoff import Backoff
 from .errors import ConnectionLost, SyphonError, said
+from .forward import Forward, Poison
 from .link import Sender
 from .verdict import Verdict, verdict_on, verdict_on_condition
 
 FIRST_RETRY = 0.5  # seconds
+FRESH = 0.5  # seconds for which what was left of a time to live counts as what is left
 
 
 class Origin(Protocol):
@@ -39,6 +41,7 @@ class Origin(Protocol):
     def held(self, parcel: Parcel) -> None: ...
     def resumed(self, parcel: Parcel) -> None: ...
     def doubted(self, parcel: Parcel) -> None: ...
+    def spoiled(self, parcel: Parcel, poison: Poison) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +60,30 @@ class Parcel:
     is_held: bool = False
     is_taken_back: bool = False
     message_format: int = 0
+    again: Callable[[], Forward | Poison] | None = None  # with a deadline: restores it as of now
+    restored_at: float = 0.0  # seconds, monotonic
 
     def may_go(self, now: float) -> bool:
-        """Whether it is still ours to send: who slept through its lock finds out here (F-66)."""
+        """Whether it is still ours to send: who slept through its lock finds out here (F-66).
+
+        What waited with a deadline is given what is left of its time now, or none any more (G-15).
+        """
         if now < self.lock_ends and not self.is_taken_back:
-            return True
+            return self._is_in_time(now)
         self.destination.passed_over(self)
         if not self.is_taken_back:
             self.origin.doubted(self)
+        return False
+
+    def _is_in_time(self, now: float) -> bool:
+        if self.again is None or now < self.restored_at + FRESH:
+            return True
+        restored, self.restored_at = self.again(), now
+        if isinstance(restored, Forward):
+            self.payload = restored.payload
+            return True
+        self.destination.passed_over(self)
+        self.origin.spoiled(self, restored)
         return False
 
     def answered(self, outcome: DeliveryState | None) -> None:

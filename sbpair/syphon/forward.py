@@ -55,11 +55,13 @@ class Forward(NamedTuple):
     """Send ``payload`` to ``path`` on the primary, before the lock on the parked message ends.
 
     ``locked_until`` is in milliseconds since the epoch; None when the backlog's broker did not say.
+    ``has_deadline``: its time to live is what was left at the time it was restored.
     """
 
     path: str
     payload: bytes
     locked_until: int | None
+    has_deadline: bool = False
 
 
 _REPLACED = {  # by whether the key and the schedule come back
@@ -133,7 +135,8 @@ def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhe
                 EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed"
             )
         annotations, lock = _annotations(sections.message_annotations, parked)
-        return Forward(parked.path, _rebuild(sections, annotations, parked, carried, now), lock)
+        rebuilt = _rebuild(sections, annotations, parked, carried, now)
+        return Forward(parked.path, rebuilt, lock, parked.deadline is not None)
     except AliasError as error:
         return Poison(INVALID_ALIAS, str(error))
     except (DecodeError, IndexError) as error:

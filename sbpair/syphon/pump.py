@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
@@ -28,7 +29,7 @@ from .connection import NamespaceConnection
 from .counters import SyphonCounters
 from .destination import Destination, Parcel
 from .errors import SyphonError, said
-from .forward import Poison, printable, restore
+from .forward import Forward, Poison, printable, restore
 from .link import SERIAL, Receiver
 from .lock_clock import LockClock
 from .locks import renew_locks
@@ -173,7 +174,7 @@ class Pump:
         self._counters.pending += 1
         self.is_idle.clear()
         self._arm(now + TICK)
-        restored = restore(event.payload, int(wall * 1000), self._settings.is_allowed)
+        restored = self._restored(event.payload)
         if isinstance(restored, Poison):
             self._dead_letter(delivery_id, None, restored, event.payload)
             return
@@ -183,11 +184,16 @@ class Pump:
         parcel = Parcel(
             self, delivery_id, path, restored.payload, now, now + left, clock.span, event.tag, destination
         )
+        if restored.has_deadline:
+            parcel.again, parcel.restored_at = partial(self._restored, event.payload), now
         self._parcels[delivery_id] = parcel
         if left:
             destination.post(parcel)
         else:
             self.doubted(parcel)
+
+    def _restored(self, payload: bytes) -> Forward | Poison:
+        return restore(payload, int(time.time() * 1000), self._settings.is_allowed)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         """The broker's answer to what we asked of a run of deliveries."""
@@ -225,10 +231,14 @@ class Pump:
         self._settle_soon()
 
     def refused(self, parcel: Parcel, condition: Condition | None) -> None:
+        reason = FINAL[str(condition.symbol)] if condition is not None else "DestinationRefused"
+        self.spoiled(
+            parcel, Poison(reason, f"{printable(parcel.path)} refused the message: {said(condition)}")
+        )
+
+    def spoiled(self, parcel: Parcel, poison: Poison) -> None:
         if self._parcels.get(parcel.delivery_id) is not parcel:
             return
-        reason = FINAL[str(condition.symbol)] if condition is not None else "DestinationRefused"
-        poison = Poison(reason, f"{printable(parcel.path)} refused the message: {said(condition)}")
         del self._parcels[parcel.delivery_id]
         self._held.pop(parcel, None)
         self._dead_letter(parcel.delivery_id, parcel.path, poison, parcel.payload)

@@ -11,12 +11,13 @@ def check(history: History, expected_dead: Mapping[str, str]) -> None:
     """Add to the history's violations. ``expected_dead``: by message id, the reason to set it aside."""
     _conserved(history, expected_dead)
     _bounded(history)
+    _published(history)
     _set_aside(history, expected_dead)
 
 
 def _conserved(history: History, expected_dead: Mapping[str, str]) -> None:
     """G-1, G-2: what was acknowledged is delivered or set aside; what was never sent is nowhere."""
-    came = history.delivered.keys() | history.dead.keys()
+    came = history.delivered.keys() | history.dead.keys() | history.expired.keys()
     for lost in sorted(history.acknowledged - came):
         history.wrong(f"G-1 lost: {lost} was acknowledged and is nowhere")
     for stray in sorted(history.delivered.keys() - history.attempted):
@@ -27,11 +28,18 @@ def _conserved(history: History, expected_dead: Mapping[str, str]) -> None:
 
 def _bounded(history: History) -> None:
     """G-4: a copy more for each ambiguity event, and no more; without faults none at all."""
-    for name, copies in sorted(history.delivered.items()):
+    for name, copies in sorted((history.delivered + history.expired).items()):
         if copies > 1:
             history.reached["duplicate"] += 1
         if copies - 1 > history.ambiguity(name):
             history.wrong(f"G-4: {name} came {copies} times, with {history.ambiguity(name)} ambiguity events")
+
+
+def _published(history: History) -> None:
+    """Each subscription of a topic has every copy that the topic took."""
+    for name, copies in sorted(history.audited.items()):
+        if copies != history.delivered[name] + history.expired[name]:
+            history.wrong(f"G-2: of {name} one subscription had {copies} copies, and the other did not")
 
 
 def _set_aside(history: History, expected_dead: Mapping[str, str]) -> None:
@@ -42,5 +50,6 @@ def _set_aside(history: History, expected_dead: Mapping[str, str]) -> None:
                 f"G-21: {name} was set aside for {sorted(history.dead.get(name, set()))}, not {reason}"
             )
     for name, reasons in sorted(history.dead.items()):
-        if name not in expected_dead and not reasons <= {"DestinationDisabled"}:
+        late = {"TTLExpiredException"} if name in history.deadlines else set()
+        if name not in expected_dead and not reasons <= {"DestinationDisabled", *late}:
             history.wrong(f"G-2: {name} was set aside for {sorted(reasons)}")

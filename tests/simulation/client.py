@@ -34,6 +34,7 @@ from sbpair.pairing.rotation import Choice
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
 from .plan import PRIMARY, SECONDARY, Kind
+from .virtual_loop import EPOCH
 from .world import CLOCK, World
 
 TIMEOUT = 60.0  # seconds: operation_timeout
@@ -105,12 +106,14 @@ class Client:
         name = str(message.message_id)
         history.attempted.add(name)
         payload = encoded(envelope.prepare(message))
-        world.references[name] = fingerprint(stored(payload))
+        world.references[name] = fingerprint(stored(payload), has_deadline=world.shape.has_deadlines)
+        world.scheduled[name] = stored(payload).scheduled_for
         for _ in range(1 + retries):
+            deadline = self._fixed_deadline(message)
             history.note(world.now, self.name, "attempt", name, path)
             self.in_flight += 1
             try:
-                landing = await self._sent(path, message, payload)
+                landing = await self._sent(path, message, payload, deadline)
             finally:
                 self.in_flight -= 1
             if isinstance(landing, Rested):
@@ -122,6 +125,16 @@ class Client:
                 history.reached["all backlogs down"] += 1
             history.note(world.now, self.name, "refused", name, type(landing).__name__)
             await asyncio.sleep(self.rng.uniform(1, 20))
+
+    def _fixed_deadline(self, message: ServiceBusMessage) -> int | None:
+        """When it is of no use any more, with that policy (G-15)."""
+        if not self.world.shape.has_deadlines:
+            return None
+        deadline = envelope.deadline_of(message, CLOCK.now())
+        if deadline is not None:
+            known, name, at = self.world.history.deadlines, str(message.message_id), deadline / 1000 - EPOCH
+            known[name] = known.get(name, (at, at))[0], at
+        return deadline
 
     def crash(self) -> None:
         """Die: nothing that was begun is heard of again."""
@@ -135,7 +148,9 @@ class Client:
 
     # -- what the skins do
 
-    async def _sent(self, path: str, message: ServiceBusMessage, payload: bytes) -> Landing:
+    async def _sent(
+        self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
+    ) -> Landing:
         started = self.world.now
         health, budget = self.pair.straight(path, TIMEOUT)
         first = None
@@ -151,18 +166,22 @@ class Client:
             step = next(flow)
             while True:
                 self._publish()
-                step = flow.send(await self._perform(step, path, message, payload))
+                step = flow.send(await self._perform(step, path, message, payload, deadline))
         except StopIteration as end:
             self._publish()
             landing: Landing = end.value
             return landing
 
-    async def _perform(self, step: Step, path: str, message: ServiceBusMessage, payload: bytes) -> Result:
+    async def _perform(
+        self, step: Step, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
+    ) -> Result:
         match step:
             case Attempt(backlog=None):
                 return await self._attempt(step, path, lambda: payload)
             case Attempt():
-                return await self._attempt(step, path, lambda: encoded(envelope.park(message, path)))
+                return await self._attempt(
+                    step, path, lambda: encoded(envelope.park(message, path, deadline))
+                )
             case Pause(until=until):
                 self.world.history.reached["busy"] += 1
                 await asyncio.sleep(max(until - self.world.now, 0))

@@ -45,6 +45,10 @@ class History:
     delivered: Counter[str] = field(default_factory=Counter)
     dead: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     unanswered: Counter[str] = field(default_factory=Counter)  # copies whose sender was not told
+    audited: Counter[str] = field(default_factory=Counter)  # by the topic's other subscription
+    expired: Counter[str] = field(default_factory=Counter)  # set aside by the primary, past their time
+    deadlines: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By message id, the earliest and the latest: each call of the application fixes its own (G-15)."""
     hops: list[Hop] = field(default_factory=list)
     disturbed: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 

@@ -32,12 +32,17 @@ def stored(payload: bytes) -> StoredMessage:
     return stored_messages(payload, 0)[0]
 
 
-def drawn_message(rng: Random, message_id: str, path: str, now: float) -> ServiceBusMessage:
-    """A message fit for ``path``, with a random choice of what a parked copy must not show."""
+def drawn_message(
+    rng: Random, message_id: str, path: str, now: float, spans: tuple[int, ...]
+) -> ServiceBusMessage:
+    """A message fit for ``path``, with a random choice of what a parked copy must not show.
+
+    ``spans``: seconds that it may live.
+    """
     session = f"s{rng.randrange(3)}" if path.endswith("ordered") or rng.random() < 0.2 else None
     message = ServiceBusMessage(rng.choice(BODIES), message_id=message_id, session_id=session)
     if rng.random() < 0.4:
-        message.time_to_live = timedelta(seconds=rng.choice((900, 3600, 86_400 * 30)))
+        message.time_to_live = timedelta(seconds=rng.choice(spans))
     if rng.random() < 0.2:
         message.partition_key = session or f"k{rng.randrange(3)}"
     if rng.random() < 0.15:
@@ -50,8 +55,10 @@ def drawn_message(rng: Random, message_id: str, path: str, now: float) -> Servic
     return message
 
 
-def fingerprint(message: StoredMessage) -> tuple[object, ...]:
+def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[object, ...]:
     """All that a receiver may look at (G-22): the properties field by field, all else in bytes.
+
+    With a deadline, a time to live is what was left of it (G-15): only that there is one must come through.
 
     A list may leave out the nulls at its end (1.4), and the SDK stamps its own now on each encoding of a
     message with a time to live: these two instants are left out.
@@ -67,7 +74,7 @@ def fingerprint(message: StoredMessage) -> tuple[object, ...]:
         message.message_id,
         message.session_id,
         message.partition_key,
-        message.time_to_live,
+        message.time_to_live is not None if has_deadline else message.time_to_live,
         message.scheduled_for,
         message.durable,
         message.priority,

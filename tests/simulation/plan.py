@@ -65,10 +65,12 @@ class Shape:
     busy_limit: float | None
     backlogs_are_partitioned: bool
     poison: int
+    has_deadlines: bool  # ttl_policy="deadline", and messages that do not live long
     hot: str  # the entity that most messages are for, and most faults hit
 
 
-ENTITIES = ("orders", "ordered", "parts", "parts-ordered")
+TOPIC = "prices"
+ENTITIES = ("orders", "ordered", "parts", "parts-ordered", TOPIC)
 
 
 COUNTS = {
@@ -95,6 +97,7 @@ def drawn_shape(rng: Random) -> Shape:
         busy_limit=rng.choice((None, None, 15.0)),
         backlogs_are_partitioned=rng.random() < 0.25,
         poison=rng.choice((0, 0, 1, 3)),
+        has_deadlines=rng.random() < 0.3,
         hot=rng.choice(ENTITIES),
     )
 

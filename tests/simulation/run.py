@@ -32,6 +32,7 @@ from .plan import (
     ENTITIES,
     PRIMARY,
     SECONDARY,
+    TOPIC,
     WORKLOAD,
     Fault,
     Kind,
@@ -44,6 +45,8 @@ from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
 from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
 
 LIVENESS = 400.0  # seconds after the last fault by which everything must be home
+LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
+SHORT_LIVES = (20, 60, 900)
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -119,6 +122,7 @@ class Run:
             await asyncio.sleep(max(WORKLOAD + 10, *(fault.at + fault.span for fault in self.plan), 0.0))
             await self._come_home(self.loop.time() + LIVENESS)
             self._consume_all()
+            self.world.find_expired()
             consumer.cancel()
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
@@ -190,7 +194,8 @@ class Run:
         rng = self.rng
         for index in range(self.shape.messages):
             at, path = self._moment(), drawn_entity(rng, self.shape)
-            message = drawn_message(rng, f"m{index}", path, at)
+            spans = SHORT_LIVES if self.shape.has_deadlines else LONG_LIVES
+            message = drawn_message(rng, f"m{index}", path, at, spans)
             name, retries = f"client-{rng.randrange(self.shape.clients)}", rng.choice((0, 0, 1, 3))
             self.loop.call_at(at, self._send, name, path, message, retries)
         for index in range(self.shape.poison):
@@ -234,6 +239,8 @@ class Run:
 
     def _consume_all(self) -> None:
         for path in self.world.unread():
+            if path == TOPIC:
+                continue  # its subscriptions are read
             queue, now = self.world.namespace(PRIMARY).queue(path), CLOCK.now()
             try:
                 if queue.sessions is None:

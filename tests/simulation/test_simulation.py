@@ -18,6 +18,7 @@ from sbpair.pairing.aliases import PATH
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.outcome import judge as true_judge
 from sbpair.pairing.pair import Pair
+from sbpair.syphon import destination
 from sbpair.syphon.destination import Destination
 from sbpair.syphon.pump import Pump
 from tests.simulation import client, instruments
@@ -39,7 +40,7 @@ def violations(seeds: range = SEEDS) -> str:
     return ""
 
 
-@pytest.mark.spec("G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-20", "G-22", "P-20", "P-31", "P-32")
+@pytest.mark.spec("G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "P-20", "P-31", "P-32")
 def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
     reached: Counter[str] = Counter()
     for seed in SEEDS:
@@ -194,6 +195,10 @@ def loses_a_copy_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments.Queue, "enqueue_all", forgetful)
 
 
+def gives_what_was_left_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "FRESH", float("inf"))
+
+
 def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
     from sbpair.syphon.verdict import FINAL
 
@@ -215,6 +220,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (delivers_pings, "P-31"),
     (loses_a_copy_at_rest, "G-1"),
     (judges_everything_unavailable_final, "G-2"),
+    (gives_what_was_left_when_it_came, "G-15"),
 )
 
 

@@ -17,6 +17,7 @@ from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
+from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
 from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import FaultRule, Operation, RejectWith
 from sbpair.broker.server.station import Station
@@ -26,11 +27,16 @@ from sbpair.pairing.names import backlog_queue_name
 from .history import History, Hop
 from .network import Network
 from .payloads import fingerprint
-from .plan import BY_STEPS, HEALED, PRIMARY, SECONDARY, Fault, Kind, Shape
-from .virtual_loop import VirtualLoop
+from .plan import BY_STEPS, HEALED, PRIMARY, SECONDARY, TOPIC, Fault, Kind, Shape
+from .virtual_loop import EPOCH, VirtualLoop
 
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
+REROUTING = 15.0  # seconds that a broker may keep a send until it knows another partition (Q-16)
 GRACE = 1.0  # seconds: what a stall held back is through by then
+READ_FROM = {TOPIC: (TOPIC, f"{TOPIC}/Subscriptions/all", f"{TOPIC}/Subscriptions/audit")}
+"""Where what was sent to an entity waits, if not in itself."""
+
+AUDIT = READ_FROM[TOPIC][-1]
 TINY, CLOSED, PICKY, SECRET = "tiny", "closed", "picky", "secret"  # they refuse, each in its own way
 CLOCK = SystemClock()
 REJECTED = {
@@ -78,6 +84,7 @@ class World:
         self._stalls: dict[str, float] = {}  # until when, by syphon
         self._written: dict[str, None] = {}  # entities that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
+        self.scheduled: dict[str, int | None] = {}  # by message id
         self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
         self.stations = {name: self._station(name) for name in (PRIMARY, SECONDARY)}
         self.network = Network(
@@ -92,8 +99,18 @@ class World:
         self._steps: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what is left until what happens
         for path, description in ENTITIES.items():
             self.namespace(PRIMARY).create_queue(path, description, CLOCK.now())
+        self._create_topic()
         for backlog in self.backlogs:
             self.create_backlog(backlog)
+
+    def _create_topic(self) -> None:
+        primary, now = self.namespace(PRIMARY), CLOCK.now()
+        primary.create_topic(TOPIC, TopicDescription(), now)
+        for path in READ_FROM[TOPIC][1:]:
+            subscription = SubscriptionDescription(
+                dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1
+            )
+            primary.create_subscription(TOPIC, path.rpartition("/")[2], subscription, now)
 
     def _station(self, name: str) -> Station:
         def token() -> LockToken:
@@ -129,9 +146,10 @@ class World:
     def unread(self) -> list[str]:
         """The entities of the primary that hold something for a consumer, now or later."""
         queue = self.namespace(PRIMARY).queue
-        for path in [path for path in self._written if not _held(queue(path))]:
-            del self._written[path]
-        return list(self._written)
+        for path in list(self._written):
+            if not any(_held(queue(each)) for each in READ_FROM.get(path, (path,))):
+                del self._written[path]
+        return [each for path in self._written for each in READ_FROM.get(path, (path,))]
 
     # -- what is wrong
 
@@ -195,7 +213,7 @@ class World:
             case Kind.PARTITION:
                 self._partition(fault, Health.UP)
             case Kind.DISABLED:
-                self._status(fault.target, "Active")
+                self._status(fault.target, None)
 
     def disturb(self, host: str, span: float) -> None:
         """From now on for so long, what this syphon does can be unsure."""
@@ -244,13 +262,8 @@ class World:
             self.history.reached["backlog missing"] += 1
             self.stations[SECONDARY].settle()
 
-    def _status(self, path: str, status: str) -> None:
-        queue = self.namespace(PRIMARY).queue(path)
-        try:
-            self.namespace(PRIMARY).update_queue(path, replace(queue.description, status=status), CLOCK.now())
-        except BrokerError:  # Q-17: not while a partition is down
-            self.loop.call_later(1.0, self._status, path, status)
-            return
+    def _status(self, path: str, status: str | None) -> None:
+        self.namespace(PRIMARY).impose_status(path, status, CLOCK.now())
         self.stations[PRIMARY].settle()
 
     # -- what the entities do (see instruments)
@@ -258,16 +271,29 @@ class World:
     def stored(self, path: str, message: StoredMessage) -> None:
         name, host = str(message.message_id), self.network.actor
         self.history.note(self.now, host, "stored", name, path)
-        self._written.update({path: None} if path in ENTITIES else {})
+        if path in ENTITIES or path == TOPIC:
+            self._written[path] = None
         if path in self.backlogs:
             self._check_parked(path, message)
         elif host.startswith("syphon") and not message.is_ping:
             asked = self.network.acting_since
             self.history.hops.append(Hop(host, name, self.now if asked is None else asked))
+            self._check_left(name, message)
             if self.is_ack_lost(PRIMARY):
                 self.disturb(host, 0.0)
                 self.loop.call_soon(self._cut, self.network.pipes(host, PRIMARY))
                 self.history.reached["syphon's ack lost"] += 1
+
+    def _check_left(self, name: str, message: StoredMessage) -> None:
+        """G-15: what is restored lives for what is left until its deadline, and while it was on its way."""
+        if name not in self.history.deadlines or message.time_to_live is None:
+            return
+        earliest, latest = self.history.deadlines[name]
+        silent = sum(f.span for f in self.plan if f.kind is Kind.SILENT and f.target == PRIMARY)
+        start = max(self.now, (message.scheduled_for or 0) / 1000 - EPOCH)
+        lives = message.time_to_live / 1000
+        if not earliest - 1 < start + lives < latest + 1 + REROUTING + silent:
+            self.history.wrong(f"G-15: {name} lives until {start + lives}, not {latest}")
 
     def later(self) -> AbstractContextManager[None]:
         """What is put off now is done for the same host, as asked for now."""
@@ -300,6 +326,11 @@ class World:
         if path in self.backlogs:
             self.history.note(self.now, self.network.actor, "dead-lettered", message_id, reason)
             self.history.dead[message_id].add(reason)
+            if reason == "TTLExpiredException" and message_id in self.history.deadlines:
+                self.history.reached["expired in a backlog"] += 1
+            earliest, _ = self.history.deadlines.get(message_id, (0.0, 0.0))
+            if reason == "TTLExpiredException" and self.now < earliest:
+                self.history.wrong(f"G-15: {message_id} was set aside before its deadline")
             self.history.reached[f"dead letter {reason}"] += 1
 
     def locked(self, path: str, message: StoredMessage) -> None:
@@ -313,12 +344,33 @@ class World:
         """A consumer has it."""
         name = str(message.message_id)
         self.history.note(self.now, "consumer", "delivered", name, path)
-        self.history.delivered[name] += 1
+        (self.history.audited if path == AUDIT else self.history.delivered)[name] += 1
+        if path == AUDIT:
+            self.history.reached["delivered twice by a topic, to two"] += 1
         if PING in message.bare:
             self.history.wrong(f"P-31: a ping was delivered from {path}")
-        elif name in self.references and fingerprint(message) != self.references[name]:
-            seen = fingerprint(message)
+            return
+        if path in READ_FROM[TOPIC]:  # what a topic publishes was due: it shows no schedule
+            message.scheduled_for = self.scheduled.get(name)
+        seen = fingerprint(message, has_deadline=self.shape.has_deadlines)
+        if name in self.references and seen != self.references[name]:
             self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
+
+    def find_expired(self) -> None:
+        """What the primary has set aside, since its time to live was over."""
+        open_ones = [path for path in ENTITIES if path != CLOSED]
+        for path in (*open_ones, *READ_FROM[TOPIC][1:]):
+            buried = self.namespace(PRIMARY).queue(path).dead_letter_queue
+            while buried is not None and (message := buried.receive_and_delete(CLOCK.now())) is not None:
+                name = str(message.message_id)
+                self.history.note(self.now, "primary", "expired", name, path)
+                if path == AUDIT:
+                    self.history.audited[name] += 1
+                    continue
+                self.history.expired[name] += 1
+                self.history.reached["expired at the primary"] += 1
+                if name not in self.history.deadlines:
+                    self.history.wrong(f"G-14: {name} expired in {path}, and lives for a quarter of an hour")
 
     def stepped(self, host: str) -> None:
         """Something reached that process, or a broker from it: what waits for this many steps is done."""
