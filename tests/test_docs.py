@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ from sbpair.pairing.observation import ObservationOptions
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.syphon.options import SyphonOptions
 from tests import generate_docs
+from tests.bench import page as performance
 from tests.generate_docs import BLOCK, BLOCKS, DOCS, ROOT
 
 PAGES = generate_docs.pages()
@@ -80,6 +82,12 @@ def test_every_page_can_be_reached_from_the_index():
 def test_generated_blocks_are_fresh(page):
     text = page.read_text("utf-8")
     assert generate_docs.rendered(text) == text, "stale: run `python -m tests.generate_docs`"
+
+
+def test_the_page_of_performance_is_what_its_run_says():
+    stored = json.loads((DOCS / "performance.json").read_text("utf-8"))
+    written = (DOCS / "performance.md").read_text("utf-8")
+    assert written == performance.text(stored), "stale: run `python -m tests.bench --docs`"
 
 
 def test_every_block_is_closed_and_every_generator_used():

@@ -128,7 +128,7 @@ class RabbitMq(Peer):
         )
         try:
             self._wait_for(port)
-            self.version = self._ask(scripts, 'io:format("~s", [rabbit_misc:version()])').splitlines()[0]
+            self.version = self._ask(scripts, "rabbit_misc:version()").strip().strip('"')
             for queue, durable in ((QUEUE, "false"), (DURABLE_QUEUE, "true")):
                 name = f'{{resource, <<"/">>, queue, <<"{queue}">>}}'
                 self._ask(

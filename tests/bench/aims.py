@@ -1,0 +1,208 @@
+"""What we aim at, each aim beside the figure that tells whether it holds.
+
+An aim names a figure and a bound; the evidence is other figures, which tell the reason where it does not
+hold.
+No figure stands here: they come from a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Figure = Mapping[str, object]
+AT_LEAST, AT_MOST = "≥", "≤"
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """A figure by its name and what tells it from others of that name."""
+
+    name: str
+    labels: tuple[tuple[str, object], ...] = ()
+
+    def find(self, figures: Sequence[Figure]) -> Figure | None:
+        """The figure, if the run has it."""
+        for figure in figures:
+            if figure["name"] == self.name and all(figure.get(key) == value for key, value in self.labels):
+                return figure
+        return None
+
+
+def of(name: str, **labels: object) -> Of:
+    return Of(name, tuple(labels.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """One bound.
+
+    ``reason`` is a text with ``{0}`` … for the medians of ``evidence``, and ``{rate0}`` … for how many a
+    second so many microseconds of one core allow.
+    """
+
+    what: str
+    figure: Of
+    sign: str
+    bound: float
+    beyond: float | None = None
+    reason: str = ""
+    evidence: tuple[Of, ...] = ()
+
+    def holds(self, value: float) -> bool:
+        """Whether a median is within the bound."""
+        return value >= self.bound if self.sign == AT_LEAST else value <= self.bound
+
+    def because(self, figures: Sequence[Figure]) -> str:
+        """Why it does not hold, with what was measured; "" when the run cannot tell."""
+        found = [reference.find(figures) for reference in self.evidence]
+        if not self.reason or None in found:
+            return ""
+        medians = [float(str(figure["median"])) for figure in found if figure is not None]
+        rates = {f"rate{n}": f"{1e6 / median:,.0f}" for n, median in enumerate(medians) if median}
+        return self.reason.format(*(f"{median:g}" for median in medians), **rates)
+
+
+def _cpu(what: str) -> tuple[Of, ...]:
+    return of(f"broker.{what}_cpu", peer="sbpair"), of(f"broker.{what}", peer="rabbitmq")
+
+
+_ONE_CORE = (
+    "the broker is one thread of Python: it spends {0} µs a message, so one core gives at most {rate0} a "
+    "second; RabbitMQ used all cores for {1} a second"
+)
+_HOME, _OVER = {"peer": "sbpair"}, {"over": "rabbitmq"}
+_FAR = of("syphon.relay", relay="syphon", network="20 ms")
+_NEAR = of("syphon.relay", relay="syphon", network="loopback")
+_RELAY_COST = (
+    "the syphon's process spends {0} µs a message and the broker's {1} µs, each on one core: at most {rate0} "
+    "and {rate1} a second where each has a core of its own"
+)
+_RELAY_CPU = (
+    of("syphon.relay_cpu", relay="syphon", network="loopback"),
+    of("syphon.broker_cpu", relay="syphon", network="loopback"),
+)
+
+AIMS: tuple[Aim, ...] = (
+    Aim(
+        "enqueue, over RabbitMQ transient",
+        of("broker.enqueue.ratio", **_OVER),
+        AT_LEAST,
+        4,
+        6,
+        _ONE_CORE,
+        _cpu("enqueue"),
+    ),
+    Aim(
+        "receive and settle each, over RabbitMQ transient",
+        of("broker.receive_each.ratio", **_OVER),
+        AT_LEAST,
+        2,
+        3,
+        _ONE_CORE,
+        _cpu("receive_each"),
+    ),
+    Aim(
+        "receive and settle in ranges, over RabbitMQ transient",
+        of("broker.receive_ranged.ratio", **_OVER),
+        AT_LEAST,
+        2,
+        3,
+        _ONE_CORE,
+        _cpu("receive_ranged"),
+    ),
+    Aim(
+        "durable enqueue, over RabbitMQ durable",
+        of("broker.durable_enqueue.ratio", **_OVER),
+        AT_LEAST,
+        4,
+        6,
+        "every chunk is one SQLite transaction that is synced before it is answered: {0} a second",
+        (of("broker.durable_enqueue", **_HOME),),
+    ),
+    Aim(
+        "time to acknowledge, median, of RabbitMQ's",
+        of("broker.ack_p50.ratio", **_OVER),
+        AT_MOST,
+        0.7,
+        None,
+        "{0} µs against {1} µs: two wake-ups of a process and the client's own work are in both",
+        (of("broker.ack_p50", **_HOME), of("broker.ack_p50", peer="rabbitmq")),
+    ),
+    Aim(
+        "time to acknowledge, 99th percentile, of RabbitMQ's",
+        of("broker.ack_p99.ratio", **_OVER),
+        AT_MOST,
+        0.5,
+        None,
+        "{0} µs against {1} µs",
+        (of("broker.ack_p99", **_HOME), of("broker.ack_p99", peer="rabbitmq")),
+    ),
+    Aim("start to first accepted message, s", of("start.first_accepted", **_HOME), AT_MOST, 0.35),
+    Aim("memory when idle, MB", of("memory.idle", **_HOME), AT_MOST, 60),
+    Aim("memory of a waiting message of 1 KiB, KiB", of("memory.message", **_HOME), AT_MOST, 1.6),
+    *(
+        Aim(
+            f"cost of a message, from 1 000 to the most waiting: {kind}",
+            of("waiting.growth", kind=kind),
+            AT_MOST,
+            1.2,
+            None,
+            "the caches of the processor hold a thousand messages, and not a million",
+        )
+        for kind in ("plain", "partitioned", "session", "scheduled", "with a time to live", "deferred")
+    ),
+    Aim(
+        "CPU of the paired sender while healthy, over the bare SDK",
+        of("send.healthy_path_cpu"),
+        AT_MOST,
+        1.05,
+        1.02,
+    ),
+    Aim(
+        "failing over: end of the interval to the first message parked, ms",
+        of("failover.first_parked"),
+        AT_MOST,
+        20,
+    ),
+    Aim(
+        "failing back: the ping's accept to the first message home, ms", of("failover.first_home"), AT_MOST, 5
+    ),
+    Aim("syphon on loopback, messages a second", _NEAR, AT_LEAST, 30_000, 40_000, _RELAY_COST, _RELAY_CPU),
+    Aim(
+        "syphon at 20 ms of round trip, messages a second",
+        _FAR,
+        AT_LEAST,
+        10_000,
+        None,
+        _RELAY_COST,
+        _RELAY_CPU,
+    ),
+    Aim(
+        "syphon on loopback, over the SDK's plain loop",
+        of("syphon.over_naive", network="loopback"),
+        AT_LEAST,
+        20,
+        40,
+        _RELAY_COST,
+        _RELAY_CPU,
+    ),
+    Aim(
+        "syphon on loopback, over the best relay with the SDK",
+        of("syphon.over_best_sdk", network="loopback"),
+        AT_LEAST,
+        10,
+        None,
+        _RELAY_COST,
+        _RELAY_CPU,
+    ),
+    Aim(
+        "syphon at 20 ms, over the SDK's plain loop",
+        of("syphon.over_naive", network="20 ms"),
+        AT_LEAST,
+        500,
+        None,
+        _RELAY_COST,
+        _RELAY_CPU,
+    ),
+)
