@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker
+    from sbpair.broker.faces.page_story import Records
 
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"
@@ -44,8 +45,15 @@ def serving(broker: Broker, address: tuple[str, int] | None, story: Path | None)
         yield {}
         return
     from sbpair.broker.server.page import Page
-    from sbpair.observation.journal_tail import JournalTail
 
-    records = None if story is None else JournalTail(story).new_records
+    records = None if story is None else _journals(story)
     with Page(broker, host=address[0], port=address[1], records=records) as page:
         yield {"page_url": page.url}
+
+
+def _journals(story: Path) -> Records:
+    from sbpair.observation.journal_tail import (
+        JournalTail,  # late: most have none, and the start waits for it
+    )
+
+    return JournalTail(story).new_records

@@ -26,7 +26,6 @@ import click
 
 from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.option_flags import Span
-from sbpair.syphon.reference import read_text
 
 LARGEST = 1_048_576  # bytes
 META = "sbpair.config_file"
@@ -115,6 +114,8 @@ def read(file: Path) -> dict[str, object]:
 
 def read_config_text(file: Path) -> str:
     """What is in the file. Raises ConfigurationError, and where others may read a key in it."""
+    from sbpair.syphon.reference import read_text  # late: a start without a file does not wait for it
+
     try:
         text = read_text(file, "--config", LARGEST)
         if SECRET.search(text):
