@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,12 +82,16 @@ def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
     command += ["--rounds", str(asked.rounds)] if asked.rounds else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
+    patience = threading.Timer(WITHIN, process.kill)
+    patience.start()
     figures: list[Figure] = []
     for line in process.stdout:
         print(line, end="", flush=True)
         if line.startswith('{"name"'):
             figures.append({**json.loads(line), "by": module})
-    return figures, process.wait(WITHIN)
+    code = process.wait()
+    patience.cancel()
+    return figures, code
 
 
 def table(figures: Sequence[Figure]) -> list[str]:
