@@ -1,10 +1,11 @@
 """Cut the connection behind every byte of a send, a redirected send, and a hop of the syphon (G-7, F-24).
 
-    python -m tests.outage.sweep [--hop send] [--step 7]
+    python -m tests.outage.sweep [--hop send] [--step 7] [--jobs 6]
 
 First each hop is made uncut, which tells how many bytes it has either way; then once for each offset. What
-must hold at every one: acknowledged, and there once or twice; or raised, and there at most once. Prints
-one line of JSON for each hop; exit code 1 when any offset broke the promise.
+must hold at every one: acknowledged, and there once or twice; or raised, and there at most once. A run waits
+more than it computes, so several processes share the offsets, each with brokers of its own. Prints one line
+of JSON for each hop; exit code 1 when any offset broke the promise.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import argparse
 import asyncio
 import gc
 import json
+import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -36,6 +39,10 @@ OPTIONS = replace(
     ping_primary_interval=timedelta(minutes=5),
     assume_backlogs_exist=True,
 )
+Part = tuple[int, int]
+"""Of the offsets in order: the first of a process, and how many further on its next one is."""
+
+WHOLE: Part = (0, 1)
 BACKLOGS = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
 DRAIN = SyphonOptions(backlog_queue_count=2, primary_namespace_name="contoso")
 
@@ -127,8 +134,8 @@ HOPS: dict[str, tuple[Callable[[Course], bool], str]] = {
 }
 
 
-def sweep(course: Course, name: str, step: int) -> list[Outcome]:
-    """Every ``step``-th offset of a hop, both ways, the first and the last among them."""
+def sweep(course: Course, name: str, step: int, part: Part = WHOLE) -> list[Outcome]:
+    """Every ``step``-th offset of a hop, both ways, the first and the last among them; or a part of these."""
     hop, side = HOPS[name]
     proxy: ChaosProxy = getattr(course, side)
     course.fresh()
@@ -138,7 +145,8 @@ def sweep(course: Course, name: str, step: int) -> list[Outcome]:
     outcomes = []
     for direction, size in proxy.passed.items():
         size -= before[direction]
-        for offset in sorted({*range(0, size, step), size - 1}):
+        first, every = part
+        for offset in sorted({*range(0, size, step), size - 1})[first::every]:
             course.fresh()
             proxy.cut_next(direction, offset)
             acknowledged = hop(course)
@@ -155,13 +163,26 @@ def collect() -> None:
         gc.collect()
 
 
-def run(names: list[str], step: int) -> dict[str, list[Outcome]]:
+def run(names: list[str], step: int, part: Part = WHOLE) -> dict[str, list[Outcome]]:
     """The hops, each swept."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         ports = [broker.namespace(name).port for name in ("contoso", "contoso-dr")]
         with ChaosProxy("127.0.0.1", ports[0]) as primary, ChaosProxy("127.0.0.1", ports[1]) as secondary:
             course = Course(broker, primary, secondary)
-            return {name: sweep(course, name, step) for name in names}
+            return {name: sweep(course, name, step, part) for name in names}
+
+
+def together(name: str, step: int, jobs: int) -> list[Outcome]:
+    """One hop, its offsets shared by so many processes."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        parts = [pool.submit(run, [name], step, (first, jobs)) for first in range(jobs)]
+        for done, part in enumerate(as_completed(parts), 1):
+            print(
+                f"{name}: {len(part.result()[name])} cuts, {done} of {jobs} parts",
+                file=sys.stderr,
+                flush=True,
+            )
+        return [outcome for part in parts for outcome in part.result()[name]]
 
 
 def main() -> int:
@@ -170,11 +191,12 @@ def main() -> int:
     )
     parser.add_argument("--hop", choices=HOPS, action="append", help="default: all of them")
     parser.add_argument("--step", type=int, default=1, help="every n-th byte; default %(default)s")
+    parser.add_argument("--jobs", type=int, default=6, help="processes; default %(default)s")
     asked = parser.parse_args()
     wrong = 0
     for name in asked.hop or list(HOPS):
         began = time.monotonic()
-        outcomes = run([name], asked.step)[name]
+        outcomes = together(name, asked.step, asked.jobs)
         broken = [outcome for outcome in outcomes if not outcome.is_right]
         wrong += len(broken)
         print(

@@ -28,9 +28,9 @@ def watching(watcher: Watcher) -> Iterator[None]:
     What a namespace puts off (Q-16) is done within ``watcher.later()``, asked for when it is put off.
     """
     names: dict[object, str] = {}
-    enqueue_all, receive, complete, dead_letter = (
+    enqueue_all, lock, complete, dead_letter = (
         Queue.enqueue_all,
-        Queue.receive,
+        Queue._lock,
         Queue.complete,
         Queue.dead_letter,
     )
@@ -41,12 +41,10 @@ def watching(watcher: Watcher) -> Iterator[None]:
             watcher.stored(self.path, message)
         return numbers
 
-    def lock(self: Queue, *args: object, **kwargs: object) -> StoredMessage | None:
-        message = receive(self, *args, **kwargs)  # type: ignore[arg-type]
-        if message is not None:
-            names[message.lock_token] = str(message.message_id)
-            watcher.locked(self.path, message)
-        return message
+    def hold(self: Queue, message: StoredMessage, *args: object) -> None:
+        lock(self, message, *args)  # type: ignore[arg-type]
+        names[message.lock_token] = str(message.message_id)
+        watcher.locked(self.path, message)
 
     def done(self: Queue, token: object, now: int) -> None:
         complete(self, token, now)  # type: ignore[arg-type]
@@ -58,7 +56,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
     replaced: dict[str, Callable[..., object]] = {
         "enqueue_all": enqueue,
-        "receive": lock,
+        "_lock": hold,
         "complete": done,
         "dead_letter": bury,
     }
