@@ -32,6 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from .given import Given
 from .journal_files import FileRange, admit, cut, packed, whole_lines
 from .schema import JOURNAL_COLUMNS, TYPES
 
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PARTITION_BYTES = 32 * 1024 * 1024
-LEAST_BYTES = 1024
+LEAST_BYTES, MOST_BYTES = 1024, 2**40
+FORM = "sbpair-journal"
+KNOWN = ("path", "partitionBytes", "maxBytesPerTrigger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +56,18 @@ class JournalOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> JournalOptions:
         """Raises ValueError, which names the option, for what cannot be used."""
-        directory = options.get("path", "")
-        if not directory:
-            raise ValueError('sbpair-journal: the directory is missing: .load("DIR")')
+        given = Given(FORM, options, KNOWN)
+        directory = given.text("path")
+        if directory is None:
+            raise given.wrong('the directory is missing: .load("DIR")')
         directory = directory.removeprefix("file://")
         if not os.path.isdir(directory):
-            raise ValueError(f"sbpair-journal: {directory} is not a directory")
-        known = {"path", "partitionbytes", "maxbytespertrigger"}
-        if unknown := sorted(set(map(str.lower, options)) - known):
-            raise ValueError(
-                f"sbpair-journal: unknown option {unknown[0]!r}; there are partitionBytes, maxBytesPerTrigger"
-            )
+            raise given.wrong(f"{directory} is not a directory")
         return cls(
             directory,
-            _bytes(options, "partitionBytes") or PARTITION_BYTES,
-            _bytes(options, "maxBytesPerTrigger"),
+            given.whole("partitionBytes", PARTITION_BYTES, LEAST_BYTES, MOST_BYTES),
+            given.whole("maxBytesPerTrigger", 0, LEAST_BYTES, MOST_BYTES) or None,
         )
-
-
-def _bytes(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name, options.get(name.lower()))
-    if text is None:
-        return None
-    if not text.isdigit() or int(text) < LEAST_BYTES:
-        raise ValueError(f"sbpair-journal: {name} must be a number of bytes from {LEAST_BYTES}, not {text!r}")
-    return int(text)
 
 
 def _known(schema: StructType) -> StructType:

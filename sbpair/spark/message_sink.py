@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
@@ -24,10 +25,13 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sbpair.observation import Journal, Role, SendAccepted
+
 from . import worker
 from .outgoing import IdOf, Outgoing, checked, id_maker, outgoing, to_message
 from .reach import ambient
 from .sink_options import SinkOptions
+from .task_journal import keep
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
@@ -69,11 +73,16 @@ class _Writer:
         return cls(read, tuple(kinds), checked(kinds, read.strategy, read.entity_path))
 
     def _send(self, rows: Iterator[Row], prefix: str) -> Sent:
-        sending = Sending(self._options, id_maker(self._strategy, prefix))
+        options = self._options
         messages = (outgoing(self._columns, row) for row in rows)
-        while chunk := list(islice(messages, AT_ONCE)):
-            sending.send(chunk)
-        return sending.sent
+        with ExitStack() as stack:
+            journal: Journal | None = None
+            if options.journal is not None:
+                journal = keep(stack, options.journal, Role.SENDER, options.pair, client_of(options))
+            sending = Sending(options, id_maker(self._strategy, prefix), journal)
+            while chunk := list(islice(messages, AT_ONCE)):
+                sending.send(chunk)
+            return sending.sent
 
 
 class MessageWriter(_Writer, DataSourceWriter):
@@ -126,6 +135,7 @@ class Sending:
 
     options: SinkOptions
     id_of: IdOf
+    journal: Journal | None = None
     sent: Sent = field(default_factory=Sent)
 
     def send(self, rows: list[Outgoing]) -> None:
@@ -141,11 +151,14 @@ class Sending:
         for (entity, _), messages in groups.items():
             sender = sender_to(self.options, entity)
             for batch in batches(messages, self.options.batch_size):
-                self._note(sender.send_messages(batch))
+                self._note(entity, sender.send_messages(batch))
 
-    def _note(self, receipt: SendReceipt) -> None:
+    def _note(self, entity: str, receipt: SendReceipt) -> None:
         places = receipt.places or (receipt,)
         for place in places:
+            if self.journal is not None:
+                rests, ids = str(place.rests.value), tuple(place.message_ids)
+                self.journal.write(SendAccepted(entity, rests, place.backlog, ids, receipt.ambiguous))
             count = len(place.message_ids)
             self.sent.primary += count if place.backlog is None else 0
             self.sent.parked += count if place.backlog is not None else 0
@@ -186,8 +199,12 @@ def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBus
 
 def sender_to(options: SinkOptions, entity: str) -> PairedServiceBusSender:
     """The sender of this process to an entity; a topic's is the same as a queue's."""
-    client = worker.kept(options, lambda: paired_client(options))
-    return worker.kept((options, entity), lambda: client.get_queue_sender(entity))
+    return worker.kept((options, entity), lambda: client_of(options).get_queue_sender(entity))
+
+
+def client_of(options: SinkOptions) -> PairedServiceBusClient:
+    """The paired client of this process."""
+    return worker.kept(options, lambda: paired_client(options))
 
 
 def paired_client(options: SinkOptions) -> PairedServiceBusClient:

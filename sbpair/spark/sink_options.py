@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .given import Given
 from .reach import PAIR, WIRE, PairReach, pair_of
+from .task_journal import directory_of
 
 FORM = "sbpair"
 STRATEGIES = ("column", "batch", "hash")
@@ -19,6 +20,7 @@ KNOWN = (
     "entityPath",
     "messageIdStrategy",
     "batchSize",
+    "journal",
     *WIRE,
 )
 
@@ -36,6 +38,7 @@ class SinkOptions:
     entity_path: str | None
     strategy: str | None
     batch_size: int
+    journal: str | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -50,4 +53,5 @@ class SinkOptions:
             given.text("entityPath"),
             strategy and given.choice("messageIdStrategy", "batch", STRATEGIES),
             given.whole("batchSize", 100, 1, 4500),
+            directory_of(given),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +10,7 @@ from sbpair.syphon.options import SyphonOptions
 
 from .given import Given
 from .reach import PAIR, WIRE, PairReach, pair_of
+from .task_journal import directory_of
 
 FORM = "sbpair-syphon"
 KNOWN = (
@@ -47,9 +47,6 @@ class DrainOptions:
     def of(cls, options: Mapping[str, str]) -> DrainOptions:
         """Raises ValueError, which names the option, for what cannot be used."""
         given = Given(FORM, options, KNOWN)
-        journal = given.text("journal")
-        if journal is not None and not os.path.isabs(journal):
-            raise given.wrong("journal must be an absolute path: tasks run in directories of their own")
         return cls(
             pair_of(given, 60.0),
             given.several("allowedDestinations") or None,
@@ -57,7 +54,7 @@ class DrainOptions:
             given.seconds("emptyWaitSeconds", 0, 0, 3600),
             given.whole("receiversPerBacklog", 1, 1, 64),
             given.whole("window", 500, 1, 5000),
-            journal,
+            directory_of(given),
         )
 
     def of_backlog(self, number: int) -> SyphonOptions:

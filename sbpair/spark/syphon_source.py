@@ -25,13 +25,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from sbpair.pairing.names import namespace_label
+from sbpair.observation import Role
 from sbpair.syphon.errors import SyphonFaulted
 from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
 
 from . import worker
 from .reach import ambient
 from .syphon_options import DrainOptions
+from .task_journal import keep
 
 if TYPE_CHECKING:
     from sbpair.syphon import Syphon
@@ -142,7 +143,8 @@ async def drain(options: DrainOptions, number: int) -> Row:
     syphon.on_event(lambda event: told.extend(reason_of(event)))
     with ExitStack() as stack:
         if options.journal is not None:
-            keep_journal(stack, options, syphon)
+            journal = keep(stack, options.journal, Role.SYPHON, options.pair, syphon)
+            stack.callback(lambda: journal.write(syphon.counters.snapshot()))
         try:
             async with asyncio.timeout(options.max_duration):
                 await emptied(syphon, options.empty_wait)
@@ -184,15 +186,3 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
     if primary is None and secondary is None:
         return Syphon(options.pair.primary.name, options.pair.secondary.name, ambient(), options=chosen)
     raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by their names")
-
-
-def keep_journal(stack: ExitStack, options: DrainOptions, syphon: Syphon) -> None:
-    """A journal of this task, closed when ``stack`` ends."""
-    from sbpair.observation import Journal, PairLabels, Role
-    from sbpair.observation.attach import attach
-
-    primary = options.pair.primary_namespace_name or options.pair.primary.label
-    pair = PairLabels(namespace_label(primary), options.pair.secondary.label)
-    journal = stack.enter_context(Journal(str(options.journal), role=Role.SYPHON, pair=pair))
-    stack.callback(lambda: journal.write(syphon.counters.snapshot()))
-    stack.callback(attach(syphon, journal))

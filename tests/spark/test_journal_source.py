@@ -88,11 +88,14 @@ def test_a_journal_of_many_small_files_is_read_whole(spark, tmp_path: Path) -> N
 
 REFUSED = {
     "path": ({"path": "/nowhere"}, "/nowhere is not a directory"),
-    "option": ({"partitonBytes": "4096"}, "unknown option 'partitonbytes'; there are partitionBytes"),
-    "number": ({"partitionBytes": "lots"}, "partitionBytes must be a number of bytes from 1024, not 'lots'"),
+    "option": ({"partitonBytes": "4096"}, "unknown option 'partitonbytes'; did you mean partitionBytes"),
+    "number": (
+        {"partitionBytes": "lots"},
+        "partitionBytes must be a whole number from 1024",
+    ),
     "small": (
         {"maxBytesPerTrigger": "10"},
-        "maxBytesPerTrigger must be a number of bytes from 1024, not '10'",
+        "maxBytesPerTrigger must be a whole number from 1024 to .*, not '10'",
     ),
 }
 
