@@ -199,7 +199,8 @@ def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBus
 
 def sender_to(options: SinkOptions, entity: str) -> PairedServiceBusSender:
     """The sender of this process to an entity; a topic's is the same as a queue's."""
-    return worker.kept((options, entity), lambda: client_of(options).get_queue_sender(entity))
+    client = client_of(options)
+    return worker.kept((options, entity), lambda: client.get_queue_sender(entity))
 
 
 def client_of(options: SinkOptions) -> PairedServiceBusClient:

@@ -41,7 +41,7 @@ def wait(future: Future[T], timeout: float) -> T:
 
 
 def kept(key: Hashable, make: Callable[[], T]) -> T:
-    """What is kept in this process under ``key``, made at the first time."""
+    """What is kept in this process under ``key``, made at first; ``make`` may not ask for another."""
     with _lock:
         place = (os.getpid(), key)
         if place not in _kept:
