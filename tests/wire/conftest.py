@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
 
 _NUMBERS = itertools.count()
+HERE = Path(__file__).parent
+TARGET = os.environ.get("SBPAIR_TEST_CONNECTION_STRING")
+"""Another namespace to run against, the cloud's or a broker's; None for our own, in this process."""
+CONTROLS = {"broker", "contoso"}
+SPANS = {
+    "lock_duration",
+    "default_message_time_to_live",
+    "duplicate_detection_history_time_window",
+    "auto_delete_on_idle",
+}
 
 
 @pytest.fixture(scope="session")
@@ -28,16 +44,58 @@ def contoso(broker: Broker) -> NamespaceControl:
     return broker.namespace("contoso")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Against another namespace, leave out what holds the broker in its hands: its time, faults, counts."""
+    if TARGET is None:
+        return
+    for item in items:
+        if item.path.parent == HERE and not CONTROLS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.skip(reason="needs the broker's own control"))
+        elif item.path.parent == HERE and "make_queue" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason="brings a broker of its own"))
+
+
 @pytest.fixture
-def make_queue(contoso: NamespaceControl) -> Callable[..., str]:
+def make_queue(request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
     """Makes a queue of its own with these fields, and returns its path."""
+    if TARGET is not None:
+        with there(TARGET) as make_there:
+            yield make_there
+        return
+    contoso: NamespaceControl = request.getfixturevalue("contoso")
 
     def make(**fields: object) -> str:
         path = f"orders-{next(_NUMBERS)}"
         contoso.create_queue(path, **fields)
         return path
 
-    return make
+    yield make
+
+
+@contextmanager
+def there(target: str) -> Iterator[Callable[..., str]]:
+    """Makes queues in another namespace, under names of their own, and removes them afterwards."""
+    trust = os.environ.get("SBPAIR_TEST_CA_FILE")
+    more = {"connection_verify": trust} if trust else {}
+    made: list[str] = []
+    with ServiceBusAdministrationClient.from_connection_string(target, **more) as administration:
+
+        def make(**fields: object) -> str:
+            if "max_message_size_in_kilobytes" in fields:
+                pytest.skip("needs a namespace of the Premium tier")
+            path = f"sbpair-{uuid.uuid4().hex[:12]}"
+            spans = {
+                name: timedelta(milliseconds=value)
+                for name, value in fields.items()
+                if name in SPANS and isinstance(value, int)
+            }
+            administration.create_queue(path, **{**fields, **spans})
+            made.append(path)
+            return path
+
+        yield make
+        for path in made:
+            administration.delete_queue(path)
 
 
 @pytest.fixture
@@ -47,9 +105,10 @@ def queue(make_queue: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def client(contoso: NamespaceControl) -> Iterator[ServiceBusClient]:
+def client(request: pytest.FixtureRequest) -> Iterator[ServiceBusClient]:
     """The SDK as it is, without retries: an error shows at once."""
-    with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as opened:
+    text = TARGET or request.getfixturevalue("contoso").connection_string
+    with ServiceBusClient.from_connection_string(text, retry_total=0) as opened:
         yield opened
 
 
