@@ -7,6 +7,8 @@ batch is done by the PairedServiceBusSender that it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 import azure.servicebus
@@ -155,7 +157,10 @@ class _AsyncClient(_Pairing, azure.servicebus.aio.ServiceBusClient):
             self._pair = None
 
 
-def install() -> None:
-    """From now on `ServiceBusClient` is one whose senders are paired."""
-    azure.servicebus.ServiceBusClient = _Client  # type: ignore[misc]
-    azure.servicebus.aio.ServiceBusClient = _AsyncClient  # type: ignore[misc]
+def install(modules: Iterable[ModuleType]) -> None:
+    """In these test modules `ServiceBusClient` is one whose senders are paired; the pairing has the SDK's."""
+    ours = {azure.servicebus.ServiceBusClient: _Client, azure.servicebus.aio.ServiceBusClient: _AsyncClient}
+    for module in modules:
+        found = getattr(module, "ServiceBusClient", None)
+        if found in ours:
+            module.ServiceBusClient = ours[found]  # type: ignore[attr-defined]

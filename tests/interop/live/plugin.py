@@ -42,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("playback_test_only"):
             item.add_marker(pytest.mark.skip(reason="plays a recording back"))
+    if os.environ.get(PAIRED):
+        from . import paired
+
+        paired.install(
+            {id(item.module): item.module for item in items if isinstance(item, pytest.Function)}.values()
+        )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -107,9 +113,3 @@ def _line(test: str, outcome: str, seconds: float, why: str, text: str) -> str:
 def _last(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     return "" if crash is None else str(crash.message).splitlines()[0][:200]
-
-
-if os.environ.get(PAIRED):
-    from . import paired as _paired  # before any test module has imported the SDK's client
-
-    _paired.install()
