@@ -4,8 +4,8 @@
                              ^                       |
                              '---- offered again ----'      expired: to the dead-letter queue (T-10), or gone
 
-It knows nothing of receivers and their locks: that is the queue's part. A waiting line is the queue's one
-line, or with sessions one for each (3.5).
+It knows nothing of receivers and their locks: those are in ``locked_store``. A waiting line is the queue's
+one line, or with sessions one for each (3.5).
 """
 
 from __future__ import annotations
