@@ -14,6 +14,18 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
+def cpu_seconds_of_all(pid: int) -> float:
+    """Processor time of a process and all that it started, those included that have ended."""
+    total = 0.0
+    for each in family(pid):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it went, and is in its parent's sum the next time
+        total += sum(map(int, fields[11:15])) / TICK
+    return total
+
+
 def resident_bytes(pid: int) -> int:
     """Memory that a process holds."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

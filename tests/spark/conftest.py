@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 PATIENCE = 300  # seconds
-FAST = {
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # a few rows are sooner done than code for them
+OWN = {
     "spark.driver.memory": "1g",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # what a few rows need is sooner interpreted than compiled
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",  # a server for test_connect.py
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
 }
 
 
@@ -25,6 +28,6 @@ def spark() -> Iterator[object]:
     from sbpair.spark import build_session
     from sbpair.spark.session import HASTY
 
-    session = build_session("tests", master="local[2,2]", settings=HASTY | FAST)
+    session = build_session("tests", master="local[2,2]", settings=HASTY | INTERPRETED | OWN)
     yield session
     session.stop()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
 from sbpair.spark.audit.live import Until, counters, unmatched
 from tests.spark.story import Story
 
+COUNTERS = "counters"
+QUERIES = {
+    COUNTERS: counters,
+    Until.HOME: lambda events: unmatched(events),
+    Until.RECEIVED: lambda events: unmatched(events, until=Until.RECEIVED),
+}
 
-def caught_up(spark, table, name: str, state: Path) -> list:
-    query = (
-        table.writeStream.format("memory")
-        .queryName(name)
-        .outputMode("append")
-        .option("checkpointLocation", str(state / name))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return spark.table(name).collect()
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a query has said, and how many groups it still remembers, when it has caught up."""
+
+    rows: list
+    kept: int
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +49,31 @@ def events(spark, tmp_path_factory):
     return spark.readStream.format("sbpair-journal").load(str(directory))
 
 
-def test_messages_are_counted_by_minute_and_entity(spark, events, tmp_path: Path) -> None:
-    rows = caught_up(spark, counters(events), "counters", tmp_path)
-    told = {(row["from"].minute, row.path): row for row in rows}
+@pytest.fixture(scope="module")
+def found(spark, events, tmp_path_factory) -> Callable[[object], Found]:
+    """What came of a query, run once for all who ask."""
+
+    @cache
+    def run(name: object) -> Found:
+        table = f"live_{getattr(name, 'value', name)}"
+        query = (
+            QUERIES[name](events)
+            .writeStream.format("memory")
+            .queryName(table)
+            .outputMode("append")
+            .option("checkpointLocation", str(tmp_path_factory.mktemp(table)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        (operator,) = query.lastProgress["stateOperators"]
+        return Found(spark.table(table).collect(), operator["numRowsTotal"])
+
+    return run
+
+
+def test_messages_are_counted_by_minute_and_entity(found: Callable[[object], Found]) -> None:
+    told = {(row["from"].minute, row.path): row for row in found(COUNTERS).rows}
 
     first, second = told[0, "orders"], told[1, "orders"]
     assert (first.accepted, first.parked, first.received) == (2, 4, 0)
@@ -63,9 +89,20 @@ WATCHED = {
 
 @pytest.mark.parametrize("until", WATCHED)
 def test_a_message_of_which_nothing_more_is_told_in_time_is_an_alarm(
-    spark, events, tmp_path: Path, until: Until
+    found: Callable[[object], Found], until: Until
 ) -> None:
-    rows = caught_up(spark, unmatched(events, until=until), f"unmatched_{until.value}", tmp_path)
+    rows = found(until).rows
 
     assert {row.message_id for row in rows} == WATCHED[until]
     assert {row.primary for row in rows} == {"contoso"}
+
+
+# Of an hour: the last minute; what was parked in it; and that with what was sent beside it.
+KEPT = {COUNTERS: 1, Until.HOME: 1, Until.RECEIVED: 2}
+
+
+@pytest.mark.parametrize("query", KEPT)
+def test_a_query_remembers_what_is_recent_and_no_more(
+    found: Callable[[object], Found], query: object
+) -> None:
+    assert found(query).kept == KEPT[query]
