@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.amqp.events import ConnectionClosed
+from sbpair.amqp.events import ConnectionClosed, DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Accepted, Rejected
 from sbpair.broker import Broker, BrokerError, ManualClock
 from sbpair.broker.entities import (
@@ -93,6 +93,34 @@ def test_a_delivery_costs_and_is_not_refused(lab):
         client.send(link, EMPTY)
     client.receiver("orders", credit=10, deletes=True)
     assert queue.counts(lab.moment.entity).active == 0
+    assert isinstance(client.send(link, EMPTY), Rejected)
+
+
+def test_messages_that_come_together_cost_what_each_costs(lab):
+    lab.queue()
+    lab.namespace.credits = Credits(2)
+    client = lab.client()
+    link = client.sender("orders")
+    for number in range(4):
+        link.transfer(EMPTY, tag=bytes((number,)))
+    lab.run()
+    answers = [
+        type(each.state)
+        for each in client.take(DispositionReceived)
+        for _ in range(each.first, each.last + 1)
+    ]
+    assert answers == [Accepted, Accepted, Rejected, Rejected]
+
+
+def test_messages_that_go_together_cost_what_each_costs(lab):
+    lab.queue()
+    client = lab.client()
+    link = client.sender("orders")
+    for _ in range(4):
+        client.send(link, EMPTY)
+    lab.namespace.credits = Credits(4)
+    client.receiver("orders", credit=10)
+    assert len(client.take(MessageReceived)) == 4
     assert isinstance(client.send(link, EMPTY), Rejected)
 
 

@@ -114,6 +114,11 @@ class NamespaceFace:
         self.rejections.note(now, path, error.condition, str(error))
         return condition_of(error, self.tracker(path), now)
 
+    @property
+    def is_each_weighed(self) -> bool:
+        """A fault may strike any message, the credits end at any (3.9): none goes as one of a run."""
+        return bool(self.faults) or self.namespace.credits.per_second is not None
+
     # -- faults
 
     def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:

@@ -127,7 +127,7 @@ class QueueReceiver(Node):
 
         Raises as :meth:`deliver`.
         """
-        if self.deletes or type(self._source) is not Queue or self._face.faults:
+        if self.deletes or type(self._source) is not Queue or self._face.is_each_weighed:
             return self.deliver(moment)
         messages = self.take_some(self.link.credit, moment.entity)
         if messages:

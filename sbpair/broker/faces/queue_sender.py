@@ -78,7 +78,7 @@ class QueueSender(Node):
 
     def messages_received(self, events: Sequence[MessageReceived], moment: Moment) -> None:
         """Store what came together as one, where that is the same as each for itself: it costs half."""
-        if len(events) > 1 and not self._face.faults and self._store_run(events, moment.entity):
+        if len(events) > 1 and not self._face.is_each_weighed and self._store_run(events, moment.entity):
             self._top_up()
         else:
             super().messages_received(events, moment)
