@@ -159,7 +159,6 @@ def test_the_counts_follow_the_messages(client: ServiceBusAdministrationClient, 
         ({"auto_delete_on_idle": timedelta(minutes=4)}, "auto_delete_on_idle"),
         ({"max_delivery_count": 0}, "max_delivery_count"),
         ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes"),
-        ({"forward_to": "orders", "requires_session": True}, "forward_to"),
         ({"lock_duration": "P99999999D"}, "LockDuration"),
     ],
 )
