@@ -500,7 +500,7 @@ def outages() -> str:
 
 
 def scenarios() -> str:
-    from sbpair.broker.faults import SCENARIOS
+    from sbpair.broker.faults.scenarios import SCENARIOS
 
     rows = [(f"`{each.name}`", each.what, each.sees, each.paired) for each in SCENARIOS.values()]
     return table(

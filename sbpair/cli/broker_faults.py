@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker
-    from sbpair.broker.faults import PlannedFault
+    from sbpair.broker.faults.plan import PlannedFault
 
 LARGEST_PLAN = 1_048_576
 
@@ -21,7 +21,7 @@ def read(path: Path | None) -> list[PlannedFault]:
     if path is None:
         return []
     from sbpair.broker import BrokerError
-    from sbpair.broker.faults import read_plan
+    from sbpair.broker.faults.plan import read_plan
     from sbpair.syphon.reference import read_text
 
     try:

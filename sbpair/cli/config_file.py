@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +105,8 @@ def namespaces_of(content: dict[str, object]) -> object:
 
 def read(file: Path) -> dict[str, object]:
     """The file as TOML. Raises ConfigurationError."""
+    import tomllib  # late: most starts are without a file
+
     try:
         return tomllib.loads(read_config_text(file))
     except tomllib.TOMLDecodeError as error:

@@ -10,7 +10,6 @@ import pytest
 from sbpair.broker import BrokerError
 from sbpair.broker.faults import (
     EFFECTS,
-    SCENARIOS,
     CutAfter,
     Delay,
     Disabled,
@@ -23,10 +22,9 @@ from sbpair.broker.faults import (
     RejectWith,
     Throttle,
     Withhold,
-    planned_faults,
-    read_plan,
-    scenario_named,
 )
+from sbpair.broker.faults.plan import planned_faults, read_plan
+from sbpair.broker.faults.scenarios import SCENARIOS, scenario_named
 
 SEND = Operation.SEND
 

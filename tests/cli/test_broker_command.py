@@ -5,11 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
+
+NOT_BEFORE_IT_IS_READY = (  # each of them costs every start some milliseconds
+    "aiohttp", "azure", "rich", "xml", "defusedxml", "sqlite3", "tomllib", "http.client", "pyspark",
+    "sbpair.pairing.client", "sbpair.syphon", "sbpair.observation", "sbpair.spark", "sbpair.testing",
+    "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.faces.admin",
+    "sbpair.broker.faces.rest",
+    "sbpair.broker.faces.page_views", "sbpair.broker.server.http", "sbpair.broker.server.page_application",
+    "sbpair.broker.server.fault_control", "sbpair.broker.faults.plan", "sbpair.broker.faults.scenarios",
+    "sbpair.broker.entities.rules.parser", "sbpair.broker.entities.rules.evaluation",
+)  # fmt: skip
 
 
 def ready(start, *arguments):
@@ -22,6 +34,21 @@ def test_a_signal_stops_it_with_exit_code_0(start, number):
     running, _ = ready(start)
 
     assert running.stop(number) == (0, "")
+
+
+def test_nothing_is_loaded_that_a_start_does_not_need():
+    command = (sys.executable, "-X", "importtime", "-m", "sbpair.cli", "broker")
+    where = ("--namespace", "contoso:0", "--queue", "contoso/orders", "--json")
+    with subprocess.Popen(
+        [*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        json.loads(run.stdout.readline())
+        run.terminate()
+        _, told = run.communicate(timeout=30)
+    loaded = {line.rpartition("|")[2].strip() for line in told.splitlines()}
+    assert "sbpair.broker.server.page" in loaded  # the lines are read as they are meant
+    assert [name for name in NOT_BEFORE_IT_IS_READY if name in loaded] == []
 
 
 def test_the_sdk_sends_receives_and_administers_with_what_is_printed(start):

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from sbpair import EntityState
 from sbpair.broker import Broker, ShiftedClock
-from sbpair.broker.faults import SCENARIOS
+from sbpair.broker.faults.scenarios import SCENARIOS
 from sbpair.testing import Ledger
 from sbpair.testing.pair import QUICK, NamespacePair
 

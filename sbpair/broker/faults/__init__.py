@@ -1,4 +1,4 @@
-"""Faults on purpose: named effects, the rules by which they strike, plans of them, and named scenarios."""
+"""Faults on purpose: named effects and the rules by which they strike; beside them plans, scenarios."""
 
 from __future__ import annotations
 
@@ -29,13 +29,10 @@ from .effects import (
     Withhold,
 )
 from .engine import FaultEngine
-from .plan import PlannedFault, planned_faults, read_plan
 from .rule import ActiveFault, FaultRule, operation_named
-from .scenarios import SCENARIOS, Scenario, scenario_named
 
 __all__ = [
     "EFFECTS",
-    "SCENARIOS",
     "ActiveFault",
     "AnswerModified",
     "AnswerReleased",
@@ -56,16 +53,11 @@ __all__ = [
     "Operation",
     "Outage",
     "PartitionDown",
-    "PlannedFault",
     "Refusal",
     "RejectWith",
-    "Scenario",
     "Standing",
     "Throttle",
     "TwoFieldError",
     "Withhold",
     "operation_named",
-    "planned_faults",
-    "read_plan",
-    "scenario_named",
 ]

@@ -3,6 +3,7 @@
 A *striking* effect changes one operation; a *standing* one holds for as long as its rule does. Which
 operations an effect can strike stands with it (``strikes``), its name in plans and over HTTP in ``name``.
 ``happens``: what was asked for is carried out all the same. ``answers``: an answer goes out, if another.
+An effect without settings of its own is the dataclass that its base is: to make another costs each start.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ class Effect:
     answers: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
 class Withhold(Effect):
     """Do it and never answer: a lost acknowledgement, and the client cannot know."""
 
+    __slots__ = ()
     name: ClassVar[str] = "withhold"
     strikes: ClassVar[frozenset[Operation]] = _REQUESTS | {Operation.RECEIVE}
     happens: ClassVar[bool] = True
     answers: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
 class Lose(Effect):
     """Neither do it nor answer: the request was lost on its way."""
 
+    __slots__ = ()
     name: ClassVar[str] = "lose"
     strikes: ClassVar[frozenset[Operation]] = _REQUESTS
     answers: ClassVar[bool] = False
@@ -79,18 +80,18 @@ class Delay(Effect):
     seconds: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class AnswerReleased(Effect):
     """Refuse with the outcome ``released`` (3.4.4), which hangs some clients for ever."""
 
+    __slots__ = ()
     name: ClassVar[str] = "released"
     strikes: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
 
 
-@dataclass(frozen=True, slots=True)
 class AnswerModified(Effect):
     """Refuse with the outcome ``modified`` (3.4.5), which hangs some clients for ever."""
 
+    __slots__ = ()
     name: ClassVar[str] = "modified"
     strikes: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
 
@@ -104,10 +105,10 @@ class Refusal(Effect):
     description: str = "Refused by a fault that was set on this entity."
 
 
-@dataclass(frozen=True, slots=True)
 class RejectWith(Refusal):
     """Refuse with any condition: ``rejected`` for what is sent or settled, a detach for an attach."""
 
+    __slots__ = ()
     name: ClassVar[str] = "reject"
 
 
@@ -160,10 +161,10 @@ class Ending(Effect):
         return self.carried_out
 
 
-@dataclass(frozen=True, slots=True)
 class DetachLink(Ending):
     """Detach the link with a condition; ``carried_out``: after what came was done, else instead."""
 
+    __slots__ = ()
     name: ClassVar[str] = "detach"
 
 
@@ -187,10 +188,10 @@ class CutAfter(Effect):
     direction: str = "out"
 
 
-@dataclass(frozen=True, slots=True)
 class NoCredit(Effect):
     """Open the sender's link and give it no credit, for as long as the link lives; some SDKs send anyway."""
 
+    __slots__ = ()
     name: ClassVar[str] = "no-credit"
     strikes: ClassVar[frozenset[Operation]] = frozenset({Operation.ATTACH})
     usual: ClassVar[frozenset[Operation]] = strikes
@@ -207,10 +208,10 @@ class LateVisibility(Effect):
     seconds: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
 class Standing(Effect):
     """Base of the effects that hold from the beginning of a rule's window to its end."""
 
+    __slots__ = ()
     usual: ClassVar[frozenset[Operation]] = frozenset()
 
 

@@ -20,7 +20,7 @@ from ..entities.rule_operations import add_rule, remove_rule
 from ..entities.rules import Rule
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError, InvalidDescription
-from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named, scenario_named
+from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named
 from .partition_control import PartitionControl
 from .station import Station
 
@@ -380,6 +380,8 @@ class NamespaceControl:
     @contextmanager
     def scenario(self, name: str, entity: str | None = None, *, seed: int = 0) -> Iterator[list[ActiveFault]]:
         """Let a named scenario (docs/testing.md) hold inside the ``with``. Raises as :meth:`fault`."""
+        from ..faults.scenarios import scenario_named  # late: few ask for one
+
         rules = scenario_named(name).of(entity, seed)
         active: list[ActiveFault] = []
         try:

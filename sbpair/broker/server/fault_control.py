@@ -23,7 +23,8 @@ from types import TracebackType
 from aiohttp import web
 
 from ..errors import BrokerError
-from ..faults import ActiveFault, planned_faults
+from ..faults import ActiveFault
+from ..faults.plan import planned_faults
 from .broker import Broker
 from .control import NamespaceControl
 from .door import Door

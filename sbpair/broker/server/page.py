@@ -12,12 +12,13 @@ import secrets
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..faces.page_story import Records
 from .broker import Broker
 from .door import LOOPBACK, Door
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from ..faces.page_story import Records
 
 
 class Page:

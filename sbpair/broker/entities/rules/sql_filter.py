@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .evaluation import Judge, judge
 from .message_properties import Reading
-from .parser import parse_filter
 from .values import Value
+
+if TYPE_CHECKING:
+    from .evaluation import Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,9 @@ class SqlFilter:
     _judge: Judge = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        from .evaluation import judge  # late: a namespace without SQL does not load the language
+        from .parser import parse_filter
+
         object.__setattr__(self, "_judge", judge(parse_filter(self.expression, self.parameters)))
 
     def matches(self, reading: Reading) -> bool:
