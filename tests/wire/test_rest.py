@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection, HTTPMessage
+from http.client import HTTPConnection, HTTPMessage, HTTPSConnection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,8 +37,9 @@ class Answer(NamedTuple):
 class Rest:
     """A client of the REST API, which knows HTTP and shared access signatures and nothing else."""
 
-    def __init__(self, contoso: NamespaceControl) -> None:
+    def __init__(self, contoso: NamespaceControl, trust: ssl.SSLContext | None = None) -> None:
         self.port = contoso.port
+        self.trust = trust
         fields = dict(part.partition("=")[::2] for part in contoso.connection_string.split(";"))
         self.key = fields["SharedAccessKey"]
         self.token = self.token_for("")
@@ -54,7 +56,12 @@ class Rest:
         token: str | None = None,
         **headers: str,
     ) -> Answer:
-        connection = HTTPConnection("localhost", self.port, timeout=30)
+        trust = self.trust
+        connection = (
+            HTTPConnection("localhost", self.port, timeout=30)
+            if trust is None
+            else HTTPSConnection("localhost", self.port, timeout=30, context=trust)
+        )
         try:
             sent = {"Authorization": self.token if token is None else token, **headers}
             data = body.encode() if isinstance(body, str) else body
@@ -194,6 +201,18 @@ def test_a_locked_message_is_unlocked_renewed_and_completed_by_its_address(
     assert contoso.counts(queue).total == 0
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_address_of_a_locked_message_has_the_scheme_that_was_asked_by(
+    broker: Broker, contoso: NamespaceControl, queue: str, scheme: str
+) -> None:
+    trust = ssl.create_default_context(cafile=str(broker.ca_file)) if scheme == "https" else None
+    rest = Rest(contoso, trust)
+    rest.send(queue, "x")
+    locked = rest.lock(queue)
+    assert locked.headers["Location"].startswith(f"{scheme}://localhost:{contoso.port}/{queue}/messages/")
+    assert rest.at("DELETE", locked).status == 200
+
+
 def test_a_locked_message_is_named_by_its_number_too_and_by_no_other(rest: Rest, queue: str) -> None:
     rest.send(queue, "x")
     told = rest.lock(queue).broker_properties
@@ -305,6 +324,25 @@ def test_dead_letters_topics_and_subscriptions_are_reached_by_their_paths(
     assert rest.take(topic, 0).status == 400  # nothing is received from a topic itself
     assert rest.send(path, "x").status == 400
     assert rest.send(f"{queue}/$DeadLetterQueue", "x").status == 400
+
+
+@pytest.mark.parametrize("spelling", ["$Transfer/$DeadLetterQueue", "$transfer/%24deadletterqueue"])
+def test_what_could_not_be_transferred_is_received_from_its_own_dead_letter_queue(spelling: str) -> None:
+    with Broker({"contoso": 0}, legacy_forward_tdlq=True) as old:
+        contoso = old.namespace("contoso")
+        contoso.create_queue("end", requires_session=True)
+        contoso.create_queue("source", forward_to="end")
+        rest = Rest(contoso)
+        rest.send("source", "without")
+        dead = rest.lock(f"source/{spelling}")
+        assert (dead.status, dead.body) == (201, b"without")
+        assert dead.headers["DeadLetterReason"] == '"Session ID is null"'
+        assert urlsplit(dead.headers["Location"]).path.startswith(
+            "/source/$Transfer/$DeadLetterQueue/messages/"
+        )
+        assert rest.at("DELETE", dead).status == 200
+        assert rest.take(f"source/{spelling}", 0).status == 204
+        assert rest.send(f"source/{spelling}", "x").status == 400
 
 
 def test_the_dead_letter_queue_of_a_queue_is_received_by_both(

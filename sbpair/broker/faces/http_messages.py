@@ -17,7 +17,8 @@ from .wording import tracked
 class Request:
     """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
 
-    ``headers`` have lower-case names, ``spelt`` says how they came; ``body`` is whole.
+    ``headers`` have lower-case names, ``spelt`` says how they came; ``body`` is whole,
+    ``scheme`` http or https.
     """
 
     method: str
@@ -26,6 +27,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     spelt: Mapping[str, str] = field(default_factory=dict)
+    scheme: str = "https"
 
     def with_body(self, body: bytes) -> Request:
         """The same request once its body has been read."""

@@ -101,6 +101,7 @@ class RestReceiver:
         if self._deletes:
             return Response(200, headers, body)
         segments = (quote(self.queue.path, safe="/$"), "messages", quote(message_reference(message), safe=""))
-        host = self._request.headers.get("host", self._face.namespace.name)
-        headers["Location"] = f"https://{host}/{'/'.join(segments)}/{lock_id(message)}"
+        asked = self._request
+        host = asked.headers.get("host", self._face.namespace.name)
+        headers["Location"] = f"{asked.scheme}://{host}/{'/'.join(segments)}/{lock_id(message)}"
         return Response(201, headers, body)

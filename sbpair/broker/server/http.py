@@ -103,7 +103,7 @@ class HttpServer:
             await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
         spelt = {name.lower(): name for name in request.headers}
-        asked = admin.Request(request.method, raw_path, query, headers, spelt=spelt)
+        asked = admin.Request(request.method, raw_path, query, headers, spelt=spelt, scheme=request.scheme)
         call = rest.call_of(asked)
         if call is None:
             return await self._administer(station, request, asked)
