@@ -6,6 +6,7 @@ from .pairing.batch import PairedMessageBatch
 from .pairing.bond import SideState
 from .pairing.errors import (
     BacklogUnavailableError,
+    CaFileError,
     PairFaultedError,
     PairingError,
     ParkedMessageTooLargeError,
@@ -52,6 +53,7 @@ __all__ = [
     "BacklogWithdrawn",
     "BacklogsCreated",
     "BacklogsNotCreated",
+    "CaFileError",
     "ClassifierFailed",
     "EntityFailedOver",
     "EntityRecovered",

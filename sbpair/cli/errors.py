@@ -62,6 +62,7 @@ KNOWN: dict[str, Known] = {
     "MessagingEntityNotFoundError": Known(ExitCode.CONFIGURATION, "create the queue or correct its name"),
     "BacklogUnavailableError": NO_ANSWER,
     "SpoolError": SETTINGS,
+    "CaFileError": SETTINGS,
     "ServiceBusConnectionError": NO_ANSWER,
     "ServiceBusCommunicationError": NO_ANSWER,
     "OperationTimeoutError": NO_ANSWER,

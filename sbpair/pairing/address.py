@@ -7,21 +7,20 @@ by what is missing, and never by a text that holds the key.
 from __future__ import annotations
 
 import inspect
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-import certifi
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
 from .bond import Role
 from .names import label_of_backlogs, namespace_label
+from .trust import BoundedHandshake, trusting
 
 if TYPE_CHECKING:
-    import socket
+    import ssl
     from collections.abc import Callable, Mapping
 
     from azure.servicebus import aio
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 AsyncCredential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
-HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
 ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
 
 
@@ -68,7 +66,10 @@ class Access:
 
 
 class Side:
-    """One namespace of a pair, as the SDK is to see it. Opens nothing itself."""
+    """One namespace of a pair, as the SDK is to see it. Opens nothing itself.
+
+    What is made of it raises CaFileError when the file of `connection_verify` cannot be used.
+    """
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Side:
         self._credential = credential
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
-        self._context = self._bounded_context()
+        self._trust: BoundedHandshake | None = None
 
     @classmethod
     def from_connection_string(
@@ -141,7 +142,7 @@ class Side:
 
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
         """An SDK client that does not retry by itself, or does as usual when ``retry_total`` is None."""
-        keywords = self._keywords(self._context or self._settings.ssl_context, retry_total)
+        keywords = self._keywords(self._bounded() or self._settings.ssl_context, retry_total)
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusClient(
@@ -152,7 +153,8 @@ class Side:
         """As :meth:`client`, for asyncio."""
         from azure.servicebus import aio
 
-        context = self._settings.ssl_context if self._context is None else self._context.context
+        bounded = self._bounded()
+        context = self._settings.ssl_context if bounded is None else bounded.context
         keywords = self._keywords(context, retry_total)
         if self._connection_string is not None:
             return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)
@@ -178,6 +180,7 @@ class Side:
             "read_timeout": ADMIN_READ_TIMEOUT,
         }
         if self._settings.connection_verify is not None:
+            trusting(self._settings.connection_verify)  # where the SDK would say no more than OSError
             keywords["connection_verify"] = self._settings.connection_verify
         if self._settings.user_agent is not None:
             keywords["user_agent"] = self._settings.user_agent
@@ -204,29 +207,15 @@ class Side:
             keywords["transport_type"] = self._settings.transport_type
         return {**keywords, "logging_enable": self._settings.logging_enable}
 
-    def _bounded_context(self) -> BoundedHandshake | None:
-        is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
-        if not self._use_tls or is_websocket or self._settings.http_proxy is not None:
+    def _bounded(self) -> BoundedHandshake | None:
+        """The TLS of plain AMQP; over a WebSocket the SDK makes its own, of the file that was looked at."""
+        if not self._use_tls:
             return None
-        context = self._settings.ssl_context
-        if context is None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as the SDK makes it
-            context.load_verify_locations(self._settings.connection_verify or certifi.where())
-        return BoundedHandshake(context)
-
-
-class BoundedHandshake:
-    """A TLS context whose handshake ends in time: the SDK waits for a silent peer for ever.
-
-    It has the one method of SSLContext that the SDK calls.
-    """
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self.context = context
-
-    def wrap_socket(self, sock: socket.socket, *, server_hostname: str | None = None) -> ssl.SSLSocket:
-        sock.settimeout(HANDSHAKE_TIMEOUT)
-        return self.context.wrap_socket(sock, server_hostname=server_hostname)
+        if self._trust is None:
+            context = self._settings.ssl_context or trusting(self._settings.connection_verify)
+            self._trust = BoundedHandshake(context)
+        is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
+        return None if is_websocket or self._settings.http_proxy is not None else self._trust
 
 
 def connection_fields(role: str, text: str) -> dict[str, str]:

@@ -91,6 +91,7 @@ class PairedServiceBusSender(SenderSurface):
             self._closed(self.entity_name)
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
@@ -179,8 +179,17 @@ def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnota
     )
 
 
+@runtime_checkable
+class _Keyed(Protocol):
+    """What the SDK takes for a mapping: whatever `**` takes."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...  # noqa: ANN401
+
+
 def _from_mapping(given: object) -> ServiceBusMessage:
-    if not isinstance(given, Mapping):
+    if not isinstance(given, _Keyed):
         raise TypeError(
             "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
             f"not {type(given).__name__}"

@@ -7,6 +7,7 @@
         ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
         ├── PartlyParkedError          some messages of one call are parked, the others rest nowhere
         ├── ParkedScheduleError         a scheduled message that is parked cannot be cancelled
+        ├── CaFileError                 `connection_verify` names no file of authorities
         ├── PairFaultedError            one side of the pair ended and its partner did not (P-50)
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
@@ -91,6 +92,17 @@ class ParkedScheduleError(PairingError):
             "It has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
         )
         self.path = path
+
+
+class CaFileError(PairingError):
+    """The file that `connection_verify` names cannot be read, or holds no certificate of an authority.
+
+    It is looked at when a connection is first needed, and again until it can be used.
+    """
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"connection_verify: {file!r} is no file of trusted certificates (PEM): {why}")
+        self.file = file
 
 
 class PairFaultedError(PairingError):

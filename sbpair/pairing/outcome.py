@@ -27,7 +27,7 @@ from azure.core.exceptions import (
 from azure.servicebus import exceptions as sdk_errors
 
 from . import sdk
-from .errors import ParkedMessageTooLargeError
+from .errors import CaFileError, ParkedMessageTooLargeError
 from .failure import Failure, Judgement
 
 _U, _B, _CONF, _FULL, _CALL = (
@@ -68,6 +68,7 @@ BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
     sdk_errors.AutoLockRenewTimeout: (_CALL, "a lock was renewed for its whole time"),
     ParkedMessageTooLargeError: (_CALL, "the message could not be parked"),
     # what else can come out of it
+    CaFileError: (_CONF, "the file of authorities cannot be used"),
     ssl.SSLCertVerificationError: (_CONF, "the certificate was refused"),
     ClientAuthenticationError: (_CONF, "the credential was refused"),
     ServiceRequestError: (_U, "the token service cannot be reached"),

@@ -122,6 +122,7 @@ class PairedServiceBusSender(SenderSurface):
             self._closed(self.entity_name)
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

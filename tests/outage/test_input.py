@@ -55,6 +55,16 @@ async def test_ids_at_their_limit_are_taken_and_above_it_are_the_callers_error_s
     assert len(parked_in(either)) == 2
 
 
+@pytest.mark.spec("P-2")
+async def test_a_closed_sender_cannot_be_entered_again_as_the_sdks_cannot(either) -> None:
+    sender = either.client(backlogs=1).get_queue_sender("orders")
+    enter = sender.__aenter__ if either.is_asyncio else sender.__enter__
+    assert await either.done(enter()) is sender
+    await either.done(sender.close())
+    with pytest.raises(ValueError, match="the sender is closed; get another"):
+        await either.done(enter())
+
+
 @pytest.mark.spec("F-79")
 async def test_a_path_at_its_limit_is_taken_and_above_it_is_an_error_that_says_so(either) -> None:
     client = either.client(backlogs=1)

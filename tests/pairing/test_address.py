@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import inspect
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+import certifi
+import pytest
+from azure.servicebus import TransportType
+from azure.servicebus.exceptions import ServiceBusError
+
+import sbpair
+import sbpair.aio
+from sbpair import CaFileError, EntityState, PairedNamespaceOptions, PairedServiceBusClient
 
 SECRET = "CANARY+/=%"
 KEYS = f"SharedAccessKeyName=Root;SharedAccessKey={SECRET}"
@@ -89,8 +100,33 @@ def test_a_closed_client_and_an_empty_queue_name_are_refused() -> None:
         sender.send_messages({"body": "late"})
 
 
-def test_a_certificate_file_that_is_not_there_is_told_when_the_client_is_made() -> None:
-    with pytest.raises(FileNotFoundError):
-        PairedServiceBusClient.from_connection_strings(
-            string("contoso.servicebus.windows.net", emulator=False), GOOD, connection_verify="/nowhere.pem"
-        )
+async def done(answer: object) -> object:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+@pytest.mark.spec("P-2", "F-31", "S-6")
+@pytest.mark.parametrize("skin", [sbpair, sbpair.aio])
+@pytest.mark.parametrize("transport", TransportType)
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_authorities_that_cannot_be_read_are_told_at_the_first_use_and_are_no_outage(
+    skin: ModuleType, transport: TransportType, content: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_text(content)
+    client = skin.PairedServiceBusClient.from_connection_strings(
+        string("contoso.servicebus.windows.net", emulator=False),
+        GOOD,
+        options=PairedNamespaceOptions(failover_interval=timedelta(0)),
+        connection_verify=str(file),
+        transport_type=transport,
+    )
+    assert issubclass(CaFileError, ServiceBusError)  # as the SDK's own error at that point
+    sender = client.get_queue_sender("orders")
+    for use in (lambda: sender.send_messages({"body": "x"}), lambda: client.get_queue_receiver("orders")):
+        with pytest.raises(CaFileError, match=r"connection_verify.*authorities\.pem"):
+            await done(use())
+    assert client.state_of("orders") is EntityState.HEALTHY
+    shutil.copy(certifi.where(), file)
+    assert client.get_queue_receiver("orders")  # it is looked at again
+    await done(client.close())

@@ -195,6 +195,35 @@ def test_a_reserved_name_is_refused_by_name(name: str, as_bytes: bool) -> None:
         freeze([ServiceBusMessage("x"), ServiceBusMessage("x", application_properties={key: "mine"})])
 
 
+class Keyed:
+    """It only looks like a mapping, and is registered as none: the SDK takes it."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def keys(self) -> list[str]:
+        return list(self._fields)
+
+    def __getitem__(self, name: str) -> object:
+        return self._fields[name]
+
+
+@pytest.mark.spec("P-2")
+def test_what_has_keys_and_their_values_is_a_message_as_it_is_for_the_sdk() -> None:
+    one, two = Keyed(body="one", message_id="1"), Keyed(body="two", message_id="2", subject="s")
+    assert [str(each) for each in (*freeze(one).messages, *freeze([one, two]).messages)] == [
+        "one",
+        "one",
+        "two",
+    ]
+    batch = PairedMessageBatch()
+    batch._from_list([one, two])
+    batch.add_message(one)
+    assert [each.properties.message_id for each in batch.originals] == ["1", "2", "1"]
+    with pytest.raises(TypeError, match="body"):
+        freeze(Keyed(message_id="1"))
+
+
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes", "text", object(), [None], [b"x"]])
 def test_what_is_no_message_is_refused_by_type(wrong: object) -> None:
     with pytest.raises(TypeError, match="a message must be"):

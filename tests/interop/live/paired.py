@@ -2,17 +2,20 @@
 
 Client and receivers stay the SDK's, as they do for a user of the pairing. A sender is still of the SDK's
 class, so that a test that looks at its settings finds them; whatever sends, schedules, cancels, or makes a
-batch is done by the PairedServiceBusSender that it holds.
+batch is done by the PairedServiceBusSender that it holds, and so is entering and closing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 import azure.servicebus
 import azure.servicebus.aio
+from azure.servicebus.exceptions import ServiceBusError
 
 import sbpair
 import sbpair.aio
@@ -32,14 +35,35 @@ SETTINGS = (
     "use_tls",
 )
 """The keywords of the SDK's client that hold for a pair; the SDK's own retries are not among them."""
+OPEN_WITHIN = 10.0  # seconds: the SDK's senders open their link when they are entered
 
 
-class _Sender(azure.servicebus.ServiceBusSender):
+class _Reach:
+    """`_handler` is that of the SDK sender whose link the next send takes: what a test puts there is met."""
+
+    _paired: Any
+
+    @property
+    def _handler(self) -> Any:
+        if self._paired._is_closed:
+            return None
+        stored = self._paired._runtime.primary_lanes(self._paired.entity_name)._stored
+        return stored[-1].sender._handler if stored else None
+
+    @_handler.setter
+    def _handler(self, _: object) -> None:
+        """The SDK's own closing says None; the links are the pairing's."""
+
+
+class _Sender(_Reach, azure.servicebus.ServiceBusSender):
     """A paired sender in the SDK's clothes."""
 
     _paired: sbpair.PairedServiceBusSender
 
     def __enter__(self) -> Any:
+        self._paired.__enter__()
+        with suppress(ServiceBusError):  # then the send says so
+            self._paired._runtime.primary_lanes(self.entity_name).warm(OPEN_WITHIN)
         return self
 
     def send_messages(self, message: Any, **named: Any) -> None:
@@ -63,12 +87,14 @@ class _Sender(azure.servicebus.ServiceBusSender):
         super().close()
 
 
-class _AsyncSender(azure.servicebus.aio.ServiceBusSender):
+class _AsyncSender(_Reach, azure.servicebus.aio.ServiceBusSender):
     """A paired sender in the SDK's clothes."""
 
     _paired: sbpair.aio.PairedServiceBusSender
 
     async def __aenter__(self) -> Any:
+        await self._paired.__aenter__()
+        await self._paired._runtime.primary_lanes(self.entity_name).warm(time.monotonic() + OPEN_WITHIN)
         return self
 
     async def send_messages(self, message: Any, **named: Any) -> None:
