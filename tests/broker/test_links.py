@@ -550,6 +550,21 @@ class TestSettling:
         assert message.message_annotations["x-opt-deadletter-source"] == "orders"
         assert message.body == DataBody((b"hello",))
 
+    def test_properties_that_nobody_can_read_do_not_hold_up_the_dead_letters(self, lab):
+        lab.queue()
+        client = lab.client()
+        garbled = bytes.fromhex("005374 c1020140")  # a map of one item
+        client.send(client.sender("orders"), garbled + HELLO[-10:])
+        client.receiver("orders", credit=1)
+        (delivery,) = client.take(MessageReceived)
+        client.settle(delivery, self.DEAD)
+        client.receiver("orders/$DeadLetterQueue", credit=1)
+
+        (buried,) = client.take(MessageReceived)
+        message = Message.decode(buried.payload)
+        assert message.application_properties["DeadLetterReason"] == "poison"
+        assert message.body == DataBody((b"hello",))
+
     def test_changes_made_with_an_abandon_are_seen_by_the_next_receiver(self, lab, held):
         client, delivery = held
         client.settle(delivery, Modified(True, False, {Symbol("tries"): UInt(1)}))

@@ -201,6 +201,15 @@ def test_every_kind_of_body_is_shown(face: NamespaceFace, body: object, shown: b
     assert (got.status, got.body) == (200, shown)
 
 
+@pytest.mark.parametrize("garbled", ["005374 c1020140 005375 a00178", "005377 a101ff"], ids=["map", "text"])
+def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(face: NamespaceFace, garbled: str) -> None:
+    queue = face.namespace.queue("orders")
+    queue.enqueue_all(stored_messages(bytes.fromhex(garbled), 0), NOW)
+    got = answer(face, request("DELETE", "/orders/messages/head"))
+    assert (got.status, got.body.endswith(bytes.fromhex(garbled))) == (200, True)
+    assert json.loads(got.headers["BrokerProperties"])["SequenceNumber"] == 1
+
+
 def test_properties_that_no_header_can_say_are_left_out(face: NamespaceFace) -> None:
     said: dict[object, object] = {
         "fine": "x",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
@@ -306,7 +307,9 @@ def _map_body(section: bytes) -> tuple[int, bytes]:
 
 def _amended(bare: bytes, changes: dict[str, object]) -> bytes:
     sections = split(bare)
-    entries: Sequence[tuple[object, bytes]] = split_entries(sections.application_properties)
+    entries: Sequence[tuple[object, bytes]] = ()
+    with suppress(DecodeError):  # nobody could read them: what was set since is all there is
+        entries = split_entries(sections.application_properties)
     kept = [(key, value) for key, value in entries if key not in changes]
     kept += [(key, encode(value)) for key, value in changes.items()]
     properties = join_entries(Section.APPLICATION_PROPERTIES, kept)

@@ -27,7 +27,7 @@ from ...amqp.message import (
     SequenceBody,
     ValueBody,
 )
-from ...amqp.types import Described, EncodeError, Symbol, Timestamp, encode
+from ...amqp.types import DecodeError, Described, EncodeError, Symbol, Timestamp, encode
 from ..entities.entity import Entity
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import InvalidArgument
@@ -191,8 +191,11 @@ def _text_of(raw: str) -> str:
 
 
 def told(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
-    """Headers and body that tell of a message just received."""
-    sent = Message.decode(delivered(message, queue))
+    """Headers and body that tell of a message just received; one that is no AMQP inside, as its bytes."""
+    try:
+        sent = Message.decode(delivered(message, queue))
+    except DecodeError:  # only its sections were looked at when it was stored
+        sent = Message(body=DataBody((message.bare,)))
     headers = {
         name: text
         for name, value in sent.application_properties.items()
