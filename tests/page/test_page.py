@@ -97,6 +97,26 @@ def test_json_is_laid_out_and_bytes_are_hexadecimal(browser, page, contoso):
     browser.wait_for("document.querySelector('pre')?.textContent === 'ff 00 10'")
 
 
+def test_an_answer_that_comes_late_is_not_shown_as_another_message(browser, page, contoso):
+    contoso.create_queue("orders")
+    send(contoso, "orders", ServiceBusMessage("the first"), ServiceBusMessage("the second"))
+    opened(browser, page, "/entity/contoso/orders")
+    browser.wait_for("document.querySelectorAll('.row-button').length === 2")
+    browser.value("""{
+        const ask = fetch, open = new Promise((resolve) => { window.answer = resolve; });
+        window.fetch = async (url, how) => {
+            const said = await ask(url, how);
+            if (/api.message\\?.*number=1$/.test(url)) { window.isAsked = true; await open; }
+            return said;
+        };
+    }""")
+    browser.click(".row-button")
+    browser.wait_for("window.isAsked")
+    browser.value("document.querySelectorAll('.row-button')[1].click()")
+    browser.value("window.answer()")
+    browser.wait_for("document.querySelector('pre')?.textContent === 'the second'")
+
+
 @pytest.mark.spec("T-21")
 def test_looking_uses_and_changes_nothing(browser, page, contoso):
     contoso.create_queue("orders")

@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbpair.broker import Broker
 from sbpair.broker.errors import DoorUnavailable
 from sbpair.broker.faces.page_views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.faults import Disabled
 from sbpair.broker.server.page import Page
 
 ALL = ("overview", "entities", "entity", "messages", "message", "connections", "rejections")
@@ -80,6 +81,16 @@ def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):
     assert (first["total"], len(first["rows"]), first["rows"][0]["path"]) == (250, MOST_ROWS, "queue-000")
     assert [row["path"] for row in last["rows"]][-1] == "queue-249"
     assert [row["path"] for row in found["rows"]] == [f"queue-{number}" for number in range(240, 250)]
+
+
+def test_a_status_that_a_fault_imposes_is_the_one_that_is_told(ask, contoso):
+    contoso.create_queue("orders")
+    with contoso.fault("orders", Disabled("SendDisabled")):
+        (row,) = ask("entities", namespace="contoso")[1]["rows"]
+        assert (
+            row["status"] == ask("entity", namespace="contoso", path="orders")[1]["status"] == "SendDisabled"
+        )
+    assert ask("entity", namespace="contoso", path="orders")[1]["status"] == "Active"
 
 
 def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):

@@ -80,7 +80,7 @@ def entity_row(entity: Entity, now: int) -> EntityRow:
     return EntityRow(
         path=entity.path,
         kind=kind_of(entity),
-        status=asked.status,
+        status=entity.status,
         health=_health(entity),
         flags=tuple(word for field, word in _FLAGS if getattr(asked, field)),
         forward_to=asked.forward_to,

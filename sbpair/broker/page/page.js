@@ -174,9 +174,11 @@ async function entity(namespace, path) {
   const [told, it, page] = await Promise.all([ask("overview"), ask("entity", query),
     ask("messages", { namespace, path: path + part, from: state.from })
       .catch((error) => { if (error.status === 404) return { messages: [], most: 50 }; throw error; })]);
-  if (state.open !== null && !state.message) {
-    state.message = await ask("message", { namespace, path: path + part, number: state.open })
+  const { open } = state;
+  if (open !== null && !state.message) {
+    const message = await ask("message", { namespace, path: path + part, number: open })
       .catch((error) => ({ error: error.message }));
+    if (state.open === open) state.message = message; // else another was opened meanwhile
   }
   const { counts } = it;
   const turn = (to) => { state.from = to; state.open = state.message = null; soon(); };
