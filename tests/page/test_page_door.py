@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import subprocess
 import sys
 
@@ -70,6 +71,19 @@ def test_a_question_that_makes_no_sense_is_answered_in_one_line(ask, contoso):
     for number in ("-1", "x", "9" * 30, "٣"):
         status, said = ask("messages", namespace="contoso", path="orders", **{"from": number})
         assert (status, "whole number" in said["error"]) == (400, True)
+
+
+@pytest.mark.spec("S-12")
+def test_who_has_a_key_to_an_entity_is_told_and_the_key_is_not(ask, contoso):
+    contoso.create_queue("orders")
+    contoso.create_topic("events")
+    keys = [contoso.add_policy("shop", ("Send",), entity=path) for path in ("orders", "events")]
+    for path, made in zip(("orders", "events"), keys, strict=True):
+        told = ask("entity", namespace="contoso", path=path)[1]
+        key = made.partition("SharedAccessKey=")[2].partition(";")[0]
+        assert len(key) > 40
+        assert key not in json.dumps(told)
+        assert told["description"]["authorization_rules"] == "shop (Send)"
 
 
 def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):

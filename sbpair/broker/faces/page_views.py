@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from ..entities.counts import QueueCounts
+from ..entities.description import QueueDescription
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
 from ..entities.partition import Health
@@ -17,6 +18,7 @@ from ..entities.partitioned import Partitioned
 from ..entities.queue import DESCRIPTION, REASON
 from ..entities.rules import CorrelationFilter, Rule, SqlFilter, TrueFilter
 from ..entities.stored_message import StoredMessage
+from ..entities.topic_description import TopicDescription
 from .client_connection import ClientConnection
 from .namespace_face import NamespaceFace
 from .node import Node
@@ -113,7 +115,7 @@ def detail(face: NamespaceFace, path: str, now: int) -> tuple[EntityRow, Row]:
         "created_at": entity.created_at,
         "updated_at": entity.updated_at,
         "accessed_at": entity.accessed_at,
-        "description": asdict(entity.asked if isinstance(entity, AnyTopic) else entity.description),
+        "description": _settings(entity.asked if isinstance(entity, AnyTopic) else entity.description),
         "partitions": _partitions(entity, now),
         "senders": sum(isinstance(node, QueueSender) for node in tenants),
         "receivers": sum(isinstance(node, QueueReceiver | RestReceiver) for node in tenants),
@@ -121,6 +123,12 @@ def detail(face: NamespaceFace, path: str, now: int) -> tuple[EntityRow, Row]:
         "rules": _rules(entity),
         "subscriptions": _subscriptions(entity),
     }
+
+
+def _settings(asked: QueueDescription | TopicDescription) -> Row:
+    """What an entity follows; of its authorization rules the names and rights, never a key (S-12)."""
+    rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in asked.authorization_rules)
+    return {**asdict(asked), "authorization_rules": ", ".join(rules) or None}
 
 
 def _partitions(entity: Entity, now: int) -> list[Row]:
