@@ -81,12 +81,25 @@ class Entities:
         SourceError for what waiting does not cure, an entity that was created anew among it.
         """
         try:
-            return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
+            return self._completed(path, upto, until)
         except (ConnectionLost, TimeoutError) as error:
             logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, error)
             return 0
+
+    def settle_now(self, path: str, upto: int, until: int | None = None) -> int:
+        """As :meth:`settle`, where there is no next time: raises SourceError when nobody answers, too."""
+        try:
+            return self._completed(path, upto, until)
+        except (ConnectionLost, TimeoutError) as error:
+            raise explained(error, path) from None
+
+    def _completed(self, path: str, upto: int, until: int | None) -> int:
+        try:
+            return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
+        except ConnectionLost:
+            raise
         except SyphonError as error:
             raise explained(error, path) from None
 

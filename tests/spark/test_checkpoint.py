@@ -85,3 +85,17 @@ def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> Non
         )
     assert "sbpair: orders:" in str(result.exception)
     assert "check its name" in str(result.exception)
+
+
+def test_a_namespace_that_does_not_answer_is_no_success(tmp_path: Path) -> None:
+    with Broker({"contoso": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        broker.namespace("contoso").take_down()
+        result = CliRunner().invoke(
+            cli,
+            ["spark", "settle", "--checkpoint", str(there)],
+            env={"SBPAIR_NAMESPACE": string(broker, "contoso")},
+        )
+    assert result.exit_code != ExitCode.OK
+    assert "check the address and the network" in str(result.exception)

@@ -53,7 +53,7 @@ def settle(namespace: Source, ca_file: str | None, checkpoint: Path, as_json: bo
     for lane in lanes:
         path, count = path_of(lane), 0
         try:
-            while done := entities.settle(path, offset[lane], offset.get(lane + UNTIL)):
+            while done := entities.settle_now(path, offset[lane], offset.get(lane + UNTIL)):
                 count += done
         except SourceError as error:
             raise CommandError(one_line(error), ExitCode.FAILED) from error
