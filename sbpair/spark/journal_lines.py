@@ -73,7 +73,7 @@ def _line_starts(block: bytes, at: int) -> pa.Array:
 def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
     bad = json.dumps({"event": UNREADABLE}).encode()
     good: list[bytes] = []
-    for line in block.splitlines():
+    for line in block.removesuffix(b"\n").split(b"\n"):  # a carriage return ends none
         try:
             is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
         except (pa.ArrowInvalid, ValueError):
