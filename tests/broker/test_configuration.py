@@ -247,6 +247,14 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
             "Properties.LockTime: expected no such key",
         ),
         (
+            changed(lambda it: it["Queues"].append({"Name": "queue.1"})),
+            "UserConfig.Namespaces[0].Queues: expected each name once, not 'queue.1' again",
+        ),
+        (
+            changed(lambda it: it["Topics"][0]["Subscriptions"].append(it["Topics"][0]["Subscriptions"][0])),
+            "Namespaces[0].Topics[0].Subscriptions: expected each name once",
+        ),
+        (
             changed(lambda it: rule(it).update(FilterType="X")),
             "Rules[1].Properties.FilterType: expected Sql, Correlation, or none of them, not 'X'",
         ),

@@ -10,7 +10,9 @@ an Action.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
 from ..entities.description import QueueDescription
 from ..entities.rules import Rule
@@ -21,6 +23,7 @@ from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
 from .rules import named_filter, rule
 from .table import BadConfiguration, Description, Table
 
+Made = TypeVar("Made")
 _KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
 _SPELLING = {
     name: "".join(part.title() for part in name.split("_"))
@@ -58,12 +61,21 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _namespace(table: Table) -> NamespacePlan:
     plan = NamespacePlan(
         table.needed("Name"),
-        queues=dict(_queue(each) for each in table.listed("Queues")),
-        topics=dict(_topic(each) for each in table.listed("Topics")),
+        queues=_by_name(table, "Queues", _queue),
+        topics=_by_name(table, "Topics", _topic),
         source=table.file,
     )
     table.end()
     return plan
+
+
+def _by_name(table: Table, key: str, read: Callable[[Table], tuple[str, Made]]) -> dict[str, Made]:
+    found: dict[str, Made] = {}
+    for name, made in map(read, table.listed(key)):
+        if name in found:
+            raise table.wrong(key, f"each name once, not {name!r:.60} again")
+        found[name] = made
+    return found
 
 
 def _queue(table: Table) -> tuple[str, QueueDescription]:
@@ -81,7 +93,7 @@ def _described(table: Table, kind: type[Description]) -> Description:
 
 def _topic(table: Table) -> tuple[str, TopicPlan]:
     name, described = table.needed("Name"), _described(table, TopicDescription)
-    subscriptions = dict(_subscription(each) for each in table.listed("Subscriptions"))
+    subscriptions = _by_name(table, "Subscriptions", _subscription)
     table.end()
     return name, TopicPlan(described, subscriptions)
 
