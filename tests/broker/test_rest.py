@@ -170,6 +170,8 @@ def test_a_span_longer_than_a_header_can_say_arrives_whole(face: NamespaceFace) 
     assert sent.status == 201
     (message,) = face.namespace.queue("orders").peek(1, 10, NOW)
     assert message.time_to_live == days * 86_400_000
+    got = answer(face, request("DELETE", "/orders/messages/head"))
+    assert json.loads(got.headers["BrokerProperties"])["TimeToLive"] == days * 86_400
 
 
 def test_the_largest_span_of_all_is_none(face: NamespaceFace) -> None:

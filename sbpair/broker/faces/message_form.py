@@ -222,10 +222,14 @@ _STATES = {
 
 
 def delivered(message: StoredMessage, queue: Entity) -> bytes:
-    """The message as a receiver gets it: header.ttl is the entity's where the sender gave none (T-7)."""
+    """The message as a receiver gets it."""
+    return _encoded(message, told_span(message, queue), message.lock_token)
+
+
+def told_span(message: StoredMessage, queue: Entity) -> int | None:
+    """The time to live that a receiver is told (ms): the entity's where the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
-    span = message.time_to_live if expires_at is None else expires_at - message.enqueued_at
-    return _encoded(message, span, message.lock_token)
+    return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
 
 
 def peeked(message: StoredMessage) -> bytes:

@@ -32,7 +32,7 @@ from ..entities.entity import Entity
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import InvalidArgument
 from .http_messages import Request
-from .message_form import PARTITION_KEY, SCHEDULED, UINT_MAX, VIA_PARTITION_KEY, delivered
+from .message_form import PARTITION_KEY, SCHEDULED, UINT_MAX, VIA_PARTITION_KEY, delivered, told_span
 from .rest_values import read_header, read_instant, read_span, write_header, write_instant
 
 BROKER_PROPERTIES = "brokerproperties"
@@ -203,7 +203,9 @@ def told(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
         if (text := write_header(value)) is not None
     }
     properties = sent.properties or Properties()
-    headers["BrokerProperties"] = json.dumps(_broker_properties(message, properties, sent))
+    headers["BrokerProperties"] = json.dumps(
+        _broker_properties(message, properties, told_span(message, queue))
+    )
     headers["Content-Type"] = _printable(properties.content_type or "application/octet-stream")
     headers["Date"] = write_instant(message.enqueued_at)
     return headers, _body(sent.body)
@@ -214,8 +216,7 @@ def message_reference(message: StoredMessage) -> str:
     return message.message_id if isinstance(message.message_id, str) else str(message.sequence_number)
 
 
-def _broker_properties(message: StoredMessage, properties: Properties, sent: Message) -> dict[str, object]:
-    ttl = sent.header.ttl if sent.header is not None else None
+def _broker_properties(message: StoredMessage, properties: Properties, ttl: int | None) -> dict[str, object]:
     is_locked = message.lock_token is not None
     told: dict[str, object] = {
         "DeliveryCount": message.delivery_count + 1,
