@@ -112,14 +112,16 @@ def test_messages_that_come_together_cost_what_each_costs(lab):
     assert answers == [Accepted, Accepted, Rejected, Rejected]
 
 
-def test_messages_that_go_together_cost_what_each_costs(lab):
+@pytest.mark.parametrize("drain", [False, True])
+def test_messages_that_go_together_cost_what_each_costs(lab, drain):
     lab.queue()
     client = lab.client()
     link = client.sender("orders")
     for _ in range(4):
         client.send(link, EMPTY)
     lab.namespace.credits = Credits(4)
-    client.receiver("orders", credit=10)
+    client.receiver("orders").flow(10, drain=drain)
+    lab.run()
     assert len(client.take(MessageReceived)) == 4
     assert isinstance(client.send(link, EMPTY), Rejected)
 

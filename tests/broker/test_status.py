@@ -67,6 +67,16 @@ def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, give, statu
     assert not isinstance(answer, Rejected) or answer.error.symbol == DISABLED
 
 
+def test_who_asks_for_what_is_left_is_detached_as_who_waits_is(lab, give):
+    lab.queue()
+    client = lab.client()
+    link = client.receiver("orders")
+    give("orders", "ReceiveDisabled")
+    link.flow(5, drain=True)
+    lab.run()
+    assert detached(client) == [DISABLED]
+
+
 @pytest.mark.parametrize("status", ["ReceiveDisabled", "Disabled"])
 def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, give, status):
     lab.queue(requires_session=True)

@@ -35,6 +35,7 @@ from ...amqp.performatives import (
     Source,
     TransactionalState,
 )
+from ..entities.credits import OF_A_MESSAGE
 from ..entities.entity import Entity
 from ..entities.message_session import SessionLock
 from ..entities.queue import DESCRIPTION, REASON, Queue
@@ -98,10 +99,19 @@ class QueueReceiver(Node):
         else:
             self._face.leave(self, moment)
         if event.drain:
+            self._drain(moment)
+
+    def _drain(self, moment: Moment) -> None:
+        """Send what there is, and give the rest of the credit back; refused as who waits is."""
+        try:
             while self.is_hungry and self.deliver(moment):
-                pass
+                self._face.namespace.credits.charge(OF_A_MESSAGE, moment.entity)
+        except BrokerError as error:
             self._face.leave(self, moment)
-            self.link.drained()
+            self.refused(error, moment)
+            return
+        self._face.leave(self, moment)
+        self.link.drained()
 
     def deliver(self, moment: Moment) -> bool:
         """Send one message; False when there is none. Raises EntityDisabled."""
