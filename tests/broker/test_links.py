@@ -32,7 +32,15 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
 from sbpair.broker.faces.message_form import BATCH, peeked
-from sbpair.broker.faults import AnswerReleased, FaultRule, RejectWith, TwoFieldError, Withhold
+from sbpair.broker.faults import (
+    AnswerReleased,
+    Delay,
+    FaultRule,
+    Operation,
+    RejectWith,
+    TwoFieldError,
+    Withhold,
+)
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -418,6 +426,27 @@ class TestReceiving:
 
         assert self.ids(stocked) == ["m0", "m1", "m2"]
         assert link.credit == 0
+
+    @pytest.mark.parametrize(("effect", "came"), [(Delay(1.0), ["m0"]), (Withhold(), [])], ids=str)
+    def test_a_delivery_that_a_fault_strikes_has_its_credit_all_the_same(self, lab, stocked, effect, came):
+        lab.face.set_fault(FaultRule(effect, "orders", Operation.RECEIVE, times=1), lab.moment.idle)
+        link = stocked.receiver("orders", credit=1)
+        assert self.ids(stocked) == []
+        lab.advance(connection=1.0)
+        lab.run()
+        assert self.ids(stocked) == came
+        link.flow(1)
+        lab.run()
+        assert self.ids(stocked) == ["m1"]
+
+    def test_a_delivery_that_comes_too_late_for_its_credit_does_not_come(self, lab, stocked):
+        lab.face.set_fault(FaultRule(Delay(1.0), "orders", Operation.RECEIVE, times=1), lab.moment.idle)
+        link = stocked.receiver("orders", credit=1)
+        link.flow(1, drain=True)
+        lab.run()
+        lab.advance(connection=1.0)
+        lab.run()
+        assert (self.ids(stocked), link.credit) == ([], 0)
 
     def test_two_receivers_take_turns(self, lab, stocked):
         other = lab.client()

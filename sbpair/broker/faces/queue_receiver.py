@@ -70,6 +70,8 @@ class QueueReceiver(Node):
         self._source = queue.seen_from(connection)
         self._held: dict[int, LockToken] = {}  # by delivery-id
         self._tags = 0
+        self._late = 0  # deliveries that a fault delays: each has its credit
+        self._lost = 0  # and those that it withholds, until the client grants anew
 
     @property
     def line(self) -> Entity | SessionLock:
@@ -88,10 +90,15 @@ class QueueReceiver(Node):
     @property
     def is_hungry(self) -> bool:
         """Credit is left, and the connection takes more."""
-        return self.link.credit > 0 and self.link.is_open and not self.connection.is_clogged
+        return self._room > 0 and self.link.is_open and not self.connection.is_clogged
+
+    @property
+    def _room(self) -> int:
+        return self.link.credit - self._late - self._lost
 
     def credit_granted(self, event: CreditGranted, moment: Moment) -> None:
         """Stand in line while there is credit; a drain is answered after one more look at the queue."""
+        self._lost = 0
         if event.credit > 0:
             if not self._face.is_waiting(self):
                 self._face.namespace.receive_began()  # P-41
@@ -125,7 +132,10 @@ class QueueReceiver(Node):
         elif isinstance(effect, Ending):
             end(effect, self.connection, self.link, self._tracker, moment)
         elif isinstance(effect, Delay):
+            self._late += 1
             self.connection.later(effect.seconds, lambda: self._transfer_late(message), moment)
+        else:
+            self._lost += 1
         return True
 
     def refused(self, error: BrokerError, moment: Moment) -> None:
@@ -139,7 +149,7 @@ class QueueReceiver(Node):
         """
         if self.deletes or type(self._source) is not Queue or self._face.is_each_weighed:
             return self.deliver(moment)
-        messages = self.take_some(self.link.credit, moment.entity)
+        messages = self.take_some(self._room, moment.entity)
         if messages:
             self.used = moment
         for message in messages:
@@ -147,7 +157,8 @@ class QueueReceiver(Node):
         return bool(messages)
 
     def _transfer_late(self, message: StoredMessage) -> None:
-        if self.link.is_open:
+        self._late -= 1
+        if self.link.is_open and self.link.credit > 0:  # else the client has taken it back: nobody gets it
             self._transfer(message)
 
     def _transfer(self, message: StoredMessage) -> None:
