@@ -85,6 +85,12 @@ def test_of_several_faults_all_are_set_or_none(monkeypatch):
         assert contoso.faults == []
 
 
+def test_a_token_that_is_no_text_is_refused_as_any_other():
+    with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
+        refused = httpx.get(control.url, headers={"Authorization": b"Bearer \xe9"})
+    assert refused.status_code == 401
+
+
 @pytest.mark.spec("S-11")
 def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
     running, printed = ready(start, "--allow-faults")

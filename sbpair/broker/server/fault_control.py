@@ -91,7 +91,7 @@ class FaultControl:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(shown.encode(), self.token.encode()):
+        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
             return _refused(401, "Show the token that was printed at start: Authorization: Bearer TOKEN.")
         try:
             return await handler(request)
