@@ -83,7 +83,8 @@ class Entities:
         try:
             return self._completed(path, upto, until)
         except (ConnectionLost, TimeoutError) as error:
-            logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, error)
+            why = str(error) or "time is up"
+            logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, why)
             return 0
 
     def settle_now(self, path: str, upto: int, until: int | None = None) -> int:
@@ -186,6 +187,8 @@ class Entities:
                 if head is not None and head.number <= upto:
                     await settler.settle(await self._link.connection(), head.number, upto)
         except TimeoutError:
+            if not settler.completed:
+                raise
             logger.warning("%s is settled up to %d by the next batch: time is up", path, upto)
         return settler.completed
 

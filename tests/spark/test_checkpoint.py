@@ -12,6 +12,8 @@ from sbpair.broker import Broker
 from sbpair.cli.exit_codes import ExitCode
 from sbpair.cli.group import cli
 from sbpair.spark.checkpoint import CheckpointError, committed
+from sbpair.spark.entities import Entities, SourceError
+from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 
 FAR = 2**50  # ms
@@ -99,3 +101,19 @@ def test_a_namespace_that_does_not_answer_is_no_success(tmp_path: Path) -> None:
         )
     assert result.exit_code != ExitCode.OK
     assert "check the address and the network" in str(result.exception)
+
+
+def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
+    with Broker({"contoso": 0}) as broker:
+        options = {
+            "connectionString": string(broker, "contoso"),
+            "queueName": "orders",
+            "settlement": "complete",
+            "operationTimeoutSeconds": "1",
+            "settleTimeoutSeconds": "1",
+        }
+        entities = Entities(SourceOptions.of(options))
+        broker.namespace("contoso").take_down("silent")
+        with pytest.raises(SourceError, match="orders"):
+            entities.settle_now("orders", 7)
+        assert entities.settle("orders", 7) == 0  # the next batch does it
