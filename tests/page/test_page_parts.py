@@ -45,6 +45,7 @@ def test_a_story_is_bounded_whatever_the_journals_say():
     story = Story()
     story.take(record("entity_suspected", n % 60, path=f"path-{n}", cause="x" * 9999) for n in range(2000))
     story.take([{}, {"event": 7, "at": None}, {"event": "x" * 999, "at": "never", "path": None}])
+    story.take(record(f"event-{n}", n % 60) for n in range(20_000))
     view = story.view()
     assert len(view["events"]) == KEPT
     assert len(json.dumps(view)) < 300_000

@@ -16,6 +16,7 @@ Records = Callable[[], Iterable[Mapping[str, object]]]
 
 KEPT = 300  # events
 MOST_ENTITIES, MOST_SPANS = 50, 60
+MOST_KINDS = 200  # of events, whose messages are counted
 LONGEST = 300  # characters
 
 STATE_AFTER = {
@@ -73,7 +74,8 @@ class Story:
         if event in _UNTOLD or record.get("role") == BROKER:
             return
         count = _messages(record)
-        self.messages[event] = self.messages.get(event, 0) + count
+        if event in self.messages or len(self.messages) < MOST_KINDS:
+            self.messages[event] = self.messages.get(event, 0) + count
         if event in STATE_AFTER:
             self._open.clear()
             self._change(path, STATE_AFTER[event], at)
