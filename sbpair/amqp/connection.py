@@ -282,7 +282,7 @@ class Connection(Endpoint):
             self._fault(DECODE_ERROR, "a frame ends inside a value")
 
     def _keep_ahead(self, data: bytes, position: int) -> None:
-        if len(data) - position > 8 * self.limits.pre_open_frame_size:
+        if len(data) - position > self.limits.ahead_of_handshake:
             raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too much ahead of the handshake")
         self._keep(data, position)
 

@@ -16,6 +16,8 @@ class Limits:
 
     pre_open_frame_size: int = 8192
     """Largest frame before the peer's open is in."""
+    ahead_of_handshake: int = 524_288
+    """What a peer may have sent, unread, before its handshake is through: more than one chunk of a socket."""
     performative_size: int = 65536
     """Largest performative of any frame, its payload not counted."""
     max_message_size: int = 1_048_576 + 65536

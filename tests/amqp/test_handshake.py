@@ -162,8 +162,8 @@ def test_what_is_sent_ahead_of_the_answer_is_bounded():
     server = a_server()
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")), 0.0)
     server.events()
-    for _ in range(100):
-        server.receive_data(bytes(1000), 0.0)
+    for _ in range(server.limits.ahead_of_handshake // 100_000 + 1):
+        server.receive_data(bytes(100_000), 0.0)
     assert closed(server).symbol == "amqp:resource-limit-exceeded"
 
 

@@ -7,12 +7,15 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker
 from sbpair.broker.auth import make_token
+from sbpair.broker.faces.atom import ATOM, INSTANCE, SERVICE_BUS
 
 PUT = b"PUT /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n"
 LARGE = b" " * (2 * 1024 * 1024)
@@ -34,6 +37,34 @@ def authorized(broker: Broker) -> bytes:
         "https://localhost/", parts["SharedAccessKeyName"], parts["SharedAccessKey"], int(time.time()) + 600
     )
     return PUT + b"Authorization: " + token.encode() + b"\r\n"
+
+
+def statuses(broker: Broker, *requests: bytes) -> list[int]:
+    """Of each request, one connection after the other, plain; 0 where none came."""
+    told = []
+    for request in requests:
+        with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 5) as sock:
+            sock.sendall(request)
+            answer = sock.recv(65536)
+        assert b"Traceback" not in answer
+        told.append(int(answer.split(b" ")[1]) if answer else 0)
+    return told
+
+
+def entity(
+    broker: Broker, path: str, kind: str = "QueueDescription", inner: str = "", method: bytes = b"PUT"
+) -> bytes:
+    """A request with a token that holds, and a description where one belongs."""
+    body = (
+        (
+            f'<entry xmlns="{ATOM}"><content type="application/xml"><{kind} xmlns="{SERVICE_BUS}" '
+            f'xmlns:i="{INSTANCE}">{inner}</{kind}></content></entry>'
+        ).encode()
+        if method == b"PUT"
+        else b""
+    )
+    head = authorized(broker).replace(b"PUT /q?", b"%b /%b?" % (method, path.encode()))
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def status_after(broker: Broker, request: bytes) -> int:
@@ -105,6 +136,94 @@ def test_a_body_is_bounded_for_those_who_may_send_one(broker: Broker, headers: b
 def test_a_body_that_does_not_come_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)
     assert status_after(broker, authorized(broker) + b"Content-Length: 10\r\n\r\nabc") == 408
+
+
+@pytest.mark.spec("S-7")
+def test_chunks_without_an_end_are_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)
+    assert (
+        status_after(broker, authorized(broker) + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n") == 408
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Content-Length: 5\r\n\r\n<entry/>", 400),  # the rest is no request
+        (b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n<entry", 400),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", 400),
+        (b"Content-Length: 5_0\r\n\r\nhello", 400),
+    ],
+    ids=["short", "two-lengths", "both", "gzip-last", "no-number", "no-gzip", "no-length"],
+)
+def test_a_body_of_two_lengths_or_none_is_refused(broker: Broker, headers: bytes, status: int) -> None:
+    assert status_after(broker, authorized(broker) + headers) == status
+    assert broker.namespace("contoso").queue_names() == []
+
+
+def test_a_name_is_one_whatever_its_case(broker: Broker) -> None:
+    paths = (quote("Größe"), "Orders", "oRDERS", "%4frders")  # letters are those of ASCII
+    told = statuses(broker, *(entity(broker, path) for path in paths))
+    assert told == [400, 201, 409, 409]
+    assert statuses(broker, entity(broker, "ORDERS", method=b"DELETE")) == [200]
+
+
+def test_of_many_who_create_one_entity_at_once_one_does(broker: Broker) -> None:
+    with ThreadPoolExecutor(8) as many:
+        asked = [entity(broker, "raced")] * 16
+        told = sorted(status for (status,) in many.map(lambda each: statuses(broker, each), asked))
+    assert told == [201] + [409] * 15
+    assert statuses(broker, entity(broker, "raced")) == [409]  # without If-Match it is no update
+    assert statuses(broker, entity(broker, "raced", method=b"DELETE")) == [200]
+
+
+@pytest.mark.spec("S-7")
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(" * 10_000 + "a = 1" + ")" * 10_000,
+        "NOT " * 10_000 + "a = 1",
+        "a = 1" + " OR a = 1" * 10_000,
+        "a = '" + "x" * 50_000,
+    ],
+    ids=["parentheses", "nots", "ors", "open"],
+)
+def test_a_bomb_of_an_expression_is_refused_at_little_cost(broker: Broker, expression: str) -> None:
+    filtered = f'<Filter i:type="SqlFilter"><SqlExpression>{expression}</SqlExpression></Filter>'
+    contoso = broker.namespace("contoso")
+    contoso.create_topic("t")
+    contoso.create_subscription("t", "s")
+    before = time.process_time()
+    assert statuses(broker, entity(broker, "t/Subscriptions/s/Rules/r", "RuleDescription", filtered)) == [400]
+    assert time.process_time() - before < 1.0
+    contoso.delete_topic("t")
+
+
+def test_a_pattern_that_would_never_end_is_judged_at_little_cost(broker: Broker) -> None:
+    contoso = broker.namespace("contoso")
+    contoso.create_topic("t")
+    contoso.create_subscription("t", "s")
+    pattern = f"<SqlExpression>a LIKE '{'%a' * 500}%b'</SqlExpression>"
+    rule = entity(
+        broker,
+        "t/Subscriptions/s/Rules/r",
+        "RuleDescription",
+        f'<Filter i:type="SqlFilter">{pattern}</Filter>',
+    )
+    assert statuses(broker, entity(broker, "t/Subscriptions/s/Rules/$Default", method=b"DELETE"), rule) == [
+        200,
+        201,
+    ]
+    before = time.process_time()
+    head = authorized(broker).replace(b"PUT /q?", b"POST /t/messages?")
+    sent = head + b'A: "%b"\r\nContent-Length: 0\r\n\r\n' % (b"a" * 5_000)
+    assert statuses(broker, sent) == [201]
+    assert time.process_time() - before < 1.0
+    assert contoso.counts("t/Subscriptions/s").active == 0
+    contoso.delete_topic("t")
 
 
 def test_a_refused_client_cannot_keep_its_connection(broker: Broker) -> None:

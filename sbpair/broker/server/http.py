@@ -41,12 +41,15 @@ _OPENS_AMQP = ord("A")
 _ABSOLUTE = re.compile(r"^https?://[^/?]*", re.IGNORECASE)  # RFC 9112, 3.2.2: so the Java SDK asks
 
 
+_CLIENTS_OWN = (HttpProcessingError, web.HTTPException, web.RequestPayloadError, ConnectionError)
+
+
 class _BrokenRequests(logging.Filter):
     """A client's bad request is answered, not shouted; a fault of ours is shouted."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError | web.HTTPException | ConnectionError)
+        return not isinstance(error, _CLIENTS_OWN)
 
 
 _LOGGER = logging.getLogger("sbpair.broker.http")
@@ -210,6 +213,8 @@ async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
             return await request.read()
     except TimeoutError:
         return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
+    except web.RequestPayloadError:
+        return _plain(400, "The body is not as Content-Encoding or Transfer-Encoding say it is.")
 
 
 def _written(answer: admin.Response, *, ends: bool = False) -> web.Response:

@@ -14,6 +14,8 @@ from ..faults import CutAfter, Operation
 from .neighbours import Neighbours
 
 CHUNK = 262_144
+LEAVES_WITHIN = 1.0  # seconds from our last word to the end, for a client that does not end itself
+UNHEARD = 8_388_608  # bytes that such a client may still send
 
 
 class WireHost(Protocol):
@@ -49,6 +51,8 @@ class AmqpWire(asyncio.Protocol):
         self._cut: CutAfter | None = None
         self._passed = 0  # bytes, in the direction that is cut
         self._late: deque[tuple[float, bytes]] = deque()
+        self._leaving: asyncio.TimerHandle | None = None  # all is said: see _leave
+        self._unheard = 0
         self.transport: asyncio.Transport
         self.client: ClientConnection
 
@@ -85,6 +89,11 @@ class AmqpWire(asyncio.Protocol):
         """One chunk in, one write out."""
         if self._is_dead:
             return
+        if self._leaving is not None:
+            self._unheard += len(data)
+            if self._unheard > UNHEARD:
+                self.transport.close()
+            return
         data = self._before_cut("in", data)
         self.client.receive_data(data, self._station.moment())
         self._station.settle()
@@ -112,8 +121,9 @@ class AmqpWire(asyncio.Protocol):
         """
         if self._sock is not None and exc is not None:
             self._read_the_rest(self._sock)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._leaving):
+            if timer is not None:
+                timer.cancel()
         self.client.receive_eof(self._station.moment())
         del self._station.wires[self.client]
         self._station.settle()
@@ -147,9 +157,22 @@ class AmqpWire(asyncio.Protocol):
         elif data and not self.transport.is_closing():
             self.transport.write(data)
         if self.client.is_closed and not self._late:
-            self.transport.close()
+            self._leave()
         else:
             self.arm()
+
+    def _leave(self) -> None:
+        """End, our half first: a socket that is closed on unread bytes is reset, and our answer lost with it.
+
+        What the client still sends is read and dropped, until its end, or for so long and so much.
+        """
+        if self._sock is None or self.transport.is_closing():
+            self.transport.close()  # TLS and WebSocket have an end of their own
+        elif self._leaving is None:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.call_later(LEAVES_WITHIN, self.transport.close)
+            self.transport.write_eof()
+            self.transport.resume_reading()
 
     def _write_late(self, data: bytes) -> None:
         if data:
