@@ -17,7 +17,9 @@ settings.load_profile("beside others")
 
 ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds
     "tests/page/",
-    "tests/spark/",
+    "tests/spark/test_cluster.py",  # these two start Sparks of their own,
+    "tests/spark/test_command.py",
+    "tests/spark/",  # the others share one
     "tests/interop/test_go.py",
     "tests/interop/test_java.py",
     "tests/interop/test_javascript.py",

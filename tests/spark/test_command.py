@@ -86,19 +86,6 @@ def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
     assert "\n" not in str(result.exception)
 
 
-def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path: Path) -> None:
-    from sbpair.spark.failures import reason_of, session_errors
-
-    (tmp_path / "sender-a-000001.jsonl").write_text("{}\n")
-    table = spark.read.format("sbpair-journal").load(str(tmp_path))
-    (tmp_path / "sender-a-000001.jsonl").unlink()
-    tmp_path.rmdir()
-    with pytest.raises(session_errors()) as raised:
-        table.collect()
-
-    assert reason_of(raised.value) == f"Spark: sbpair-journal: {tmp_path} is not a directory"
-
-
 def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     program = (

@@ -116,6 +116,19 @@ def test_spark_tells_what_is_wrong_with_an_option(spark) -> None:
         spark.read.format("sbpair-journal").load("/nowhere").collect()
 
 
+def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path: Path) -> None:
+    from sbpair.spark.failures import reason_of, session_errors
+
+    (tmp_path / "sender-a-000001.jsonl").write_text("{}\n")
+    table = spark.read.format("sbpair-journal").load(str(tmp_path))
+    (tmp_path / "sender-a-000001.jsonl").unlink()
+    tmp_path.rmdir()
+    with pytest.raises(session_errors()) as raised:
+        table.collect()
+
+    assert reason_of(raised.value) == f"Spark: sbpair-journal: {tmp_path} is not a directory"
+
+
 def test_columns_that_are_asked_for_are_read_and_no_others(spark, tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.sender().sent("m")
