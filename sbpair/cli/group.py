@@ -29,7 +29,7 @@ COMMANDS = {
         "sbpair.cli.drill",
         "Fail over one entity on purpose, and see marked messages come home.",
     ),
-    "spark": ("sbpair.cli.spark", "Audit journals and drain backlogs, with Spark on this machine."),
+    "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs, settle checkpoints: with Spark."),
     "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),
 }

@@ -132,41 +132,43 @@ def test_it_schedules_cancels_and_peeks(open_contoso, connection, orders):
 
 @pytest.mark.does("sessions")
 def test_it_accepts_a_session_by_name_and_the_next_one(open_contoso, connection):
-    open_contoso.create_queue("proton-sessions", requires_session=True)
+    path = f"proton-{next(_NUMBERS)}"
+    open_contoso.create_queue(path, requires_session=True)
     for session, body in (("a", "a1"), ("b", "b1"), ("a", "a2")):
-        send(connection, "proton-sessions", body, group_id=session)
-    named = connection.create_receiver("proton-sessions", name="named", options=of_session("a"))
+        send(connection, path, body, group_id=session)
+    named = connection.create_receiver(path, name="named", options=of_session("a"))
     bodies = []
     for _ in range(2):
         bodies.append(named.receive(10).body)
         named.accept()
     assert bodies == ["a1", "a2"]
-    following = connection.create_receiver("proton-sessions", name="next", options=of_session(None))
+    following = connection.create_receiver(path, name="next", options=of_session(None))
     granted = following.link.remote_source.filter
     granted.rewind()
     granted.next()
     assert granted.get_dict()[SESSION] == "b"
-    management = Management(connection, "proton-sessions")
+    management = Management(connection, path)
     management.ask("set-session-state", session_id="a", session_state=b"noted")
     assert management.ask("get-session-state", session_id="a")["session-state"] == b"noted"
     assert management.ask("renew-session-lock", session_id="a")["expiration"] > time.time() * 1000
     with pytest.raises(LinkDetached, match="session-cannot-be-locked"):
-        connection.create_receiver("proton-sessions", name="other", options=of_session("b"))
+        connection.create_receiver(path, name="other", options=of_session("b"))
 
 
 @pytest.mark.does("topics", "rules")
 def test_it_publishes_by_the_rules_that_it_made(open_contoso, connection):
-    open_contoso.create_topic("proton-events")
-    open_contoso.create_subscription("proton-events", "dear")
-    management = Management(connection, "proton-events/Subscriptions/dear")
+    topic = f"proton-{next(_NUMBERS)}"
+    open_contoso.create_topic(topic)
+    open_contoso.create_subscription(topic, "dear")
+    management = Management(connection, f"{topic}/Subscriptions/dear")
     management.ask("remove-rule", rule_name="$Default")
     described = {"sql-filter": {"expression": "price > 10"}}
     management.ask("add-rule", rule_name="dear", rule_description=described)
     (rule,) = management.ask("enumerate-rules")["rules"]
     assert rule["rule-description"].value[2] == "dear"
     for price in (10, 11):
-        send(connection, "proton-events", f"at {price}", properties={"price": price})
-    receiver = connection.create_receiver("proton-events/Subscriptions/dear")
+        send(connection, topic, f"at {price}", properties={"price": price})
+    receiver = connection.create_receiver(f"{topic}/Subscriptions/dear")
     assert receiver.receive(10).body == "at 11"
     receiver.accept()
 

@@ -12,7 +12,7 @@ from sbpair.cli.spark.settle import settle
 
 @click.group("spark")
 def command() -> None:
-    """Audit journals, drain backlogs, and settle checkpoints, with Spark on this machine.
+    """Audit journals, drain backlogs, settle checkpoints: with Spark.
 
     Needs the extra sbpair[spark], and Java 17 or later or the extra sbpair[jdk].
     """
