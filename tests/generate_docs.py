@@ -460,6 +460,22 @@ def interop_reasons() -> str:
     return table(("client", "cannot", "why"), [(peer, what, why) for (peer, what), why in CANNOT.items()])
 
 
+def live() -> str:
+    """What the SDK's own tests gave, plain and with paired senders, and those that cannot pass."""
+    from tests.interop.live.record import KINDS, OUTCOMES, read, rows
+    from tests.interop.live.report import known_failures
+
+    words = {"passed": "passed", "listed": "listed", "skipped": "left out"}
+    header = ("tests", *(f"{words[outcome]}, {kind}" for kind in KINDS for outcome in OUTCOMES))
+    told = "".join(
+        f"{kind.capitalize()}: {run['date']}, azure-servicebus {run['sdk']}, Python {run['python']}; "
+        f"{run['again']} ran again, alone.\n"
+        for kind, run in sorted(read().items(), reverse=True)
+    )
+    listed = [(f"`{test}`", reason) for test, reason in known_failures(is_paired=True).items()]
+    return f"{told}\n{table(header, rows())}\n{table(('listed', 'why it cannot pass'), listed)}"
+
+
 def faults() -> str:
     from sbpair.broker.faults import EFFECTS
 
@@ -554,6 +570,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-errors": cli_errors,
     "interop": interop,
     "interop-reasons": interop_reasons,
+    "live": live,
     "proof-clients": proof_clients,
     "proofs": proofs,
     "security-proved": security_proved,

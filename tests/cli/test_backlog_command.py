@@ -409,6 +409,15 @@ def test_a_certificate_nobody_vouches_for_is_a_matter_of_configuration(sbpair, s
     assert "--ca-file" in done.stderr
 
 
+def test_a_file_of_authorities_that_is_not_there_is_a_matter_of_configuration(sbpair, secondary):
+    done = sbpair(
+        "backlog", "list", *FLAGS, "--ca-file", "nowhere.pem", SBPAIR_SECONDARY=secondary.connection_string
+    )
+    assert done.returncode == 3
+    assert "'nowhere.pem' is no file of trusted certificates" in done.stderr
+    assert "check the address and --ca-file" in done.stderr
+
+
 def test_without_a_name_or_a_secondary_it_says_which_flag_is_missing(sbpair, secondary):
     nameless = sbpair("backlog", "list", SBPAIR_SECONDARY=secondary.connection_string)
     nowhere = sbpair("backlog", "list", *FLAGS)

@@ -31,7 +31,7 @@ NO_TRUST: Ending = (ExitCode.CONFIGURATION, "check the address and --ca-file")
 REFUSED: Ending = (ExitCode.FAILED, "")
 
 BY_CONDITION = {"amqp:unauthorized-access": NO_RIGHT, "amqp:not-found": NO_QUEUE}
-BY_CLASS = {"ConnectionLost": NO_ANSWER, "SyphonFaulted": NO_TRUST}
+BY_CLASS = {"ConnectionLost": NO_ANSWER, "SyphonFaulted": NO_TRUST, "CaFileError": NO_TRUST}
 BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: NO_ANSWER}
 
 
@@ -75,7 +75,8 @@ def administering() -> Iterator[None]:
             ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
         raise _ended(error, ending) from error
     except AzureError as error:
-        raise _ended(error, NO_TRUST if _is_certificate(error) else NO_ANSWER) from error
+        known = BY_CLASS.get(type(error).__name__, NO_ANSWER)
+        raise _ended(error, NO_TRUST if _is_certificate(error) else known) from error
 
 
 def _is_certificate(error: BaseException) -> bool:

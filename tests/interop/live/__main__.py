@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     source = tests_directory()
     with tempfile.TemporaryDirectory(prefix="sbpair-live-") as scratch:
         results = _run(source, Path(scratch), asked)
-    notes = [Note.of(json.loads(line), source) for line in results]
+    notes = [Note.of(json.loads(line)) for line in results]
     verdict = judge(notes, is_paired=asked.paired, is_whole=not (asked.only or asked.within))
     print(verdict.table())
     print(f"{time.monotonic() - started:.0f} s on {asked.n} workers")

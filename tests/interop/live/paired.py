@@ -39,20 +39,31 @@ OPEN_WITHIN = 10.0  # seconds: the SDK's senders open their link when they are e
 
 
 class _Reach:
-    """`_handler` is that of the SDK sender whose link the next send takes: what a test puts there is met."""
+    """What tests ask of a sender's private parts, answered by the link that the next send takes."""
 
     _paired: Any
 
     @property
     def _handler(self) -> Any:
-        if self._paired._is_closed:
+        if self._paired._is_closed or self._paired._core.is_closed:
             return None
-        stored = self._paired._runtime.primary_lanes(self._paired.entity_name)._stored
+        stored = self._lanes()._stored
         return stored[-1].sender._handler if stored else None
 
     @_handler.setter
     def _handler(self, _: object) -> None:
         """The SDK's own closing says None; the links are the pairing's."""
+
+    @property
+    def _running(self) -> bool:
+        return self._handler is not None
+
+    @_running.setter
+    def _running(self, _: object) -> None:
+        """As the handler."""
+
+    def _lanes(self) -> Any:
+        return self._paired._runtime.primary_lanes(self._paired.entity_name)
 
 
 class _Sender(_Reach, azure.servicebus.ServiceBusSender):
@@ -63,8 +74,12 @@ class _Sender(_Reach, azure.servicebus.ServiceBusSender):
     def __enter__(self) -> Any:
         self._paired.__enter__()
         with suppress(ServiceBusError):  # then the send says so
-            self._paired._runtime.primary_lanes(self.entity_name).warm(OPEN_WITHIN)
+            self._open()
         return self
+
+    def _open(self, timeout: float | None = None) -> None:
+        if not self._running:
+            self._lanes().give(self._lanes().take(time.monotonic() + (timeout or OPEN_WITHIN)))
 
     def send_messages(self, message: Any, **named: Any) -> None:
         self._check_live()
@@ -94,8 +109,13 @@ class _AsyncSender(_Reach, azure.servicebus.aio.ServiceBusSender):
 
     async def __aenter__(self) -> Any:
         await self._paired.__aenter__()
-        await self._paired._runtime.primary_lanes(self.entity_name).warm(time.monotonic() + OPEN_WITHIN)
+        with suppress(ServiceBusError):  # then the send says so
+            await self._open()
         return self
+
+    async def _open(self, timeout: float | None = None) -> None:
+        if not self._running:
+            self._lanes().give(await self._lanes().take(time.monotonic() + (timeout or OPEN_WITHIN)))
 
     async def send_messages(self, message: Any, **named: Any) -> None:
         self._check_live()

@@ -22,7 +22,7 @@ class Note:
     why: str
 
     @classmethod
-    def of(cls, line: Mapping[str, object], source: Path) -> Self:
+    def of(cls, line: Mapping[str, object]) -> Self:
         """From a line of the results."""
         seconds = line["seconds"]
         assert isinstance(seconds, float | int)
@@ -44,10 +44,7 @@ class Verdict:
 
     def table(self) -> str:
         """A line a file, and the sums of tests of messages and of administration."""
-        files: dict[str, Counter[str]] = {}
-        for note in self.notes:
-            for row in (note.file, "administration" if "mgmt" in note.file else "messages"):
-                files.setdefault(row, Counter())[self._row(note)] += 1
+        files = self.counts()
         wide = max(len(name) for name in files)
         rows = [f"{'':{wide}}  passed  failed  listed  left out"]
         for name, counted in sorted(
@@ -58,6 +55,14 @@ class Verdict:
         reasons = Counter(note.why for note in self.notes if note.outcome == "skipped")
         rows += [f"left out, {times}: {why}" for why, times in reasons.items()]
         return "\n".join(rows)
+
+    def counts(self) -> dict[str, Counter[str]]:
+        """How many tests of each outcome, by file, and in all those of messages and of administration."""
+        files: dict[str, Counter[str]] = {}
+        for note in self.notes:
+            for row in (note.file, "administration" if "mgmt" in note.file else "messages"):
+                files.setdefault(row, Counter())[self._row(note)] += 1
+        return files
 
     def complaints(self) -> list[str]:
         """What is not as it should be; empty when all is well."""
@@ -89,10 +94,10 @@ def judge(notes: Sequence[Note], *, is_paired: bool, is_whole: bool) -> Verdict:
     for note in notes:
         if note.test not in worst or note.outcome == "failed":
             worst[note.test] = note
-    return Verdict(tuple(worst.values()), _known(is_paired), is_whole)
+    return Verdict(tuple(worst.values()), known_failures(is_paired), is_whole)
 
 
-def _known(is_paired: bool) -> dict[str, str]:
+def known_failures(is_paired: bool) -> dict[str, str]:
     """`test: reason` a line; those that begin with `paired ` are about the paired senders alone."""
     found = {}
     for line in KNOWN.read_text().splitlines() if KNOWN.exists() else ():
