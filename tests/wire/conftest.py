@@ -3,99 +3,83 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import os
-import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
+from tests.wire.elsewhere import TARGET, BrokerElsewhere, Elsewhere, fresh
 
-_NUMBERS = itertools.count()
 HERE = Path(__file__).parent
-TARGET = os.environ.get("SBPAIR_TEST_CONNECTION_STRING")
-"""Another namespace to run against, the cloud's or a broker's; None for our own, in this process."""
-CONTROLS = {"broker", "contoso"}
-SPANS = {
-    "lock_duration",
-    "default_message_time_to_live",
-    "duplicate_detection_history_time_window",
-    "auto_delete_on_idle",
-}
+HELD = {"broker", "contoso", "client", "make_queue"}
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """Two namespaces, whose entity time can be set ahead."""
-    with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
-        yield running
+def broker() -> Iterator[Broker | BrokerElsewhere]:
+    """Two namespaces, whose entity time can be set ahead; or the one that is elsewhere."""
+    if TARGET is None:
+        with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
+            yield running
+        return
+    namespace = Elsewhere(TARGET)
+    namespace.sweep()
+    yield BrokerElsewhere(namespace)
+    namespace.close()
 
 
 @pytest.fixture(scope="session")
-def contoso(broker: Broker) -> NamespaceControl:
+def contoso(broker: Broker | BrokerElsewhere) -> NamespaceControl | Elsewhere:
     """The first namespace."""
     return broker.namespace("contoso")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Against another namespace, leave out what holds the broker in its hands: its time, faults, counts."""
+    """Against another namespace, leave out what brings a broker of its own."""
     if TARGET is None:
         return
     for item in items:
-        if item.path.parent == HERE and not CONTROLS.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.skip(reason="needs the broker's own control"))
-        elif item.path.parent == HERE and "make_queue" not in getattr(item, "fixturenames", ()):
+        if item.path.parent == HERE and not _is_for_any(item):
             item.add_marker(pytest.mark.skip(reason="brings a broker of its own"))
 
 
-@pytest.fixture
-def make_queue(request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
-    """Makes a queue of its own with these fields, and returns its path."""
-    if TARGET is not None:
-        with there(TARGET) as make_there:
-            yield make_there
+def _is_for_any(item: pytest.Item) -> bool:
+    """It takes a namespace, and that of this file's fixtures."""
+    known = getattr(item, "_fixtureinfo", None)
+    brokers = known.name2fixturedefs.get("broker", ()) if known else ()
+    is_here = all(Path(each.func.__code__.co_filename).name == "conftest.py" for each in brokers[-1:])
+    return is_here and not HELD.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Against another namespace: how much of what is promised it holds."""
+    if TARGET is None:
         return
-    contoso: NamespaceControl = request.getfixturevalue("contoso")
+    told = {what: terminalreporter.getreports(what) for what in ("passed", "failed", "error", "skipped")}
+    wrong = len(told["failed"]) + len(told["error"])
+    reasons = Counter(str(each.longrepr[2]).removeprefix("Skipped: ") for each in told["skipped"])
+    terminalreporter.section("score against the namespace")
+    terminalreporter.line(
+        f"{len(told['passed'])} held, {wrong} failed, {len(told['skipped'])} not applicable"
+    )
+    for reason, times in reasons.most_common():
+        terminalreporter.line(f"{times:5} {reason}")
+
+
+@pytest.fixture
+def make_queue(contoso: NamespaceControl | Elsewhere) -> Callable[..., str]:
+    """Makes a queue of its own with these fields, and returns its path."""
 
     def make(**fields: object) -> str:
-        path = f"orders-{next(_NUMBERS)}"
+        path = fresh("orders")
         contoso.create_queue(path, **fields)
         return path
 
-    yield make
-
-
-@contextmanager
-def there(target: str) -> Iterator[Callable[..., str]]:
-    """Makes queues in another namespace, under names of their own, and removes them afterwards."""
-    trust = os.environ.get("SBPAIR_TEST_CA_FILE")
-    more = {"connection_verify": trust} if trust else {}
-    made: list[str] = []
-    with ServiceBusAdministrationClient.from_connection_string(target, **more) as administration:
-
-        def make(**fields: object) -> str:
-            if "max_message_size_in_kilobytes" in fields:
-                pytest.skip("needs a namespace of the Premium tier")
-            path = f"sbpair-{uuid.uuid4().hex[:12]}"
-            spans = {
-                name: timedelta(milliseconds=value)
-                for name, value in fields.items()
-                if name in SPANS and isinstance(value, int)
-            }
-            administration.create_queue(path, **{**fields, **spans})
-            made.append(path)
-            return path
-
-        yield make
-        for path in made:
-            administration.delete_queue(path)
+    return make
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -15,8 +14,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl
+from tests.wire.elsewhere import fresh
 
-_NAMES = itertools.count()
 WAIT = 5.0  # seconds, at most
 
 
@@ -29,7 +28,7 @@ def administration(broker: Broker, contoso: NamespaceControl) -> Iterator[Servic
 
 
 def name(of: str) -> str:
-    return f"{of}-{next(_NAMES)}"
+    return fresh(of)
 
 
 def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:

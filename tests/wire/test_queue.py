@@ -19,6 +19,8 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
+from tests.wire.elsewhere import fresh
+
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 
 
@@ -110,7 +112,7 @@ class TestSending:
             sender.send_messages(ServiceBusMessage("x"))
 
     def test_a_path_with_slashes_works_as_any_other(self, client, contoso):
-        path = "contoso/x-servicebus-transfer/0"
+        path = f"{fresh('contoso')}/x-servicebus-transfer/0"
         contoso.create_queue(path)
         send(client, path, ServiceBusMessage("parked"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -20,8 +19,8 @@ from azure.servicebus.management import (
 )
 
 from sbpair.broker import Broker, NamespaceControl
+from tests.wire.elsewhere import fresh
 
-_NUMBERS = itertools.count()
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 VALUES = {"@int": 1, "@long": 2**40, "@float": 0.5, "@text": "a <b> & c", "@yes": True, "@at": NOON}
 
@@ -37,7 +36,7 @@ def admin(broker: Broker, contoso: NamespaceControl) -> Iterator[ServiceBusAdmin
 @pytest.fixture(params=[False, True], ids=["plain", "partitioned"])
 def topic(contoso: NamespaceControl, request: pytest.FixtureRequest) -> str:
     """A topic with the subscription ``s``, which has no rule yet."""
-    path = f"ruled/{next(_NUMBERS)}"
+    path = fresh("ruled")
     contoso.create_topic(path, enable_partitioning=request.param)
     contoso.create_subscription(path, "s")
     return path
@@ -174,7 +173,7 @@ def test_what_a_filter_fails_on_is_in_the_dead_letter_queue(admin, client, bare)
 
 @pytest.mark.does("admin rules")
 async def test_the_asyncio_client_does_the_same(broker, contoso):
-    path = f"ruled/{next(_NUMBERS)}"
+    path = fresh("ruled")
     async with AsyncAdministrationClient.from_connection_string(
         contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
     ) as admin:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,14 +15,13 @@ from azure.servicebus import (
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from sbpair.broker import Broker, NamespaceControl
-
-_NUMBERS = itertools.count()
+from tests.wire.elsewhere import fresh
 
 
 @pytest.fixture
 def topic(contoso: NamespaceControl) -> str:
     """The path of a topic with the subscriptions `first` and `second`."""
-    path = f"events/{next(_NUMBERS)}"
+    path = fresh("events")
     contoso.create_topic(path)
     contoso.create_subscription(path, "first")
     contoso.create_subscription(path, "second")
@@ -135,7 +133,7 @@ def test_a_message_scheduled_on_a_topic_is_published_when_it_is_due(
 def test_the_receiver_sees_the_smaller_time_to_live(
     client: ServiceBusClient, contoso: NamespaceControl, broker: Broker
 ) -> None:
-    path = f"events/{next(_NUMBERS)}"
+    path = fresh("events")
     contoso.create_topic(path, default_message_time_to_live=60_000)
     contoso.create_subscription(path, "long", default_message_time_to_live=3_600_000)
     contoso.create_subscription(path, "short", default_message_time_to_live=30_000)
@@ -205,11 +203,11 @@ def test_an_error_names_the_kind_of_entity_it_is_about(client, contoso, topic, q
             link._open()
         return str(raised.value)
 
-    assert f"SystemTracker:contoso:Topic:{topic}" in refusal(client.get_queue_receiver(topic))
+    assert f"SystemTracker:{contoso.name}:Topic:{topic}" in refusal(client.get_queue_receiver(topic))
     subscription = f"{topic}/Subscriptions/first"
-    assert f"SystemTracker:contoso:Subscription:{subscription}" in refusal(
+    assert f"SystemTracker:{contoso.name}:Subscription:{subscription}" in refusal(
         client.get_queue_sender(subscription)
     )
-    assert f"SystemTracker:contoso:Queue:{queue}/$D" in refusal(
+    assert f"SystemTracker:{contoso.name}:Queue:{queue}/$D" in refusal(
         client.get_queue_sender(f"{queue}/$DeadLetterQueue")
     )
