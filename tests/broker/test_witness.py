@@ -12,6 +12,7 @@ import pytest
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.witness import (
+    MOST,
     Arrival,
     DuplicatesDropped,
     Event,
@@ -20,7 +21,7 @@ from sbpair.broker.entities.witness import (
     Removal,
     Witness,
 )
-from sbpair.broker.errors import LockLost
+from sbpair.broker.errors import EntityNotFound, LockLost
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -125,6 +126,20 @@ def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
     orders.receive(NOON)
 
     assert told.fates() == [("orders", "sent", ("a",)), ("orders", "dropped", ("a",))]
+
+
+def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(told: Told) -> None:
+    via = told.namespace.create_queue("via", QueueDescription(), NOON)
+    via.keep_untransferred(message("a"), EntityNotFound("orders"), NOON)
+    (stored, removed) = told.fates()
+    assert stored == ("via", "sent", ("a",))
+    assert removed == ("via", "dead-lettered", ("a",))
+
+
+def test_no_event_tells_of_more_duplicates_than_of_anything_else(told: Told) -> None:
+    for _ in range(2 * MOST + 1):
+        told.witness.dropped("orders", message("a"))
+    assert [len(each.message_ids) for each in told.hear()] == [MOST, MOST, 1]
 
 
 def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> None:

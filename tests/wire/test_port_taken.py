@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,25 @@ def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_fr
             namespace.bring_up()
         namespace.bring_up()
         socket.create_connection(("127.0.0.1", namespace.port), 5).close()
+
+
+def test_a_namespace_whose_port_is_taken_as_its_outage_ends_comes_up_when_it_is_free_again(
+    caplog: pytest.LogCaptureFixture,
+):
+    with Broker({"contoso": 0}) as broker:
+        namespace = broker.namespace("contoso")
+        outage = namespace.set_fault(FaultRule(Down("refuse")))
+        with taken(namespace.port):
+            namespace.clear_fault(outage)
+            assert str(namespace.port) in caplog.text
+        until = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", namespace.port), 5).close()
+                return
+            except ConnectionRefusedError:
+                assert time.monotonic() < until
+                threading.Event().wait(0.05)
 
 
 def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_refused():

@@ -127,6 +127,9 @@ class Queue(LockedStore):
         reason, text = reason_of(why)
         message.amend({REASON: reason, DESCRIPTION: text})
         self.transfer_dead_letter_queue._admit(message)
+        if self._witness is not None:
+            self._witness.stored(self.path, message, Arrival.SENT)
+            self._witness.removed(self.path, message, Removal.DEAD_LETTERED, reason)
 
     def _take(self, message: StoredMessage, now: Instant) -> int:
         if message.is_ping:

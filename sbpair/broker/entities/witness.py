@@ -162,7 +162,9 @@ class Witness:
             for ids, sessions, numbers in group.cut():
                 told = sessions if any(sessions) else ()
                 events.append(MessagesStored(*place, arrival, ids, told, numbers))
-        events += [DuplicatesDropped(*place, tuple(ids)) for place, ids in self._dropped.items()]
+        for place, ids_again in self._dropped.items():
+            parts = range(0, len(ids_again), MOST)
+            events += [DuplicatesDropped(*place, tuple(ids_again[at : at + MOST])) for at in parts]
         for (place, how, reason), group in self._removed.items():
             events += [MessagesRemoved(*place, how, reason, ids, numbers) for ids, _, numbers in group.cut()]
         self._begin()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import ExitStack, suppress
 from math import inf
 from typing import Protocol
 
 from ..entities.partition import Health
-from ..errors import BrokerError
+from ..errors import BrokerError, PortUnavailable
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import ActiveFault, Disabled, Down, Effect, FaultRule, Outage, PartitionDown
+
+RETRY = 1.0  # seconds until a port that was taken is asked for again
+
+_LOGGER = logging.getLogger("sbpair.broker")
 
 Place = tuple[type[Effect], str, int]
 """What a standing fault lies over: what it does, the entity, and which partition of it."""
@@ -50,10 +55,16 @@ class StandingFaults:
         now = station.moment().idle
         standing = station.face.faults.standing(now)
         refused: dict[ActiveFault, BrokerError] = {}
+        again = inf
         try:
             uppermost = {_place_of(active.rule): active for active in standing}
             for place in [place for place in self._shown if place not in uppermost]:
-                self._lift(self._shown.pop(place).rule)
+                try:
+                    self._lift(self._shown[place].rule)
+                    del self._shown[place]
+                except PortUnavailable as error:  # it stays down until the port is free
+                    _LOGGER.warning("%s", error)
+                    again = RETRY
             for place, active in uppermost.items():
                 if self._shown.get(place) is not active:
                     try:
@@ -64,7 +75,7 @@ class StandingFaults:
             self._count(set(standing) - refused.keys())
             station.settle()
         finally:
-            self._arm(station.face.faults.next_change(now) - now)
+            self._arm(min(station.face.faults.next_change(now) - now, again))
         return refused
 
     def stop(self) -> None:
@@ -104,11 +115,13 @@ class StandingFaults:
                 raise TypeError(f"{rule.effect!r} does not stand")
 
     def _lift(self, rule: FaultRule) -> None:
+        """Raises PortUnavailable."""
         path, station = rule.entity or "", self._station
+        if isinstance(rule.effect, Down):
+            station.bring_up()
+            return
         with suppress(BrokerError):  # deleted meanwhile
             match rule.effect:
-                case Down():
-                    station.bring_up()
                 case PartitionDown(index):
                     self._set_health(path, index, Health.UP)
                 case Disabled():
