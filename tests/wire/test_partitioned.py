@@ -15,6 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
 from sbpair.broker.entities.partition import index_of
+from tests.wire.elsewhere import fresh
 
 PARTITION_ID = b"x-opt-partition-id"
 
@@ -260,24 +261,25 @@ def test_administration_sees_it_needs_all_of_it_and_says_limited(broker: Broker,
     with ServiceBusAdministrationClient.from_connection_string(
         contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
     ) as administration:
-        made = administration.create_queue("spread", enable_partitioning=True, max_size_in_megabytes=5120)
+        path = fresh("spread")
+        made = administration.create_queue(path, enable_partitioning=True, max_size_in_megabytes=5120)
         assert (made.enable_partitioning, made.max_size_in_megabytes) == (True, 81_920)
         made.lock_duration = timedelta(seconds=30)
         administration.update_queue(made)
-        with contoso.partition("spread", 9).take_down():
-            assert administration.get_queue("spread").availability_status == "Limited"
-            assert administration.get_queue_runtime_properties("spread").total_message_count == 0
+        with contoso.partition(path, 9).take_down():
+            assert administration.get_queue(path).availability_status == "Limited"
+            assert administration.get_queue_runtime_properties(path).total_message_count == 0
             with pytest.raises(HttpResponseError, match="Partition 9"):
                 administration.update_queue(made)
             with pytest.raises(HttpResponseError, match="Partition 9"):
-                administration.delete_queue("spread")
-        assert administration.get_queue("spread").availability_status == "Available"
+                administration.delete_queue(path)
+        assert administration.get_queue(path).availability_status == "Available"
         with contoso.store(9).take_down(), pytest.raises(HttpResponseError, match="Partition 9"):
             administration.create_queue("another", enable_partitioning=True)
         made.enable_partitioning = False
         with pytest.raises(HttpResponseError, match="enable_partitioning of an existing queue"):
             administration.update_queue(made)
-        administration.delete_queue("spread")
+        administration.delete_queue(path)
 
 
 @pytest.mark.spec("Q-21")
@@ -289,7 +291,7 @@ def test_old_and_new_versions_of_the_administration_api_know_of_it(broker, conto
         api_version=version,
         retry_total=0,
     ) as administration:
-        name = f"spread-{version}"
+        name = fresh(f"spread-{version}")
         administration.create_queue(name, enable_partitioning=True)
         assert administration.get_queue(name).enable_partitioning is True
 
