@@ -203,6 +203,8 @@ class NamespaceConnection(asyncio.Protocol):
 
     def opening(self, what: str, attach: Callable[[], Opened]) -> Opened:
         """What the engine opens. Raises LinkRefused when it has no room for one more, ConnectionLost."""
+        if self.closed.done():  # let go by us: the engine still lives, and nobody would ever answer it
+            raise ConnectionLost(f"{what} cannot be opened: the connection is over", self.closed.result())
         try:
             return attach()
         except AmqpError as error:

@@ -17,7 +17,8 @@ def check(history: History, expected_dead: Mapping[str, str]) -> None:
 
 def _conserved(history: History, expected_dead: Mapping[str, str]) -> None:
     """G-1, G-2: what was acknowledged is delivered or set aside; what was never sent is nowhere."""
-    came = history.delivered.keys() | history.dead.keys() | history.expired.keys()
+    dead = {name for name, reasons in history.dead.items() if reasons}
+    came = history.delivered.keys() | dead | history.expired.keys()
     for lost in sorted(history.acknowledged - came):
         history.wrong(f"G-1 lost: {lost} was acknowledged and is nowhere")
     for stray in sorted(history.delivered.keys() - history.attempted):

@@ -220,6 +220,8 @@ class Client:
             return None
         except BrokerError as error:
             return sdk_error(error.condition)
+        if not self.world.is_kept(SECONDARY):
+            return ServiceBusConnectionError(message="the connection was reset")
         self.world.history.reached["backlog created"] += 1
         return None
 
@@ -266,7 +268,12 @@ class Client:
         if condition is None and is_reset:
             condition = "lost"
             world.history.reached["sender's ack lost"] += 1
-        world.loop.call_later(self._latency(), self._answer, side, answer, condition)
+
+        def reply(is_gone: bool) -> None:
+            said = "lost" if is_gone else condition
+            world.loop.call_later(self._latency(), self._answer, side, answer, said)
+
+        world.answer(side, reply)
 
     def _answer(self, side: str, answer: asyncio.Future[str | None], condition: str | None) -> None:
         until = self.world.stalled_until(self.name, side)
@@ -275,7 +282,8 @@ class Client:
             return
         self.world.stepped(self.name)
         if not answer.done():
-            answer.set_result("lost" if self._is_cut(side) else condition)
+            is_down = self.world.is_active(Kind.DOWN, side) is not None  # a death lets pass what was written
+            answer.set_result("lost" if is_down else condition)
 
     def _store(self, side: str, entity: str, payload: bytes) -> str | None:
         """None when it is stored; else the condition it is refused with, or "later" while it is re-routed."""
@@ -293,12 +301,14 @@ class Client:
         except BrokerError as error:
             return error.condition
         if not message.is_ping:
-            world.history.unanswered[str(message.message_id)] += 1
+            unanswered, name = world.history.unanswered, str(message.message_id)
+            unanswered[name] += 1
+            world.when_lost(side, lambda: unanswered.subtract((name,)))
         station.settle()
         return None
 
     def _is_cut(self, side: str) -> bool:
-        return self.world.is_active(Kind.DOWN, side) is not None
+        return self.world.is_cut(side)
 
     def _latency(self) -> float:
         return self.rng.uniform(SHORTEST, LONGEST)

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from random import Random
 from typing import Any
 
+from sbpair.broker.server.wire import AmqpWire
+
 SHORTEST, LONGEST = 0.001, 0.03  # seconds on the way
 HOST: ContextVar[str] = ContextVar("HOST", default="")
 """Who is running: set in the first task of each syphon, and inherited by all that it starts."""
@@ -104,6 +106,15 @@ class Pipe:
         """A reset: nobody is told anything but that it is over."""
         for end in (self.client, self.server):
             end.end(ConnectionResetError("the connection was reset"))
+
+    def forsake(self) -> None:
+        """The broker's process has ended: what it had written still arrives, and it hears nothing more."""
+        wire = self.server.protocol
+        for timer in (wire._timer, wire._leaving) if isinstance(wire, AmqpWire) else ():
+            if timer is not None:
+                timer.cancel()
+        self.server.protocol = asyncio.Protocol()
+        self.server.abort()
 
 
 class Network:

@@ -31,6 +31,7 @@ class Kind(Enum):
     CRASH = "dies after so many steps, and another comes [syphon]"
     SENDER_CRASH = "dies after so many steps, and another comes [client]"
     DISABLED = "is disabled [entity]"
+    BROKER_CRASH = "dies at a commit, and comes back from its disk [side]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Shape:
     poison: int
     has_deadlines: bool  # ttl_policy="deadline", and messages that do not live long
     hot: str  # the entity that most messages are for, and most faults hit
+    is_durable: bool = False  # both brokers keep their namespace on disk, and can die
 
 
 TOPIC = "prices"
@@ -80,6 +82,7 @@ COUNTS = {
     Kind.SENDER_CRASH: (1, 6),
     Kind.PARTITION: (0, 5),  # those that messages without a key come to first
 }
+_DRAWN = tuple(kind for kind in Kind if kind is not Kind.BROKER_CRASH)  # that one: see drawn_crashes
 BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH))
 """They begin after so many steps of a target with something in hands: so they hit what is under way."""
 
@@ -102,6 +105,23 @@ def drawn_shape(rng: Random) -> Shape:
     )
 
 
+def drawn_crashes(rng: Random, plan: Iterable[Fault]) -> list[Fault]:
+    """Deaths of brokers: some soon after something else began, when there is much to lose."""
+    began = [fault.at for fault in plan if fault.at < WORKLOAD]
+    return [
+        Fault(
+            Kind.BROKER_CRASH,
+            rng.choice((PRIMARY, SECONDARY)),
+            rng.choice(began) + rng.uniform(0, 10)
+            if began and rng.random() < 0.5
+            else rng.uniform(0, WORKLOAD),
+            rng.uniform(0, 10),
+            rng.randint(0, 11),
+        )
+        for _ in range(rng.randint(1, 3))
+    ]
+
+
 def drawn_entity(rng: Random, shape: Shape) -> str:
     return shape.hot if rng.random() < 0.7 else rng.choice(ENTITIES)
 
@@ -121,7 +141,7 @@ def drawn_plan(rng: Random, shape: Shape, backlogs: Iterable[str]) -> list[Fault
 
 
 def _drawn(rng: Random, shape: Shape, backlogs: tuple[str, ...]) -> Fault:
-    kind = rng.choice((*Kind, Kind.CRASH, Kind.CRASH, Kind.STALL, Kind.STALL))
+    kind = rng.choice((*_DRAWN, Kind.CRASH, Kind.CRASH, Kind.STALL, Kind.STALL))
     at = rng.uniform(0, WORKLOAD)
     span = min(rng.uniform(1, 100), HEALED - at)
     side, entity = rng.choice((PRIMARY, SECONDARY)), drawn_entity(rng, shape)

@@ -37,6 +37,9 @@ MUST_REACH = (
     "syphon's ack lost",
     "sender crashed in a send",
     "syphon crashed with messages in hands",
+    "broker crashed with unsynced writes",
+    "broker crashed before it answered",
+    "came back from disk",
     *sorted(f"dead letter {reason}" for reason in DEAD_LETTER_REASONS),
 )
 

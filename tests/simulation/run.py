@@ -11,8 +11,8 @@ import hashlib
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from random import Random
 
 from azure.servicebus import ServiceBusMessage
@@ -37,6 +37,7 @@ from .plan import (
     Fault,
     Kind,
     Shape,
+    drawn_crashes,
     drawn_entity,
     drawn_plan,
     drawn_shape,
@@ -47,6 +48,7 @@ from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
 LIVENESS = 400.0  # seconds after the last fault by which everything must be home
 LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
 SHORT_LIVES = (20, 60, 900)
+DURABLE = 0.25  # of the worlds have brokers with a disk
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -75,6 +77,10 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
     shape = drawn_shape(rng)
     backlogs = [f"{PRIMARY}/x-servicebus-transfer/{index}" for index in range(shape.backlogs)]
     plan = drawn_plan(rng, shape, backlogs)
+    disk = Random(f"disk {seed}")  # its own: worlds in memory stay what they were
+    if disk.random() < DURABLE:
+        shape = replace(shape, is_durable=True)
+        plan = sorted((*plan, *drawn_crashes(disk, plan)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -111,7 +117,7 @@ class Run:
     async def play(self) -> None:
         self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
         world.crash, world.is_busy = self._crash, self._is_busy
-        with watching(world):
+        with closing(world), watching(world):
             arm(world, self.plan)
             for index in range(self.shape.clients):
                 self._start_client(f"client-{index}")
@@ -121,6 +127,7 @@ class Run:
             consumer = asyncio.ensure_future(self._consume())
             await asyncio.sleep(max(WORKLOAD + 10, *(fault.at + fault.span for fault in self.plan), 0.0))
             await self._come_home(self.loop.time() + LIVENESS)
+            self.world.spare_brokers()
             self._consume_all()
             self.world.find_expired()
             consumer.cancel()
@@ -225,8 +232,11 @@ class Run:
             self.loop.call_later(10.0, self._poison, name, kind)
             return
         self.history.attempted.add(name)
-        self.history.acknowledged.add(name)
         self.expected_dead[name] = reason
+        if not self.world.is_kept(SECONDARY):
+            self.loop.call_later(10.0, self._poison, name, kind)
+            return
+        self.history.acknowledged.add(name)
         self.world.stations[SECONDARY].settle()
 
     # -- the end
@@ -234,7 +244,7 @@ class Run:
     async def _consume(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            if self.world.is_active(Kind.DOWN, PRIMARY) is None:
+            if not self.world.is_cut(PRIMARY):
                 self._consume_all()
 
     def _consume_all(self) -> None:
@@ -245,14 +255,15 @@ class Run:
             try:
                 if queue.sessions is None:
                     while (message := queue.receive_and_delete(now)) is not None:
-                        self.world.delivered(path, message)
+                        self.world.taken(path, message)
                     continue
                 while (session := queue.sessions.accept(None, now)) is not None:
                     while (message := queue.receive_and_delete(now, session)) is not None:
-                        self.world.delivered(path, message)
+                        self.world.taken(path, message)
                     queue.sessions.release(session, now)
             except BrokerError:
                 continue  # disabled, or with a partition down: later
+        self.world.is_kept(PRIMARY)
 
     async def _come_home(self, until: float) -> None:
         """Liveness: without faults, in bounded time, every message and every entity comes home."""

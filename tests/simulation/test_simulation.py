@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.server.station import Station
 from sbpair.pairing import envelope
 from sbpair.pairing.aliases import PATH
 from sbpair.pairing.health import EntityHealth, Input
@@ -21,7 +23,7 @@ from sbpair.pairing.pair import Pair
 from sbpair.syphon import destination
 from sbpair.syphon.destination import Destination
 from sbpair.syphon.pump import Pump
-from tests.simulation import client, instruments
+from tests.simulation import client, durable, instruments
 from tests.simulation.batch import shrunk
 from tests.simulation.network import Network
 from tests.simulation.reached import DEAD_LETTER_REASONS, MUST_REACH, missed
@@ -40,14 +42,18 @@ def violations(seeds: range = SEEDS) -> str:
     return ""
 
 
-@pytest.mark.spec("G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "P-20", "P-31", "P-32")
+@pytest.mark.spec(
+    "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "P-20", "P-31", "P-32"
+)
 def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
     reached: Counter[str] = Counter()
     for seed in SEEDS:
         history = run(seed).history
         assert not history.violations, f"python -m tests.simulation --seed {seed}"
         reached.update(history.reached)
-    assert not {"failover", "failback", "eviction", "all backlogs down", "duplicate"} & set(missed(reached))
+    seen_in_few = {"failover", "failback", "eviction", "all backlogs down", "duplicate"}
+    died = {name for name in MUST_REACH if name.startswith(("broker crashed", "came back"))}
+    assert not (seen_in_few | died) & set(missed(reached))
 
 
 def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
@@ -199,6 +205,29 @@ def gives_what_was_left_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destination, "FRESH", float("inf"))
 
 
+def answers_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = Station.settle
+
+    def hasty(self):
+        settle(self)
+        if self._store is not None and self._committing is None:
+            self._committing = asyncio.get_running_loop().call_soon(self._end_turn)
+
+    monkeypatch.setattr(Station, "is_holding", property(lambda self: False))
+    monkeypatch.setattr(Station, "settle", hasty)
+
+
+def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = durable.crash_image
+
+    def without_the_log(path, to):
+        image(path, to)
+        log = to.with_name(f"{to.name}-wal")
+        log.write_bytes(log.read_bytes()[: log.stat().st_size * 9 // 10])
+
+    monkeypatch.setattr("tests.simulation.world.crash_image", without_the_log)
+
+
 def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
     from sbpair.syphon.verdict import FINAL
 
@@ -221,6 +250,8 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (loses_a_copy_at_rest, "G-1"),
     (judges_everything_unavailable_final, "G-2"),
     (gives_what_was_left_when_it_came, "G-15"),
+    (answers_before_it_is_on_disk, "G-1"),
+    (comes_back_without_what_was_written_last, "G-4"),
 )
 
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from itertools import count
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.clock import SystemClock
 from sbpair.broker.entities.description import QueueDescription
 from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.journal import Journal
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
@@ -24,6 +28,7 @@ from sbpair.broker.server.station import Station
 from sbpair.broker.server.wire import AmqpWire
 from sbpair.pairing.names import backlog_queue_name
 
+from .durable import DurableStation, When, crash_image
 from .history import History, Hop
 from .network import Network
 from .payloads import fingerprint
@@ -86,12 +91,16 @@ class World:
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
         self.scheduled: dict[str, int | None] = {}  # by message id
         self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
+        self._disk = TemporaryDirectory() if shape.is_durable else None
+        self._starts = count()
+        self._downtime: dict[str, float] = {}  # by side, how long its broker is to be dead
+        self._gone_until: dict[str, float] = {}  # by side, until when its broker is dead
         self.stations = {name: self._station(name) for name in (PRIMARY, SECONDARY)}
         self.network = Network(
             loop,
             rng,
             lambda side: AmqpWire(self.stations[side]),
-            lambda side: self.is_active(Kind.DOWN, side) is not None,
+            self.is_cut,
             self.stalled_until,
             self.stepped,
         )
@@ -102,6 +111,8 @@ class World:
         self._create_topic()
         for backlog in self.backlogs:
             self.create_backlog(backlog)
+        for side in self.stations:
+            self._keep(side)
 
     def _create_topic(self) -> None:
         primary, now = self.namespace(PRIMARY), CLOCK.now()
@@ -112,13 +123,22 @@ class World:
             )
             primary.create_subscription(TOPIC, path.rpartition("/")[2], subscription, now)
 
-    def _station(self, name: str) -> Station:
+    def _station(self, name: str, dead: DurableStation | None = None) -> Station:
+        """A broker; it goes on where that dead one stood, on disk."""
+
         def token() -> LockToken:
             return LockToken(self.rng.randbytes(16))
 
-        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token)
+        journal = None if self._disk is None else Journal()
+        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, journal=journal)
         namespace._surroundings.ready = Ordered()  # type: ignore[assignment]
-        station = Station(namespace, OpenAccess(), CLOCK, name, 0, _no_tls)
+        station = Station(namespace, OpenAccess(), CLOCK, name, 0, _no_tls) if self._disk is None else None
+        if self._disk is not None:
+            path = Path(self._disk.name, f"{name}-{next(self._starts)}.sqlite")
+            if dead is not None:
+                crash_image(dead.store.path, path)
+            station = DurableStation(namespace, CLOCK, path, _no_tls, self._died)
+        assert station is not None
         station.face._look = station.face._stirred = Ordered()  # type: ignore[assignment]
         station.face._stirred = Ordered()  # type: ignore[assignment]
         return station
@@ -206,6 +226,8 @@ class World:
                 self._status(fault.target, "Disabled")
             case Kind.CRASH | Kind.SENDER_CRASH:
                 self.crash(fault)
+            case Kind.BROKER_CRASH:
+                self._doom(fault)
 
     def end(self, fault: Fault) -> None:
         """It is over."""
@@ -214,6 +236,88 @@ class World:
                 self._partition(fault, Health.UP)
             case Kind.DISABLED:
                 self._status(fault.target, None)
+
+    # -- brokers that die
+
+    def is_cut(self, side: str) -> bool:
+        """Nobody gets a connection there."""
+        return self.is_active(Kind.DOWN, side) is not None or self._gone_until.get(side, 0.0) > self.now
+
+    def _doom(self, fault: Fault) -> None:
+        station = self.stations[fault.target]
+        if isinstance(station, DurableStation):
+            left, when = divmod(fault.count, len(When))
+            station.store.doom = left, When(when)
+            self._downtime[fault.target] = fault.span
+            self.loop.call_at(HEALED, self.spare_brokers)
+
+    def spare_brokers(self) -> None:
+        """Have no broker die from now on."""
+        for station in self._durable():
+            station.store.doom = None
+
+    def _died(self, station: DurableStation, when: When) -> None:
+        """The broker of a side died in a commit; another starts from its disk, and is there after a while."""
+        side = station.face.namespace.name
+        self.history.note(self.now, side, "died", "", when.name)
+        is_lost = when is not When.AFTER
+        self.history.reached[
+            "broker crashed " + ("with unsynced writes" if is_lost else "before it answered")
+        ] += 1
+        self._disturb_all(side, 0.0)
+        self._gone_until[side] = self.now + self._downtime[side]
+        for pipe in self.network.pipes(side=side):
+            pipe.forsake()
+        self.stations[side] = self._station(side, station)
+        station.die()
+        if side == PRIMARY:
+            self._written.update(dict.fromkeys((*ENTITIES, TOPIC)))
+        self.history.reached["came back from disk"] += 1
+        self.stations[side].settle()
+
+    def _durable(self) -> list[DurableStation]:
+        return [station for station in self.stations.values() if isinstance(station, DurableStation)]
+
+    def _keep(self, side: str) -> None:
+        station = self.stations[side]
+        if isinstance(station, DurableStation):
+            station.keep()
+
+    def is_kept(self, side: str) -> bool:
+        """What was done there is on disk, where there is one, and whoever asked for it is told so."""
+        station = self.stations[side]
+        if isinstance(station, DurableStation):
+            station.commit()
+        return self.stations[side] is station
+
+    def answer(self, side: str, reply: Callable[[bool], None]) -> None:
+        """Have a broker reply, once it may; it is told whether the broker died before."""
+        station = self.stations[side]
+        if isinstance(station, DurableStation):
+            station.answer(reply)
+        else:
+            reply(False)
+
+    def when_lost(self, side: str, undo: Callable[[], None]) -> None:
+        """If what was done there just now is lost with its broker, it never was."""
+        station = self.stations[side]
+        if isinstance(station, DurableStation):
+            station.store.when_lost.append(undo)
+
+    def taken(self, path: str, message: StoredMessage) -> None:
+        """A consumer takes it: it has it when that is on disk."""
+        station = self.stations[PRIMARY]
+        if isinstance(station, DurableStation):
+            station.store.when_kept.append(partial(self.delivered, path, message))
+        else:
+            self.delivered(path, message)
+
+    def close(self) -> None:
+        """Give back what the brokers had of the disk."""
+        for station in self._durable():
+            station.die()
+        if self._disk is not None:
+            self._disk.cleanup()
 
     def disturb(self, host: str, span: float) -> None:
         """From now on for so long, what this syphon does can be unsure."""
@@ -260,10 +364,12 @@ class World:
             except BrokerError:  # F-52: not while a partition of it is down
                 return
             self.history.reached["backlog missing"] += 1
+            self._keep(SECONDARY)
             self.stations[SECONDARY].settle()
 
     def _status(self, path: str, status: str | None) -> None:
         self.namespace(PRIMARY).impose_status(path, status, CLOCK.now())
+        self._keep(PRIMARY)
         self.stations[PRIMARY].settle()
 
     # -- what the entities do (see instruments)
@@ -277,7 +383,9 @@ class World:
             self._check_parked(path, message)
         elif host.startswith("syphon") and not message.is_ping:
             asked = self.network.acting_since
-            self.history.hops.append(Hop(host, name, self.now if asked is None else asked))
+            hop = Hop(host, name, self.now if asked is None else asked)
+            self.history.hops.append(hop)
+            self.when_lost(PRIMARY, lambda: self.history.hops.remove(hop))
             self._check_left(name, message)
             if self.is_ack_lost(PRIMARY):
                 self.disturb(host, 0.0)
@@ -319,12 +427,15 @@ class World:
         for hop in reversed(self.history.hops):
             if hop.message_id == message_id and hop.who == host and hop.until is None:
                 hop.until = self.now
+                self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
                 return
         self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
 
     def set_aside(self, path: str, message_id: str, reason: str) -> None:
         if path in self.backlogs:
             self.history.note(self.now, self.network.actor, "dead-lettered", message_id, reason)
+            if reason not in self.history.dead[message_id]:
+                self.when_lost(SECONDARY, partial(self.history.dead[message_id].discard, reason))
             self.history.dead[message_id].add(reason)
             if reason == "TTLExpiredException" and message_id in self.history.deadlines:
                 self.history.reached["expired in a backlog"] += 1

@@ -53,6 +53,14 @@ async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> 
         await connect(tls(pair), ca_file="nowhere.pem")
 
 
+async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    node = RequestNode(connection, "$cbs")  # its links are opened in the next turn of the loop
+    connection.abort()
+    with pytest.raises(ConnectionLost, match="the connection is over"):
+        await asyncio.wait_for(node.ask({}, None), PATIENCE)
+
+
 @pytest.mark.spec("F-23")
 async def test_a_port_where_nobody_listens_is_a_lost_connection(pair: Pair) -> None:
     with closing(socket.socket()) as taken:
