@@ -3,16 +3,18 @@
     bound at once  ---- first client knocks ----> aiohttp is loaded, the application made, all is served
 
 Not on a namespace's port, since that of a namespace that is down answers nobody. Until somebody knocks it
-costs a sleeping thread.
+costs a sleeping thread. Each has a token of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
+import secrets
 import socket
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,24 +28,34 @@ ENDS_WITHIN = 10.0  # seconds
 LOOPBACK = "127.0.0.1"
 
 
-class Door:
-    """Serves ``application()`` on ``host`` and ``port``, 0 for any. Entering raises DoorUnavailable."""
+class Door(ABC):
+    """Serves its ``application`` on ``host`` and ``port``, 0 for any. Entering raises DoorUnavailable."""
 
-    def __init__(
-        self, what: str, application: Callable[[], web.Application], host: str = LOOPBACK, port: int = 0
-    ) -> None:
+    def __init__(self, what: str, host: str = LOOPBACK, port: int = 0) -> None:
         self.what = what
         self.host, self.port = host, port
-        self._application = application
+        self.token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
 
+    @abstractmethod
+    def application(self) -> web.Application:
+        """What is served, made when somebody knocks."""
+
     @property
-    def url(self) -> str:
-        """Where it answers."""
+    def address(self) -> str:
+        """Where it answers, without the token."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    def is_token(self, shown: str) -> bool:
+        """Whether this is the token; it is compared in constant time."""
+        return hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode())
+
+    def has_token(self, request: web.Request) -> bool:
+        """Whether a request shows the token in its header."""
+        return self.is_token(request.headers.get("Authorization", "").removeprefix("Bearer "))
 
     def __enter__(self) -> Self:
         listener = self._bind()
@@ -97,7 +109,7 @@ class Door:
     async def _answer(self, listener: socket.socket, stop: asyncio.Event) -> None:
         from aiohttp import web
 
-        runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener).start()
         await stop.wait()

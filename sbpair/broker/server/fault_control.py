@@ -10,15 +10,12 @@ A port of its own, since that of a namespace that is down answers nobody. It is 
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import json
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import timedelta
-from types import TracebackType
 
 from aiohttp import web
 
@@ -36,19 +33,18 @@ ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
 MOST_SECONDS = 10 * 365 * 86_400
 
 
-class FaultControl:
+class FaultControl(Door):
     """Serves a broker's faults inside its ``with``; ``url`` and ``token`` say how to ask.
 
     ``faults``, ``time``: what of it is served. Time can be set ahead where the broker's clock can be.
     """
 
     def __init__(self, broker: Broker, *, faults: bool = True, time: bool = False) -> None:
+        super().__init__("faults")
         self._serves = (faults, time)
-        self.token = secrets.token_urlsafe(24)
         self._broker = broker
         self._set: dict[int, tuple[NamespaceControl, ActiveFault]] = {}
         self._numbers = itertools.count(1)
-        self._door = Door("faults", self._application)
 
     def __repr__(self) -> str:
         return f"FaultControl({self.url})"
@@ -56,23 +52,15 @@ class FaultControl:
     @property
     def url(self) -> str:
         """Where the faults are."""
-        return f"{self._door.url}/faults"
+        return f"{self.address}/faults"
 
     @property
     def time_url(self) -> str:
         """Where time is set ahead."""
-        return f"{self._door.url}/time"
+        return f"{self.address}/time"
 
-    def __enter__(self) -> FaultControl:
-        self._door.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._door.__exit__(kind, error, trace)
-
-    def _application(self) -> web.Application:
+    def application(self) -> web.Application:
+        """What is served."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         faults, time = self._serves
         if faults:
@@ -90,8 +78,7 @@ class FaultControl:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
+        if not self.has_token(request):
             return _refused(401, "Show the token that was printed at start: Authorization: Bearer TOKEN.")
         try:
             return await handler(request)

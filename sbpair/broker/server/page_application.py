@@ -15,7 +15,6 @@ All of it is read-only; every request but for those for style, scripts and icon 
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -34,6 +33,7 @@ from ..faces.page_story import Records, Story
 from ..faces.page_views import EntityRow
 from .broker import Broker
 from .control import NamespaceControl
+from .door import Door
 from .station import Station
 from .wire import AmqpWire
 
@@ -69,10 +69,10 @@ MOST = 100  # connections
 class PageApplication:
     """The answers, with what the page remembers between two of them: samples and the story."""
 
-    def __init__(self, broker: Broker, token: str, port: int, records: Records | None) -> None:
+    def __init__(self, broker: Broker, door: Door, records: Records | None) -> None:
         self._broker = broker
-        self._token = token.encode()
-        self._cookie = f"sbpair-{port}"  # cookies know hosts, not ports
+        self._door = door
+        self._cookie = f"sbpair-{door.port}"  # cookies know hosts, not ports
         self._records = records
         self._story = Story()
         self._history = History()
@@ -101,7 +101,7 @@ class PageApplication:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         shown = request.query.get("token") if request.path == "/" else None
-        if shown is not None and self._is_token(shown):
+        if shown is not None and self._door.is_token(shown):
             answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
             answer.set_cookie(self._cookie, shown, httponly=True, samesite="Strict", path="/")
         elif (request.path in FILES and request.path != "/") or self._may_look(request):
@@ -117,11 +117,8 @@ class PageApplication:
         return answer
 
     def _may_look(self, request: web.Request) -> bool:
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        return self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer)
-
-    def _is_token(self, shown: str) -> bool:
-        return hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
+        shown = request.cookies.get(self._cookie, "")
+        return self._door.is_token(shown) or self._door.has_token(request)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         kind = FILES[request.path][1]
