@@ -13,15 +13,12 @@ from ...amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from ...amqp.types import DecodeError
 from ..entities.entity import Entity
-from ..entities.queue import Queue
 from ..entities.stored_message import StoredMessage
 from ..errors import BrokerError, Rerouting
 from ..faults import Delay, Effect, Ending, LateVisibility, Operation
 from .fault_answers import end, lie
-from .intake import messages_of
-from .message_form import stored_message
+from .intake import messages_of, messages_of_run
 from .moment import Moment
 from .node import Node
 
@@ -78,27 +75,21 @@ class QueueSender(Node):
 
     def messages_received(self, events: Sequence[MessageReceived], moment: Moment) -> None:
         """Store what came together as one, where that is the same as each for itself: it costs half."""
-        if len(events) > 1 and not self._face.is_each_weighed and self._store_run(events, moment.entity):
+        if len(events) > 1 and self._store_run(events, moment.entity):
             self._top_up()
         else:
             super().messages_received(events, moment)
 
     def _store_run(self, events: Sequence[MessageReceived], now: int) -> bool:
-        """Store and accept all; False, with nothing done, when one of them needs a look of its own.
-
-        So it is when a partition or subscriptions are to be found for each, for a batch, inside a
-        transaction, and when one is refused: then the others may not be.
-        """
-        if type(self.queue) is not Queue or self._destination is not None:
+        """Store and accept all; False, with nothing done, when one of them needs a look of its own."""
+        if self._destination is not None:
             return False
-        limit = self.queue.description.max_message_size
-        for event in events:
-            if event.message_format or event.state is not None or len(event.payload) > limit:
-                return False
+        messages = messages_of_run(self._face, self.queue, events)
+        if messages is None:
+            return False
         try:
-            self._face.check_room()
-            self.queue.enqueue_all([stored_message(event.payload) for event in events], now)
-        except (BrokerError, DecodeError):
+            self.queue.enqueue_all(messages, now)
+        except BrokerError:
             return False
         first, last = events[0].delivery_id, events[-1].delivery_id
         if last - first == len(events) - 1 and not any(event.settled for event in events):
