@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import click
@@ -389,14 +390,9 @@ def webhook_kinds() -> str:
     return table(("kind", "when"), [(f"`{value}`", doc) for _, value, doc in kinds])
 
 
-def proofs() -> str:
-    """Each Q- and T- id, who saw it hold, and the tests that say so."""
-    return table(("id", "seen by", "tests"), list(_proved("QT")))
-
-
-def promises_proved() -> str:
-    """The same for each promise."""
-    return table(("id", "seen by", "tests"), list(_proved("G")))
+def proved(letters: str) -> str:
+    """Each id that begins with one of these, who saw it hold, and the tests that say so."""
+    return table(("id", "seen by", "tests"), list(_proved(letters)))
 
 
 def faults_driven() -> str:
@@ -408,11 +404,6 @@ def faults_driven() -> str:
     return table(
         ("id", "fault", "seen by", "tests"), [(name, what[name], *rest) for name, *rest in _proved("F")]
     )
-
-
-def security_proved() -> str:
-    """The same for each security check."""
-    return table(("id", "seen by", "tests"), list(_proved("S")))
 
 
 def _proved(letters: str) -> Iterator[tuple[str, str, str]]:
@@ -572,15 +563,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "interop-reasons": interop_reasons,
     "live": live,
     "proof-clients": proof_clients,
-    "proofs": proofs,
-    "security-proved": security_proved,
+    "proofs": partial(proved, "QT"),
+    "security-proved": partial(proved, "S"),
     "faults": faults,
     "fault-limits": fault_limits,
     "outages": outages,
     "scenarios": scenarios,
     "fixtures": fixtures,
     "frame-actions": frame_actions,
-    "promises-proved": promises_proved,
+    "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from sbpair.broker import auth
-from sbpair.broker.access import OpenAccess, SharedAccess
-from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import (
     Namespace,
     QueueDescription,
@@ -566,71 +562,3 @@ def test_a_method_without_a_meaning_is_answered_with_those_that_have_one(
     response = admin.answer(namespace, request(method, path), NOW)
     refused(response, 405, method)
     assert "GET" in response.headers["allow"]
-
-
-# -- who may ask
-
-POLICY = SharedAccessPolicy.generate()
-READER = SharedAccessPolicy("reader", POLICY.primary_key, POLICY.secondary_key, frozenset({Right.LISTEN}))
-STRICT = SharedAccess((POLICY, READER))
-NOW_S = NOW // 1000
-
-
-def signed(
-    uri: str, policy: SharedAccessPolicy = POLICY, path: str = "/orders", expires: int = NOW_S + 60
-) -> Request:
-    token = auth.make_token(uri, policy.name, policy.primary_key, expires)
-    return request("GET", path, authorization=token)
-
-
-@pytest.mark.parametrize("path", ["/orders", "/a%2Fb", "/$Resources/queues", "/$namespaceinfo"])
-def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
-    assert admin.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
-
-
-@pytest.mark.parametrize("path", ["/orders", "/a%2fb", "/a/b", "/$Resources/queues", "/$namespaceinfo"])
-def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
-    url = f"https://localhost:5300{path}?{VERSION}".lower()  # as JavaScript's client signs
-    assert admin.refusal(signed(url, path=path), STRICT, NOW_S) is None
-    assert admin.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
-
-
-@pytest.mark.spec("S-2")
-def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
-    assert admin.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
-    for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):
-        response = admin.refusal(signed("https://localhost:5300/orders", path=path), STRICT, NOW_S)
-        assert response is not None
-        refused(response, 401, "Manage")
-
-
-@pytest.mark.spec("S-3")
-@pytest.mark.parametrize(
-    ("asked", "part"),
-    [
-        (request("GET", "/orders"), "no Authorization header"),
-        (request("GET", "/orders", authorization=""), "no Authorization header"),
-        (
-            request("GET", "/orders", authorization="Bearer eyJhbGciOiJub25lIn0.e30."),
-            "not signed with HS256",
-        ),
-        (request("GET", "/orders", authorization="Basic bWU6a2V5"), "not a SharedAccessSignature"),
-        (signed("https://localhost:5300", replace(POLICY, primary_key="d3Jvbmc=")), "does not match"),
-        (signed("https://localhost:5300", replace(POLICY, name="nobody")), "does not match"),
-        (signed("https://localhost:5300", expires=NOW_S), "expired"),
-        (signed("https://elsewhere:5300"), "Manage"),
-        (signed("https://localhost:5300", READER), "Manage"),
-    ],
-)
-def test_whoever_may_not_manage_is_told_why_with_401(asked: Request, part: str) -> None:
-    response = admin.refusal(asked, STRICT, NOW_S)
-    assert response is not None
-    refused(response, 401, part)
-    assert b"sig=" not in response.body
-
-
-def test_where_access_is_open_the_published_emulator_key_will_do() -> None:
-    token = auth.make_token(
-        "https://localhost:5300", "RootManageSharedAccessKey", "SAS_KEY_VALUE", NOW_S + 60
-    )
-    assert admin.refusal(request("GET", "/orders", authorization=token), OpenAccess(), NOW_S) is None
