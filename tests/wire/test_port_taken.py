@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -17,6 +18,22 @@ from sbpair.broker.faults.rule import FaultRule
 
 
 @contextmanager
+def copied(port: int) -> Iterator[None]:
+    """A copy of the listening socket, as a process that is being forked has it until it runs its program."""
+    copies = []
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and sock.getsockname()[1] == port:
+                copies.append(sock.dup())
+    assert copies
+    try:
+        yield
+    finally:
+        for copy in copies:
+            copy.close()
+
+
+@contextmanager
 def taken(port: int) -> Iterator[None]:
     """Another program listens where a namespace is bound and does not."""
     with socket.socket() as thief:
@@ -24,6 +41,18 @@ def taken(port: int) -> Iterator[None]:
         thief.bind(("127.0.0.1", port))
         thief.listen()
         yield
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list descriptors")
+def test_a_namespace_refuses_and_comes_back_though_a_forked_process_still_has_its_socket():
+    with Broker({"contoso": 0}) as broker:
+        namespace = broker.namespace("contoso")
+        with copied(namespace.port):
+            namespace.take_down("refuse")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", namespace.port), 5)
+            namespace.bring_up()
+            socket.create_connection(("127.0.0.1", namespace.port), 5).close()
 
 
 def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_free_again():

@@ -125,10 +125,7 @@ class Station:
             self.standing.stop()
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_accepting()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        self._stop_listening()
         greetings = list(self._greetings)
         self._abort_all()
         await asyncio.gather(*greetings, return_exceptions=True)
@@ -175,6 +172,14 @@ class Station:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
 
+    def _stop_listening(self) -> None:
+        self._stop_accepting()
+        if self._listener is not None:
+            with suppress(OSError):  # a process being forked may hold a copy: close() alone would not end it
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+
     @property
     def is_open(self) -> bool:
         """Whether it has its port: standing faults need one."""
@@ -210,11 +215,9 @@ class Station:
             return
         self._abort_all()
         if outage is Outage.REFUSE:
-            self._stop_accepting()
-            assert self._listener is not None  # noqa: S101 - it was open
-            self._listener.close()
-            self._listener = None
-            self._bind()  # bound but not listening: connections are refused, and the port stays ours
+            self._stop_listening()
+            with suppress(PortUnavailable):  # it is refused all the same; bring_up() asks again
+                self._bind()  # bound but not listening: the port stays ours
 
     def bring_up(self) -> None:
         """Serve again; what a silent namespace was told meanwhile, it hears now.
