@@ -7,14 +7,18 @@ import re
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached
+from sbpair.amqp.events import LinkDetached, MessageReceived
 from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import Accepted, Coordinator
+from sbpair.amqp.performatives import Accepted, Coordinator, Modified
+from sbpair.amqp.types import Symbol
 from sbpair.broker.access import OpenAccess
-from sbpair.broker.entities import Namespace
+from sbpair.broker.entities import Namespace, SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.queue import DESCRIPTION, REASON
+from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.entities.tier import Tier
 from sbpair.broker.faces.message_form import LARGEST_HEADER, LARGEST_PROPERTY
+from sbpair.broker.faces.rule_form import RuleForm
 from tests.broker.conftest import Client, Lab
 
 TEXT_HEAD = 5  # bytes before a long text's own
@@ -50,6 +54,74 @@ def test_each_property_and_all_of_them_have_a_limit(lab, user, words):
     assert answer.error.symbol == "amqp:link:message-size-exceeded"
     assert re.search(words, answer.error.description)
     assert queue.counts(lab.moment.entity).total == 0
+
+
+@pytest.fixture
+def deep() -> Lab:
+    """A lab whose namespace reads and writes the properties in a message's bytes, as a broker's does."""
+    tokens = itertools.count(1)
+    namespace = Namespace(
+        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), form=RuleForm()
+    )
+    return Lab(namespace, OpenAccess())
+
+
+def dead_letter_of(client: Client, path: str) -> Message:
+    client.receiver(f"{path}/$DeadLetterQueue", credit=1)
+    (delivery,) = client.take(MessageReceived)
+    return Message.decode(delivery.payload)
+
+
+WAITS = {"an abandon": Modified(True, False), "a defer": Modified(True, True)}
+
+
+@pytest.mark.spec("S-7")
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_header_that_a_settlement_makes_too_large_is_dead_lettered_and_stays_as_it_was(deep, kind):
+    queue = deep.queue(max_delivery_count=100)
+    client = deep.client()
+    client.send(client.sender("orders"), encoded(a="x" * 30_000, b="x" * 30_000))
+    for tries, growth in enumerate(("x" * 5000, "x" * 6000)):
+        client.receiver("orders", credit=1)
+        (delivery,) = client.take(MessageReceived)
+        changes = {Symbol("c"): growth}
+        state = Modified(True, WAITS[kind].undeliverable_here if tries else False, changes)
+        assert client.settle(delivery, state) == state
+    dead = dead_letter_of(client, "orders")
+    assert dead.application_properties[REASON] == "HeaderSizeExceeded"
+    assert dead.application_properties[DESCRIPTION] == "The size quota for this stream has been exceeded."
+    assert dead.application_properties["c"] == "x" * 5000
+    assert queue.counts(deep.moment.entity).total == 1
+
+
+@pytest.mark.spec("S-7")
+def test_in_a_dead_letter_queue_such_changes_are_not_made_and_the_message_waits_again(deep):
+    queue = deep.queue()
+    client = deep.client()
+    client.send(client.sender("orders"), encoded(a="x" * 30_000, b="x" * 30_000))
+    queue.dead_letter(queue.receive(deep.moment.entity).lock_token, deep.moment.entity, {REASON: "poison"})
+    client.receiver("orders/$DeadLetterQueue", credit=1)
+    (delivery,) = client.take(MessageReceived)
+    client.settle(delivery, Modified(True, False, {Symbol("c"): "x" * 6000}))
+    again = dead_letter_of(client, "orders")
+    assert again.application_properties[REASON] == "poison"
+    assert "c" not in again.application_properties
+
+
+@pytest.mark.spec("S-7")
+@pytest.mark.parametrize("also_what_filters_fail_on", [True, False])
+def test_what_an_action_makes_too_large_is_dead_lettered_as_it_came(deep, also_what_filters_fail_on):
+    namespace, now = deep.namespace, deep.moment.entity
+    topic = namespace.create_topic("news", TopicDescription(), now)
+    rule = Rule("r", TrueFilter(), SqlAction("SET c = @c", {"@c": "x" * 6000}))
+    asked = SubscriptionDescription(dead_lettering_on_filter_evaluation_exceptions=also_what_filters_fail_on)
+    namespace.create_subscription("news", "all", asked, now, rule)
+    client = deep.client()
+    client.send(client.sender("news"), encoded(a="x" * 30_000, b="x" * 30_000))
+    dead = dead_letter_of(client, "news/Subscriptions/all")
+    assert dead.application_properties[REASON] == "HeaderSizeExceeded"
+    assert "c" not in dead.application_properties
+    assert topic.subscriptions["all"].counts(now).total == 1
 
 
 def test_there_are_no_transactions_on_basic():

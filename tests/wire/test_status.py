@@ -6,8 +6,10 @@ from contextlib import closing
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusError
+from azure.servicebus.exceptions import MessageLockLostError, MessagingEntityDisabledError, ServiceBusError
 from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
+
+from sbpair.broker import Broker
 
 
 @pytest.fixture
@@ -68,3 +70,25 @@ def test_topics_and_subscriptions_have_a_status_too(admin, client):
     ):
         receiver.receive_messages(1, max_wait_time=1)
     admin.delete_topic("stateful")
+
+
+def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client, make_queue):
+    if not isinstance(broker, Broker):
+        pytest.skip("elsewhere it cannot be asked for")
+    orders = make_queue()
+    with client.get_queue_sender(orders) as sender:
+        sender.send_messages(ServiceBusMessage("held"))
+    contoso.let_updates_take_locks()
+    try:
+        with client.get_queue_receiver(orders) as receiver:
+            (held,) = receiver.receive_messages(1, max_wait_time=5)
+            description = admin.get_queue(orders)
+            description.max_delivery_count = 5
+            admin.update_queue(description)
+            with pytest.raises(MessageLockLostError):
+                receiver.complete_message(held)
+            (again,) = receiver.receive_messages(1, max_wait_time=5)
+            assert again.delivery_count == 1
+            receiver.complete_message(again)
+    finally:
+        contoso.let_updates_take_locks(False)

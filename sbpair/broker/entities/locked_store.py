@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import LockLost, NotAllowed, SessionLockLost
 from .description import QueueDescription
-from .locks import Locks
+from .locks import FOR_EVER, Locks
 from .message_session import MessageSession, SessionLock
-from .message_store import DEFERRED, DESCRIPTION, REASON, MessageStore
+from .message_store import DEFERRED, DESCRIPTION, OUTGROWN, REASON, MessageStore
 from .partition import Health
 from .stored_message import Instant, LockToken, StoredMessage
 from .witness import Removal
@@ -36,6 +36,7 @@ class LockedStore(MessageStore):
         super().__init__(path, description, parent, surroundings)
         self.accessed_at: Instant | None = None
         self._operations = surroundings.operations
+        self._form = surroundings.form
         self._locks = Locks(surroundings.new_token)
 
     def check_up(self) -> None:
@@ -65,8 +66,8 @@ class LockedStore(MessageStore):
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""
         message = self._unlock(token, now)
-        message.amend(changes)
-        self._failed(message, now)
+        if self._amend(message, changes, now):
+            self._failed(message, now)
 
     def release(self, token: LockToken, now: Instant) -> None:
         """Give the message back as if it had not been delivered."""
@@ -75,13 +76,24 @@ class LockedStore(MessageStore):
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Set the message aside: from now on it is received by its sequence number only."""
         message = self._unlock(token, now)
-        message.amend(changes)
+        if not self._amend(message, changes, now):
+            return
         message.state = DEFERRED
         if not message.is_deferred:
             message.is_deferred = True
             self._deferred += 1
         if self._journal is not None:
             self._journal.changed(self, message)
+
+    def _amend(self, message: StoredMessage, changes: dict[str, object] | None, now: Instant) -> bool:
+        """Set ``changes``; False where they are too many for the header: then it is dead-lettered (3.2)."""
+        if changes and self._form.outgrows(message, changes):
+            if self.dead_letter_queue is None:
+                return True  # nothing is dead-lettered out of a dead-letter queue: it waits as it is
+            self._bury(message, now, OUTGROWN)
+            return False
+        message.amend(changes)
+        return True
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue with these application properties, the reason among them.
@@ -108,6 +120,14 @@ class LockedStore(MessageStore):
     def held_under(self, lock: SessionLock) -> list[StoredMessage]:
         """The messages that a session's lock covers, in the order in which they were received."""
         return [message for token in lock.tokens if (message := self._locks.get(token)) is not None]
+
+    def lose_locks(self, now: Instant) -> None:
+        """Whatever is held is held no longer, as if its time were up: each message costs a delivery."""
+        if self.sessions is not None:
+            self.sessions.lapse(now, FOR_EVER)
+        for message in self._locks.take_lapsed(FOR_EVER):
+            self._failed(message, now)
+        self.timers_moved()
 
     def state_noted(self, session: MessageSession) -> None:
         """The state of a session is another."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from .deadlines import Deadlines
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 
+FOR_EVER: Instant = 2**63
+
 
 class Locks:
     """The message locks of one queue, by token.

@@ -119,9 +119,9 @@ class MessageSessions:
         """When the first hold lapses; None for never."""
         return self._lapses.next()
 
-    def lapse(self, now: Instant) -> None:
-        """End the holds that are due up to ``now``; each message locked under one costs a delivery."""
-        for lock in self._lapses.take_due(now):
+    def lapse(self, now: Instant, due: Instant | None = None) -> None:
+        """End the holds that are due up to ``now``, or ``due``; each message under one costs a delivery."""
+        for lock in self._lapses.take_due(now if due is None else due):
             self._end(lock, now, has_failed=True)
             self._queue.tell(lock)
 

@@ -33,6 +33,11 @@ ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageStat
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 EXPIRED = {REASON: "TTLExpiredException", DESCRIPTION: "The message expired and was dead lettered."}
 
+OUTGROWN = {
+    REASON: "HeaderSizeExceeded",
+    DESCRIPTION: "The size quota for this stream has been exceeded.",
+}
+
 
 class MessageStore:
     """The messages of one queue, and what decides which of them may be delivered next."""

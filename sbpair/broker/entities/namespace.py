@@ -63,7 +63,8 @@ class Namespace:
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
     ``journal``: is told what changes, for a store to write down. ``witness``: what becomes of each message.
-    ``credits_per_second``: see ``credits``.
+    ``credits_per_second``: see ``credits``. ``updates_take_locks``, an attribute: whether what is held of a
+    queue or subscription is lost as its description becomes another, as it may be in the service (3.1).
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Namespace:
         self.witness = witness
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
+        self.updates_take_locks = False
         self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
         self._idle = Deadlines[str]()  # looked at again then, not deleted then
 
@@ -139,8 +141,9 @@ class Namespace:
         settled = self._settled(description)
         self._check_targets(queue.path, settled, queue.description)
         queue.check_manageable()
+        before = queue.description
         queue.redescribe(settled, now)
-        self._described(queue)
+        self._redescribed(queue, before, now)
         return queue
 
     def delete_queue(self, path: str, now: Instant) -> AnyQueue:
@@ -269,8 +272,9 @@ class Namespace:
         settled = description.validated()
         self._check_targets(subscription.path, settled, subscription.asked)
         subscription.check_manageable()
+        before = subscription.description
         subscription.change(settled, now)
-        self._described(subscription)
+        self._redescribed(subscription, before, now)
         return subscription
 
     def delete_subscription(self, topic_path: str, name: str) -> AnySubscription:
@@ -510,6 +514,13 @@ class Namespace:
         self._watch(entity)
         if self.journal is not None:
             self.journal.described(entity)
+
+    def _redescribed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
+        self._described(entity)
+        if self.updates_take_locks and entity.description != before:
+            for part in entity.parts():
+                if isinstance(part, Queue):
+                    part.lose_locks(now)
 
     def _delete(self, entity: Entity) -> None:
         entity.check_manageable()

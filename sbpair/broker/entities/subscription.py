@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotAllowed, SessionRequired
 from .forwarding import REASONS, WITHOUT_SESSION
+from .message_store import OUTGROWN
 from .queue import DESCRIPTION, REASON, Queue
 from .rules import RuleSet
-from .rules.message_properties import Reading
+from .rules.message_properties import HeaderOutgrown, Reading
 from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
 from .surroundings import Surroundings
@@ -43,7 +44,6 @@ class Subscription(Queue):
         self.name = name
         self.asked = asked
         self.rules = rules
-        self._form = surroundings.form
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Raises NotAllowed: a topic is sent to."""
@@ -67,6 +67,8 @@ class Subscription(Queue):
             copy = message.copy()
             try:
                 self._form.write(copy, changes)
+            except HeaderOutgrown:
+                self._refuse(message.copy(), OUTGROWN)
             except EvaluationError as error:
                 failure = failure or f"An action could not be written: {error}."
             else:

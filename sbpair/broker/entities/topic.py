@@ -30,7 +30,6 @@ class Topic(Queue):
         self.dead_letter_queue = None  # 3.2: its subscriptions have one each
         self.asked = asked
         self.subscriptions: dict[str, Subscription] = {}
-        self._form = surroundings.form
 
     @property
     def size_in_bytes(self) -> int:

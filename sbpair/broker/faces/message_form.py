@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -309,12 +309,16 @@ def _map_body(section: bytes) -> tuple[int, bytes]:
     return int.from_bytes(section[8:12], "big"), section[12:]
 
 
-def _amended(bare: bytes, changes: dict[str, object]) -> bytes:
+def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:
     sections = split(bare)
+    return sections.properties + amended_section(sections, changes) + sections.body + sections.footer
+
+
+def amended_section(sections: Sections, changes: Mapping[str, object]) -> bytes:
+    """The section of application properties with ``changes`` set on it."""
     entries: Sequence[tuple[object, bytes]] = ()
     with suppress(DecodeError):  # nobody could read them: what was set since is all there is
         entries = split_entries(sections.application_properties)
     kept = [(key, value) for key, value in entries if key not in changes]
     kept += [(key, encode(value)) for key, value in changes.items()]
-    properties = join_entries(Section.APPLICATION_PROPERTIES, kept)
-    return sections.properties + properties + sections.body + sections.footer
+    return join_entries(Section.APPLICATION_PROPERTIES, kept)

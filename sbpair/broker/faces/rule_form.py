@@ -22,10 +22,10 @@ from ...amqp.message import (
 )
 from ...amqp.types import DecodeError, Described, EncodeError, Symbol, Timestamp, encode
 from ..entities.rules.lifted_form import EPOCH, LiftedForm, instant_of
-from ..entities.rules.message_properties import MessageProperties, PropertyChanges
+from ..entities.rules.message_properties import HeaderOutgrown, MessageProperties, PropertyChanges
 from ..entities.rules.values import EvaluationError, Value
 from ..entities.stored_message import StoredMessage
-from .message_form import LARGEST_HEADER, LONGEST_ID
+from .message_form import LARGEST_HEADER, LONGEST_ID, amended_section
 
 SPAN, OFFSET = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
 TICKS_TO_EPOCH = 621_355_968_000_000_000  # 100 ns, from the year 1
@@ -56,6 +56,12 @@ class RuleForm(LiftedForm):
         sent = {key: value_of(value) for key, value in user.items() if isinstance(key, str)}
         return MessageProperties({**super().read(message).system, **own}, {**sent, **(message.amended or {})})
 
+    def outgrows(self, message: StoredMessage, changes: Mapping[str, object]) -> bool:
+        """Whether its header would be larger than it may be with these application properties set (3.9)."""
+        sections = split(message.bare)
+        user = amended_section(sections, {**(message.amended or {}), **changes})
+        return len(message.annotations) + len(sections.properties) + len(user) > LARGEST_HEADER
+
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
         """Write ``changes`` on the message. Raises EvaluationError for what cannot be written."""
         sections = split(message.bare)
@@ -66,7 +72,7 @@ class RuleForm(LiftedForm):
             raise EvaluationError(f"the changed properties could not be encoded: {error}") from error
         size = len(message.annotations) + len(properties) + len(user)
         if size > LARGEST_HEADER:
-            raise EvaluationError(f"the header would have {size} bytes, at most {LARGEST_HEADER} are allowed")
+            raise HeaderOutgrown(f"the header would have {size} bytes, at most {LARGEST_HEADER} are allowed")
         super().write(message, changes)
         message.bare = properties + user + sections.body + sections.footer
         if message.amended:

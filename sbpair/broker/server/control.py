@@ -451,6 +451,15 @@ class NamespaceControl:
         namespace = self._station.face.namespace
         self._in_loop(lambda: namespace.let_front_ends_cache(cache))
 
+    def let_updates_take_locks(self, take: bool = True) -> None:
+        """Let an update of a queue or subscription end all locks of it, as it may in the service (3.1)."""
+        namespace = self._station.face.namespace
+
+        def let() -> None:
+            namespace.updates_take_locks = take
+
+        self._in_loop(let)
+
     def _partition_fails(self, change: Callable[[int], None], known_after: int) -> None:
         self._settled(lambda: change(self._clock.now() + known_after))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from ..stored_message import Instant, StoredMessage
@@ -38,6 +39,10 @@ class LiftedForm:
                 message.session_id = None if value is None else str(value)
             elif name == "messageid":
                 message.message_id = str(value)
+
+    def outgrows(self, message: StoredMessage, changes: Mapping[str, object]) -> bool:
+        """Never: how large the rest of the header is, the bytes alone tell."""
+        return False
 
 
 def lifted(message: StoredMessage) -> dict[str, Value]:

@@ -10,6 +10,10 @@ from ..stored_message import StoredMessage
 from .values import EvaluationError, Value
 
 
+class HeaderOutgrown(EvaluationError):
+    """The header would be larger than a message's may be (3.9)."""
+
+
 class MessageProperties:
     """A message's own properties (``system``, by their names in lower case) and its sender's (``user``)."""
 
@@ -71,7 +75,13 @@ class MessageForm(Protocol):
         """Its properties. Raises EvaluationError for bytes that do not read as properties."""
 
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
-        """Write ``changes`` on the message. Raises EvaluationError for what cannot be written."""
+        """Write ``changes`` on the message.
+
+        Raises EvaluationError for what cannot be written, and HeaderOutgrown.
+        """
+
+    def outgrows(self, message: StoredMessage, changes: Mapping[str, object]) -> bool:
+        """Whether its header would be larger than it may be with these application properties set (3.9)."""
 
 
 class Reading:
