@@ -35,7 +35,7 @@ from ...amqp.types import DecodeError, Described, Symbol, Timestamp, decode, enc
 from ..entities.entity import Entity
 from ..entities.stored_message import LockToken, MessageState, StoredMessage
 from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
-from .quick_look import plain_properties
+from .quick_look import plain_message
 
 BATCH = 0x80013700
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
@@ -91,6 +91,36 @@ def _batched(body: bytes) -> list[bytes]:
 
 def stored_message(payload: bytes) -> StoredMessage:
     """The message whose bytes these are. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
+    plain = plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None
+    if plain is None:
+        return decoded_message(payload)
+    header_end, bare_at, message_id, session_id, content_type, has_instant = plain
+    header = _header_of(payload[:header_end]) if header_end else _NO_HEADER
+    if has_instant and (header.ttl is None or header.ttl >= UINT_MAX):
+        return decoded_message(payload)  # two instants may carry a long time to live
+    annotations, scheduled_for, partition_key, via_key = (
+        _NOT_ANNOTATED if bare_at == header_end else _kept_annotations(payload[header_end:bare_at])
+    )
+    if session_id is not None:
+        _check_session_id(session_id)
+    return StoredMessage(
+        payload[bare_at:] if bare_at else payload,
+        annotations,
+        message_id,
+        session_id,
+        partition_key,
+        via_key,
+        header.ttl or None,  # 0 is how half a second arrives from a client that counts seconds
+        scheduled_for,
+        header.durable,
+        header.priority,
+        content_type != b"" and content_type.lower() == PING,
+        OVERHEAD + len(annotations),
+    )
+
+
+def decoded_message(payload: bytes) -> StoredMessage:
+    """As ``stored_message``, whatever it is made of: the quick look says nothing that this would not."""
     sections = split(payload)
     if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
         _check_sizes(sections)
@@ -101,35 +131,37 @@ def stored_message(payload: bytes) -> StoredMessage:
     if sections.delivery_annotations:  # at their place or behind everything: split knows both
         bare = b"".join(sections[3:])
         annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
-    plain = plain_properties(sections.properties)
-    if plain is not None:
-        message_id: MessageId = plain.message_id
-        session_id, content_type = plain.group_id, plain.content_type
-        time_to_live = header.ttl or None  # 0 is how half a second arrives from a client that counts seconds
-    else:
-        properties = _checked(decode_properties(sections.properties))
-        message_id = uuid.uuid4().hex if properties.message_id is None else properties.message_id
-        if properties.message_id is None:
-            named = encode_properties(replace(properties, message_id=message_id))
-            bare = named + bare[len(sections.properties) :]
-        session_id, content_type = properties.group_id, (properties.content_type or "").encode()
-        time_to_live = _time_to_live(header.ttl, properties)
-    if session_id is not None and len(session_id) > LONGEST_ID:
-        raise InvalidArgument(f"The session id (group-id) is longer than {LONGEST_ID} characters.")
+    properties = _checked(decode_properties(sections.properties))
+    message_id: MessageId = uuid.uuid4().hex if properties.message_id is None else properties.message_id
+    if properties.message_id is None:
+        named = encode_properties(replace(properties, message_id=message_id))
+        bare = named + bare[len(sections.properties) :]
+    if properties.group_id is not None:
+        _check_session_id(properties.group_id)
     return StoredMessage(
         bare=bare,
         annotations=annotations,
         message_id=message_id,
-        session_id=session_id,
+        session_id=properties.group_id,
         partition_key=partition_key,
         via_partition_key=via_key,
-        time_to_live=time_to_live,
+        time_to_live=_time_to_live(header.ttl, properties),
         scheduled_for=scheduled_for,
         durable=header.durable,
         priority=header.priority,
-        is_ping=bool(content_type) and content_type.lower() == PING,
+        is_ping=(properties.content_type or "").encode().lower() == PING,
         overhead=OVERHEAD + len(annotations),
     )
+
+
+def _check_session_id(session_id: str) -> None:
+    if len(session_id) > LONGEST_ID:
+        raise InvalidArgument(f"The session id (group-id) is longer than {LONGEST_ID} characters.")
+
+
+@lru_cache(maxsize=256)
+def _header_of(section: bytes) -> Header:
+    return decode_header(section)
 
 
 def _check_sizes(sections: Sections) -> None:
@@ -159,9 +191,12 @@ def _time_to_live(ttl: int | None, properties: Properties) -> int | None:
     return ttl
 
 
+_NOT_ANNOTATED = (b"", None, None, None)
+
+
 def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, str | None]:
     if not section:
-        return b"", None, None, None
+        return _NOT_ANNOTATED
     scheduled_for = partition_key = via_key = None
     kept: list[tuple[object, bytes]] = []
     for key, value in split_entries(section):
