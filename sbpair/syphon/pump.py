@@ -332,37 +332,37 @@ class Pump:
         receiver = self._receiver
         if receiver is None or self.is_stopping or not receiver.is_open:
             return
-        if self._is_draining:
+        if self._is_draining and (self._drain_is_out or not self.in_hands):
             self._ask_what_is_left(receiver)
             return
         if self._poll_is_ending and receiver.credit:
             return
         self._poll_is_ending = False
         held = len(self._held)
-        grant = self._window.grant(receiver.credit, self.in_hands - held, held, self._loop.time())
+        active, settling = len(self._parcels) - held, len(self._settling)
+        grant = self._window.grant(receiver.credit, active, held, self._loop.time(), settling)
         if grant is not None:
             self._count_receive(receiver)
             receiver.flow(grant)
             self._arm(self._window.next_timer())
 
     def _ask_what_is_left(self, receiver: Receiver) -> None:
-        """Drain-flows until one brings nothing, with nothing in our hands: then the backlog is empty."""
+        """With nothing in our hands, a drain-flow; one that brings nothing says that the backlog is empty."""
         if self._drain_is_out:
             if receiver.credit:
                 return
             self._drain_is_out = False
-            if not self._came_in_drain:
-                if not self.in_hands:
-                    self.is_empty.set()
-                return  # what is in our hands ends first, and that brings us here again
-        held = len(self._held)
-        room = self._window.room(self.in_hands - held, held)
-        if room and not self.is_empty.is_set():
+            if self._came_in_drain:
+                self._top_up()
+                return
+            self.is_empty.set()
+        if not self.is_empty.is_set():
             self._came_in_drain = 0
             self._drain_is_out = True
-            self._window.receive_began(self._loop.time())
+            if receiver.credit == 0:
+                self._window.receive_began(self._loop.time())
             self._count_receive(receiver)
-            receiver.flow(room, drain=True)
+            receiver.flow(self._window.room(0, 0), drain=True)
 
     def _count_receive(self, receiver: Receiver) -> None:
         if receiver.credit == 0:

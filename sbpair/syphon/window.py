@@ -18,7 +18,7 @@ seconds, monotonic.
 from __future__ import annotations
 
 RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
-FIRST_LIMIT = 16
+FIRST_LIMIT = 64
 SLOW_PART = 4  # a forward that takes a 4th of its lock is a slow one
 
 
@@ -32,16 +32,17 @@ class Window:
         self._most_held = most_held
         self._poll_ends: float | None = None
 
-    def room(self, active: int, held: int) -> int:
+    def room(self, active: int, held: int, settling: int = 0) -> int:
         """How many more messages may come."""
-        return max(0, min(self.limit - active, self._most_held - held))
+        return max(0, min(self.limit - active, 2 * self.limit - active - settling, self._most_held - held))
 
-    def grant(self, credit: int, active: int, held: int, now: float) -> int | None:
+    def grant(self, credit: int, active: int, held: int, now: float, settling: int = 0) -> int | None:
         """The credit to set, or None when what the link has will do.
 
-        ``credit`` is what is left on the link; ``active`` and ``held`` count what is in our hands.
+        ``credit`` is what is left on the link; ``active`` and ``held`` count what is in our hands, and
+        ``settling`` what is forwarded and waits for its broker's word only: it has as much room again.
         """
-        room = self.room(active, held)
+        room = self.room(active, held, settling)
         if room == credit or room // 2 < credit < room:
             return None  # topped up by halves: a flow goes out for many messages, not for each
         if credit == 0:

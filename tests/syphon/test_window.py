@@ -92,6 +92,15 @@ def test_what_is_held_back_leaves_room_for_others_up_to_a_bound() -> None:
     assert window.room(active=10, held=0) == 0
 
 
+@pytest.mark.spec("F-63")
+def test_what_only_waits_for_the_backlogs_word_has_as_much_room_again() -> None:
+    window = Window(10, 40)
+    assert window.room(active=0, held=0, settling=10) == 10
+    assert window.room(active=4, held=0, settling=10) == 6
+    assert window.room(active=0, held=0, settling=17) == 3
+    assert window.room(active=0, held=0, settling=20) == 0
+
+
 def test_consecutive_delivery_ids_are_one_run() -> None:
     assert list(runs([5, 3, 4, 9, 7, 8, 1])) == [(1, 1), (3, 5), (7, 9)]
     assert list(runs([])) == []
