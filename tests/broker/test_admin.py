@@ -15,6 +15,7 @@ from sbpair.broker.entities import (
     TopicDescription,
 )
 from sbpair.broker.entities.access_rule import AccessRule
+from sbpair.broker.entities.tier import Tier
 from sbpair.broker.faces import admin, atom
 from sbpair.broker.faces.admin import Request, Response
 from sbpair.broker.faces.queue_fields import ELEMENTS
@@ -393,6 +394,8 @@ def test_the_longest_name_has_260_characters(namespace: Namespace) -> None:
         ("MaxDeliveryCount", "ten", "MaxDeliveryCount"),
         ("MaxDeliveryCount", "٣", "MaxDeliveryCount"),
         ("MaxSizeInMegabytes", "1023", "max_size_in_megabytes"),
+        ("MaxSizeInMegabytes", "1", "one of (1024, 2048, 3072, 4096, 5120)"),
+        ("MaxSizeInMegabytes", "10240", "max_size_in_megabytes"),
         ("MaxSizeInMegabytes", "1e3", "MaxSizeInMegabytes"),
         ("Status", "Sleeping", "status"),
         ("EnableBatchedOperations", "yes", "EnableBatchedOperations"),
@@ -420,6 +423,16 @@ def test_a_bad_field_is_refused_by_name_in_creation_and_update(
     put(namespace, "/orders")
     refused(update(namespace, "/orders", {element: text}), 400, part)
     assert namespace.queue("orders").description == QueueDescription()
+
+
+@pytest.mark.parametrize("tier", [Tier.STANDARD, Tier.PREMIUM])
+def test_a_size_that_a_test_has_chosen_stays_when_something_else_is_updated(tier: Tier) -> None:
+    namespace = Namespace("contoso", tier=tier)
+    namespace.create_queue("orders", QueueDescription(max_size_in_megabytes=1), NOW)
+    update(namespace, "/orders", {"MaxSizeInMegabytes": "1", "MaxDeliveryCount": "5"})
+    found = namespace.queue("orders").description
+    assert (found.max_size_in_megabytes, found.max_delivery_count) == (1, 5)
+    refused(update(namespace, "/orders", {"MaxSizeInMegabytes": "2"}), 400, "max_size_in_megabytes is 2")
 
 
 @pytest.mark.parametrize(

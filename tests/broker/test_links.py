@@ -61,13 +61,13 @@ def assert_tracked(condition, path):
 
 class TestAttaching:
     def test_a_sender_is_told_the_largest_message(self, lab):
-        lab.queue(max_message_size_in_kilobytes=512)
+        lab.queue(max_message_size_in_kilobytes=128)
         client = lab.client()
         link = client.sender("amqps://localhost:5671/Orders")
 
         assert link.is_open
-        assert link.remote_attach.max_message_size == 512 * 1024
-        assert link.remote_attach.properties["com.microsoft:max-message-batch-size"] == 512 * 1024
+        assert link.remote_attach.max_message_size == 128 * 1024
+        assert link.remote_attach.properties["com.microsoft:max-message-batch-size"] == 128 * 1024
         assert link.remote_attach.source is not None
 
     def test_a_receivers_source_goes_back_as_it_came(self, lab):

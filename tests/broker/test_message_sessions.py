@@ -292,13 +292,13 @@ class TestState:
         assert len(queue.sessions) == queue.size_in_bytes == 0
 
     def test_a_state_counts_to_the_quota_and_has_the_size_of_a_message(self, make_queue, message):
-        queue = make_queue(requires_session=True, max_message_size_in_kilobytes=102_400)
+        queue = make_queue(requires_session=True, max_message_size_in_kilobytes=256)
         lock = queue.sessions.accept("a", NOON)
         queue.sessions.set_state(lock, b"four", NOON)
         assert queue.counts(NOON).size_in_bytes == 4
 
-        with pytest.raises(OutOfRange, match="at most 104857600"):
-            queue.sessions.set_state(lock, bytes(104_857_601), NOON)
+        with pytest.raises(OutOfRange, match="at most 262144"):
+            queue.sessions.set_state(lock, bytes(262_145), NOON)
         lock.queue.size = queue.description.quota_in_bytes - 1  # instead of a gigabyte of messages
         with pytest.raises(QuotaExceeded):
             queue.sessions.set_state(lock, b"seven b", NOON)

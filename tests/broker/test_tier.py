@@ -1,4 +1,4 @@
-"""What a namespace of the Basic tier has not, and how long its messages live."""
+"""What does a tier allow: which kinds of entity, how long messages live, how large they and entities are?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
 from sbpair.broker.entities.description import DAY, LARGEST_SPAN
+from sbpair.broker.entities.layout import Layout
 from sbpair.broker.entities.tier import Tier
-from sbpair.broker.errors import BrokerError, InvalidDescription
+from sbpair.broker.errors import BrokerError, InvalidDescription, QuotaExceeded
 
 NOON = 1_800_000_000_000
 
@@ -56,6 +57,43 @@ def test_what_basic_has_not_is_refused_by_name(basic, field):
 def test_basic_has_no_topics(basic):
     with pytest.raises(InvalidDescription, match="Topics"):
         basic.create_topic("news", TopicDescription(), NOON)
+
+
+LIMITS = {"max_message_size_in_kilobytes": (256, 102_400), "max_size_in_megabytes": (5120, 81_920)}
+
+
+@pytest.mark.spec("S-7")
+@pytest.mark.parametrize("field", LIMITS)
+@pytest.mark.parametrize("tier", Tier, ids=lambda tier: tier.value)
+def test_a_message_and_an_entity_are_as_large_as_the_tier_has_them(tier, field):
+    namespace = Namespace("contoso", tier=tier)
+    most = LIMITS[field][tier is Tier.PREMIUM]
+    largest, larger = (replace(QueueDescription(), **{field: size}) for size in (most, most + 1))
+    namespace.create_queue("orders", largest, NOON)
+    for change in (namespace.create_queue, namespace.update_queue):
+        path = "others" if change == namespace.create_queue else "orders"
+        with pytest.raises(InvalidDescription, match=rf"{field} is {most + 1}: .*{most}\b.*"):
+            change(path, larger, NOON)
+    if tier is not Tier.BASIC:
+        with pytest.raises(InvalidDescription, match=f"{field} is {most + 1}"):
+            namespace.create_topic("news", replace(TopicDescription(), **{field: most + 1}), NOON)
+
+
+def test_a_test_may_have_a_queue_of_one_megabyte_and_it_is_full_with_that():
+    queue = Namespace("contoso").create_queue("orders", QueueDescription(max_size_in_megabytes=1), NOON)
+    for _ in range(4):
+        queue.enqueue(StoredMessage(bytes(256 * 1024)), NOON)
+    with pytest.raises(QuotaExceeded, match="1048576 bytes are held and the quota is 1048576 bytes"):
+        queue.enqueue(StoredMessage(b"x"), NOON)
+    queue.complete(queue.receive(NOON).lock_token, NOON)
+    queue.enqueue(StoredMessage(b"x"), NOON)
+
+
+@pytest.mark.parametrize(("layout", "size"), [(Layout(), 16), (Layout(premium=4), 3)])
+def test_a_partitioned_entity_has_no_smaller_size_than_can_be_shared(layout, size):
+    asked = QueueDescription(enable_partitioning=True, max_size_in_megabytes=size)
+    with pytest.raises(InvalidDescription, match=f"max_size_in_megabytes is {size}"):
+        Namespace("contoso", layout=layout).create_queue("orders", asked, NOON)
 
 
 def test_a_tier_that_is_none_is_refused_by_name():

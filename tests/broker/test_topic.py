@@ -343,7 +343,7 @@ def test_a_name_no_subscription_may_have_is_refused(namespace: Namespace, topic:
     ("fields", "named"),
     [
         ({"default_message_time_to_live": 999}, "default_message_time_to_live"),
-        ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes"),
+        ({"max_size_in_megabytes": 0}, "max_size_in_megabytes"),
         ({"auto_delete_on_idle": MINUTE}, "auto_delete_on_idle"),
         ({"support_ordering": "yes"}, "support_ordering"),
         ({"status": "Sleeping"}, "status"),

@@ -259,13 +259,13 @@ async def test_without_headroom_nothing_is_looked_at(either) -> None:
 
 @pytest.mark.spec("P-22")
 async def test_a_smaller_limit_of_the_secondary_is_learned_from_the_first_large_message(either) -> None:
-    either.primary.create_queue("large", max_message_size_in_kilobytes=1024)
+    either.secondary.create_queue("contoso/x-servicebus-transfer/0", max_message_size_in_kilobytes=64)
     client = either.client(interval=0, ping=60, backlogs=1, headroom="refuse")
-    sender = client.get_queue_sender("large")
+    sender = client.get_queue_sender("orders")
 
     async def send_until_refused() -> None:
         async with asyncio.timeout(20):
-            while (await either.send(sender, of_size(LIMIT + 1000))).rests is Rest.PRIMARY:
+            while (await either.send(sender, of_size(LIMIT - 1000))).rests is Rest.PRIMARY:
                 await asyncio.sleep(0.02)
 
     with pytest.raises(ParkedMessageTooLargeError):

@@ -17,8 +17,10 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     ServiceBusAuthenticationError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
 
+from sbpair.broker import Broker
 from tests.wire.elsewhere import fresh
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -91,13 +93,15 @@ class TestSending:
             assert got.body_type is AmqpMessageBodyType.VALUE
         assert got.message_id  # given by the broker: the sender had none
 
-    def test_a_message_of_several_frames_arrives_whole(self, client, make_queue):
-        queue = make_queue(max_message_size_in_kilobytes=4096)
+    def test_a_message_of_several_frames_arrives_whole(self):
         body = bytes(range(256)) * 12_000  # 3 MB: more than one frame of 1 MiB
-        send(client, queue, ServiceBusMessage(body))
-
-        (got,) = receive_all(client, queue)
-        assert b"".join(got.body) == body
+        with Broker({"contoso": 0}, tier="Premium") as broker:
+            large = broker.namespace("contoso")
+            large.create_queue("large", max_message_size_in_kilobytes=4096)
+            with ServiceBusClient.from_connection_string(large.connection_string) as client:
+                send(client, "large", ServiceBusMessage(body))
+                (got,) = receive_all(client, "large")
+                assert b"".join(got.body) == body
 
     def test_a_message_over_the_limit_is_refused(self, client, queue, contoso):
         with client.get_queue_sender(queue) as sender:
@@ -106,6 +110,22 @@ class TestSending:
             sender.send_messages(ServiceBusMessage("small"))  # the link lives
 
         assert contoso.counts(queue).active == 1
+
+    def test_a_full_queue_refuses_messages_batches_and_schedules_until_there_is_room(
+        self, client, make_queue
+    ):
+        queue = make_queue(max_size_in_megabytes=1)
+        large, soon = ServiceBusMessage(bytes(250 * 1024)), datetime.now(UTC) + timedelta(hours=1)
+        with client.get_queue_sender(queue) as sender:
+            for _ in range(4):
+                sender.send_messages(large)
+            for refused in (large, [large]):
+                with pytest.raises(ServiceBusQuotaExceededError, match="maximum entity size"):
+                    sender.send_messages(refused)
+            with pytest.raises(ServiceBusQuotaExceededError, match="maximum entity size"):
+                sender.schedule_messages(large, soon)
+            assert len(receive_all(client, queue, 1)) == 1
+            sender.send_messages(large)
 
     def test_a_queue_that_is_not_there_is_an_authentication_error_as_in_the_cloud(self, client):
         with pytest.raises(ServiceBusAuthenticationError), client.get_queue_sender("nowhere") as sender:

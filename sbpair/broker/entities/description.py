@@ -21,7 +21,8 @@ LARGEST_SPAN = 922_337_203_685_477
 
 INT_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
-SIZES_IN_MEGABYTES = (1024, 2048, 3072, 4096, 5120, 10240, 20480, 40960, 81920)
+STANDARD_SIZES = (1024, 2048, 3072, 4096, 5120)  # megabytes
+PREMIUM_SIZES = (*STANDARD_SIZES, 10240, 20480, 40960, 81920)
 STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 LONGEST_PATH = 260
 _PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9])?")
@@ -32,11 +33,12 @@ class QueueDescription:
     """A queue's settings; the defaults are the service's.
 
     Units and ranges, checked by :meth:`validated`:
-    ``lock_duration`` ms, 5 s to 5 min · ``max_size_in_megabytes`` one of 1024 … 5120 (premium: to 81920) ·
+    ``lock_duration`` ms, 5 s to 5 min · ``max_size_in_megabytes`` 1 to 5120 (Premium: to 81920); the
+    administration, as the service's, takes 1024, 2048 … 5120 (and 10240 … 81920) ·
     ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
     ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
     ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
-    ``max_message_size_in_kilobytes`` 1 to 102400 ·
+    ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400) ·
     ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is asked, from 1024 … 5120 ·
     ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
     ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None (3.7) ·
@@ -137,7 +139,7 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("requires_duplicate_detection", _flag, "True or False"),
     ("requires_session", _flag, "True or False"),
     ("enable_partitioning", _flag, "True or False"),
-    ("max_size_in_megabytes", SIZES_IN_MEGABYTES.__contains__, f"one of {SIZES_IN_MEGABYTES}"),
+    ("max_size_in_megabytes", _whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
     ("dead_lettering_on_message_expiration", _flag, "True or False"),
     (

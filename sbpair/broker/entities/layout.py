@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..errors import InvalidDescription
-from .description import QueueDescription
+from .description import STANDARD_SIZES, QueueDescription
 from .partition import PARTITIONS, PREMIUM_PARTITIONS, Partition
 from .surroundings import Surroundings
 from .topic_description import TopicDescription
 
-STANDARD_SIZES = (1024, 2048, 3072, 4096, 5120)  # megabytes
 LARGEST_PREMIUM_MESSAGE = 1024  # kilobytes, on a partitioned namespace
 MOST_PARTITIONED = 100  # on Basic and Standard
 Asked = TypeVar("Asked", QueueDescription, TopicDescription)
@@ -58,7 +57,9 @@ class Layout:
         if rest or size not in STANDARD_SIZES:
             size = asked.max_size_in_megabytes
         if size not in STANDARD_SIZES:
-            raise InvalidDescription(f"max_size_in_megabytes is {size!r}: one of {STANDARD_SIZES}.")
+            raise InvalidDescription(
+                f"max_size_in_megabytes is {size!r}: one of {STANDARD_SIZES} on a partitioned entity."
+            )
         return replace(asked, max_size_in_megabytes=size)
 
     def _settled_premium(self, asked: Asked) -> Asked:
@@ -66,6 +67,11 @@ class Layout:
             raise InvalidDescription(
                 "Non-partitioned entities are not allowed in partitioned namespace. "
                 "The property EnablePartitioning must be set to true."
+            )
+        if asked.max_size_in_megabytes < len(self.stores):
+            raise InvalidDescription(
+                f"max_size_in_megabytes is {asked.max_size_in_megabytes}: at least {len(self.stores)}, "
+                "one for each partition."
             )
         if asked.max_message_size_in_kilobytes > LARGEST_PREMIUM_MESSAGE:
             raise InvalidDescription(

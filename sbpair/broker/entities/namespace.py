@@ -491,7 +491,7 @@ class Namespace:
             raise InvalidDescription(
                 "enable_partitioning is chosen for a whole namespace on the Premium tier."
             )
-        return self.layout.settled(self.tier.settled(asked)).validated()
+        return self.tier.settled(self.layout.settled(asked)).validated()
 
     def _layout_of(self, path: str, asked: Asked) -> Asked:
         """What is to be made at a free path."""

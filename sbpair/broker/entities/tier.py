@@ -1,8 +1,8 @@
 """What does a namespace's tier allow?
 
 Basic      queues; no sessions, duplicate detection, topics or forwarding; messages live 14 days at most
-Standard   all of it
-Premium    all of it, without credits; where it is partitioned, it is so as a whole (Q-2)
+Standard   all of it; as on Basic, a message has 256 KB at most and an entity 5 GB
+Premium    all of it, without credits; 100 MB and 80 GB; where it is partitioned, it is so as a whole (Q-2)
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from enum import Enum
 from typing import TypeVar
 
 from ..errors import InvalidDescription
-from .description import DAY, LARGEST_SPAN, QueueDescription
+from .description import DAY, LARGEST_SPAN, PREMIUM_SIZES, STANDARD_SIZES, QueueDescription
 from .topic_description import TopicDescription
 
 LONGEST_ON_BASIC = 14 * DAY  # T-8: milliseconds, the default and the most
+LARGEST_MESSAGE, LARGEST_PREMIUM_MESSAGE = 256, 102_400  # kilobytes, over AMQP (3.9)
 Asked = TypeVar("Asked", QueueDescription, TopicDescription)
 
 _NOT_ON_BASIC = (
@@ -38,8 +39,27 @@ class Tier(Enum):
         """Whether so much a second may be asked for (3.9): what is Premium has machines of its own."""
         return self is not Tier.PREMIUM
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of an entity that its administration takes, in megabytes (3.9)."""
+        return PREMIUM_SIZES if self is Tier.PREMIUM else STANDARD_SIZES
+
+    @property
+    def largest_message(self) -> int:
+        """In kilobytes (3.9)."""
+        return LARGEST_PREMIUM_MESSAGE if self is Tier.PREMIUM else LARGEST_MESSAGE
+
     def settled(self, asked: Asked) -> Asked:
         """What was asked, with the tier's own defaults. Raises InvalidDescription for what it has not."""
+        for field, most in (
+            ("max_size_in_megabytes", self.sizes[-1]),
+            ("max_message_size_in_kilobytes", self.largest_message),
+        ):
+            size = getattr(asked, field)
+            if isinstance(size, int) and size > most:
+                raise InvalidDescription(
+                    f"{field} is {size}: at most {most} in a namespace of the {self.value} tier."
+                )
         if self is not Tier.BASIC:
             return asked
         if isinstance(asked, TopicDescription):

@@ -65,12 +65,19 @@ def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
-    """Raises InvalidDescription where another size of messages is asked for than the tier has (3.9)."""
+    """Raises InvalidDescription for a size, of messages or of the entity, that the service does not take (3.9).
+
+    One that stays as it is may be any: a test made it so.
+    """
     size = asked.max_message_size_in_kilobytes
     if namespace.tier is not Tier.PREMIUM and size != current.max_message_size_in_kilobytes:
         raise InvalidDescription(
             f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
         )
+    megabytes, sizes = asked.max_size_in_megabytes, namespace.tier.sizes
+    is_spread = asked.enable_partitioning and namespace.tier is not Tier.PREMIUM  # Q-2: judged by its layout
+    if not is_spread and megabytes not in (*sizes, current.max_size_in_megabytes):
+        raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: one of {sizes}.")
     return asked
 
 
