@@ -65,7 +65,7 @@ def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
-    """Raises InvalidDescription for a size, of messages or of the entity, that the service does not take (3.9).
+    """Raises InvalidDescription for a size, of messages or of the entity, that is not the service's (3.9).
 
     One that stays as it is may be any: a test made it so.
     """
