@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .message_session import MessageSession
     from .message_store import MessageStore
 
-    Row = tuple[MessageStore, int]
-
 
 class Fate(Enum):
     """What became of an entity."""
@@ -46,15 +44,15 @@ class Acceptance:
 class Changes:
     """Stale rows. ``entities`` come first and in order; a row of a queue that is dropped by then is nobody's.
 
-    ``kept`` are messages that are new, ``changed`` those whose state, count or properties are others,
-    ``gone`` the numbers of those that are not there any more. ``numbered``: queues that gave out numbers.
-    ``sessions``: those whose state was set or cleared.
+    Of each queue, by number: ``kept`` are messages that are new, ``changed`` those whose state, count or
+    properties are others, ``gone`` those that are not there any more. ``numbered``: queues that gave out
+    numbers. ``sessions``: those whose state was set or cleared.
     """
 
     entities: list[tuple[Fate, Entity]] = field(default_factory=list)
-    kept: dict[Row, StoredMessage] = field(default_factory=dict)
-    changed: dict[Row, StoredMessage] = field(default_factory=dict)
-    gone: dict[Row, None] = field(default_factory=dict)
+    kept: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
+    changed: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
+    gone: dict[MessageStore, list[int]] = field(default_factory=dict)
     numbered: dict[MessageStore, None] = field(default_factory=dict)
     accepted: list[Acceptance] = field(default_factory=list)
     sessions: dict[tuple[MessageStore, str], MessageSession] = field(default_factory=dict)
@@ -92,23 +90,28 @@ class Journal:
     def placed(self, queue: MessageStore, message: StoredMessage) -> None:
         """It keeps a message under a new number."""
         self.is_empty = False
-        self._changes.kept[queue, message.sequence_number] = message
-        self._changes.numbered[queue] = None
+        changes = self._changes
+        if (kept := changes.kept.get(queue)) is None:
+            kept = changes.kept[queue] = {}
+            changes.numbered[queue] = None
+        kept[message.sequence_number] = message
 
     def displaced(self, queue: MessageStore, message: StoredMessage) -> None:
         """It keeps a message under this number no longer."""
         self.is_empty = False
-        changes, row = self._changes, (queue, message.sequence_number)
-        if changes.kept.pop(row, None) is None:
-            changes.changed.pop(row, None)
-            changes.gone[row] = None
+        changes, number = self._changes, message.sequence_number
+        if (kept := changes.kept.get(queue)) is not None and kept.pop(number, None) is not None:
+            return
+        if (changed := changes.changed.get(queue)) is not None:
+            changed.pop(number, None)
+        changes.gone.setdefault(queue, []).append(number)
 
     def changed(self, queue: MessageStore, message: StoredMessage) -> None:
         """A message that it keeps was set aside, failed or amended."""
         self.is_empty = False
-        row = queue, message.sequence_number
-        if row not in self._changes.kept:
-            self._changes.changed[row] = message
+        changes, number = self._changes, message.sequence_number
+        if number not in changes.kept.get(queue, ()):
+            changes.changed.setdefault(queue, {})[number] = message
 
     def numbered(self, queue: MessageStore) -> None:
         """It has promised a number."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import StoreError, StoreInUse
 
-RESERVE = 16 * 2**20
+RESERVE = 32 * 2**20
 """Bytes of the reserve: several times what the write-ahead log grows to before it is used anew."""
 
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600

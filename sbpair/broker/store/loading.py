@@ -14,12 +14,12 @@ from ..entities.access_rule import AccessRule
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
 from ..entities.namespace import Namespace
-from ..entities.partition import INDEX_SHIFT
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError, StoreDamaged, StoreError
-from .rows import NUMBER_BITS, ChecksumDiffers, Row, identity_of, message_of, unsealed
+from .columns import identity_of
+from .rows import ChecksumDiffers, Row, unsealed
 from .rule_rows import decoded
 from .sqlite import SqliteStore, stores_of
 
@@ -114,13 +114,7 @@ def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[in
 def _fill(store: SqliteStore, queues: dict[int, Queue]) -> None:
     """Each table is read whole, not by queue: so no row is passed over where an inner page lies."""
     execute = store.connection.execute
-    for row in execute("SELECT * FROM message ORDER BY id"):
-        queue = queues[row[0] >> NUMBER_BITS]
-        base = 0 if queue.partition is None else queue.partition.index << INDEX_SHIFT
-        try:
-            queue.restore(message_of(row, base))
-        except ChecksumDiffers:
-            raise ChecksumDiffers(f"a message of '{queue.path}' differs from its checksum") from None
+    store.fill(queues)
     for row in execute("SELECT * FROM accepted ORDER BY part, at, number"):
         part, at, number, message_id = cast("tuple[int, int, int, bytes]", unsealed(row))
         queues[part].restore_accepted(identity_of(message_id), number, at)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,15 +27,17 @@ from ..entities.queue import Queue
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import StoreError, StoreFailed
 from .directory import DataDirectory
-from .rows import CHANGING, MESSAGE_COLUMNS, NUMBER_BITS, Row, changing, message_row, row_id, sealed, unsealed
+from .message_rows import MessageRows, Statement
+from .rows import NUMBER_BITS, Row, sealed, unsealed
 from .rule_rows import encoded
 from .schema import prepare
 
 MOST_PARTS = 2 ** (63 - NUMBER_BITS)
 
-_MESSAGE = f"INSERT INTO message VALUES ({', '.join('?' * MESSAGE_COLUMNS)})"  # noqa: S608 - our own constant
-_CHANGE = f"UPDATE message SET {CHANGING} WHERE id = ?"  # noqa: S608 - our own constant
-_GONE = "DELETE FROM message WHERE id = ?"
+PAGE = 8192  # bytes
+LOG = 8 * 2**20
+"""Bytes of the write-ahead log from which on its pages are moved to where they belong, and it begins anew."""
+
 _PART = "INSERT OR REPLACE INTO part VALUES (?, ?, ?, ?, ?, ?)"
 _ENTITY = "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ACCEPTED = "INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?, ?)"
@@ -60,6 +62,7 @@ class SqliteStore:
         self._parts: dict[MessageStore, int] = {}
         self._places: dict[MessageStore, tuple[int, int]] = {}  # entity, and place in it
         self._next_entity = self._next_part = 1
+        self._messages = MessageRows()
         self.connection = _open(self)
 
     # -- settings
@@ -110,7 +113,7 @@ class SqliteStore:
             self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
-    def _write(self, statements: list[tuple[str, list[Row]]]) -> None:
+    def _write(self, statements: list[Statement]) -> None:
         try:
             self._transact(statements)
         except sqlite3.OperationalError as error:
@@ -119,7 +122,7 @@ class SqliteStore:
                 raise
             self._transact(statements)  # nothing of it was written: SQLite has rolled it back
 
-    def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+    def _transact(self, statements: list[Statement]) -> None:
         connection = self.connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -146,44 +149,28 @@ class SqliteStore:
 
     # -- what is written
 
-    def _statements(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+    def _statements(self, changes: Changes) -> Iterator[Statement]:
         for fate, entity in changes.entities:
             yield from self._described(entity) if fate is Fate.DESCRIBED else self._dropped(entity)
-        parts = self._parts
-        tables: tuple[tuple[str, list[Row]], ...] = (
-            (_MESSAGE, self._kept(changes)),
-            (_CHANGE, self._changed(changes)),
-            (_GONE, [(row_id(parts[queue], number),) for queue, number in changes.gone if queue in parts]),
-            (_PART, [self._part_row(queue) for queue in changes.numbered if queue in parts]),
-        )
-        yield from ((statement, rows) for statement, rows in tables if rows)
+        yield from self._messages.statements(changes, self._parts)
+        numbered = [self._part_row(queue) for queue in changes.numbered if queue in self._parts]
+        if numbered:
+            yield _PART, numbered
         if changes.accepted:
             yield from self._accepted(changes)
         if changes.sessions:
             yield from self._sessions(changes)
 
-    def _kept(self, changes: Changes) -> list[Row]:
-        parts = self._parts
-        return [
-            message_row(part, number, message)
-            for (queue, number), message in changes.kept.items()
-            if (part := parts.get(queue)) is not None
-        ]
-
-    def _changed(self, changes: Changes) -> list[Row]:
-        parts = self._parts
-        return [
-            changing(message_row(parts[queue], number, message))
-            for (queue, number), message in changes.changed.items()
-            if queue in parts
-        ]
-
-    def _described(self, entity: Entity) -> Iterator[tuple[str, list[Row]]]:
+    def _described(self, entity: Entity) -> Iterator[Statement]:
         known = self._entities.get(entity)
         if known is None:
             known = self.took(entity, self._next_entity, range(self._next_part, MOST_PARTS))
             yield _PART, [self._part_row(part) for part in stores_of(entity)]
         yield _ENTITY, [_entity_row(known, entity)]
+
+    def fill(self, queues: Mapping[int, Queue]) -> None:
+        """Put the messages of these parts back. Raises ChecksumDiffers, and what else is damage."""
+        self._messages.load(self.connection, queues)
 
     def took(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
         """Know an entity by its number, and its parts by theirs; returns the first."""
@@ -195,22 +182,21 @@ class SqliteStore:
             self._next_part = max(self._next_part, part + 1)
         return number
 
-    def _dropped(self, entity: Entity) -> Iterator[tuple[str, list[Row]]]:
+    def _dropped(self, entity: Entity) -> Iterator[Statement]:
         number = self._entities.pop(entity)
         parts = [self._parts.pop(queue) for queue in stores_of(entity)]
         rows: list[Row] = [(part,) for part in parts]
-        spans: list[Row] = [(row_id(part, 0), row_id(part + 1, 0) - 1) for part in parts]
         yield "DELETE FROM entity WHERE id = ?", [(number,)]
         yield "DELETE FROM part WHERE id = ?", rows
         yield "DELETE FROM accepted WHERE part = ?", rows
         yield "DELETE FROM session WHERE part = ?", rows
-        yield "DELETE FROM message WHERE id BETWEEN ? AND ?", spans
+        yield from self._messages.dropped(parts)
 
     def _part_row(self, queue: MessageStore) -> Row:
         accessed = queue.accessed_at if isinstance(queue, Queue) else None
         return sealed(self._parts[queue], *self._places[queue], queue.last_number, accessed)
 
-    def _accepted(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+    def _accepted(self, changes: Changes) -> Iterator[Statement]:
         news = [each for each in changes.accepted if each.queue in self._parts]
         yield (
             _ACCEPTED,
@@ -225,7 +211,7 @@ class SqliteStore:
             ],
         )
 
-    def _sessions(self, changes: Changes) -> Iterator[tuple[str, list[Row]]]:
+    def _sessions(self, changes: Changes) -> Iterator[Statement]:
         noted = [
             (self._parts[queue], session)
             for (queue, _), session in changes.sessions.items()
@@ -269,12 +255,15 @@ def _open(store: SqliteStore) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise StoreError(f"The file {path} cannot be opened: {error}.") from error
     try:
+        connection.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log in memory, not in a file
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise StoreError(f"The file {path} cannot have a write-ahead log: its journal mode is {mode}.")
         connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
         connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG // PAGE}")
+        connection.execute("PRAGMA secure_delete = OFF")  # what is settled need not be written once more
         prepare(connection, path)
     except (sqlite3.Error, ValueError) as error:  # a text of SQLite's own can be none
         connection.close()
