@@ -55,6 +55,15 @@ def test_it_shows_namespaces_and_entities_and_follows_their_counts(browser, page
     browser.wait_for(f"/\\b8\\b/.test({cells})")
 
 
+@pytest.mark.parametrize(
+    ("path", "seen"), [("/%E0%A4%A", "contoso-dr"), ("/connections/%", "Nobody is connected")]
+)
+def test_an_address_that_cannot_be_read_is_taken_as_it_is_written(browser, page, contoso, path, seen):
+    opened(browser, page, path)
+    browser.wait_for_text(seen)
+    assert "does not answer" not in browser.text()
+
+
 def test_a_partition_that_is_down_is_told_in_words(browser, page, contoso):
     contoso.create_queue("spread", enable_partitioning=True)
     with contoso.partition("spread", 5).take_down(), contoso.partition("spread", 9).throttle():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -14,6 +16,7 @@ from sbpair.broker import Broker
 from sbpair.broker.errors import DoorUnavailable
 from sbpair.broker.faces.page_views import MOST_MESSAGES, MOST_ROWS
 from sbpair.broker.faults import Disabled
+from sbpair.broker.server.door import Door
 from sbpair.broker.server.page import Page
 
 ALL = ("overview", "entities", "entity", "messages", "message", "connections", "rejections")
@@ -132,6 +135,23 @@ def test_a_port_that_is_taken_is_named(page):
     port = int(page.address.rpartition(":")[2])
     named = pytest.raises(DoorUnavailable, match=f"The page cannot be served on 127.0.0.1:{port}: ")
     with Broker({"other": 0}) as broker, named, Page(broker, port=port):
+        pass
+
+
+class Broken(Door):
+    def application(self):
+        raise LookupError("there is nothing to serve")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_door_whose_service_has_failed_can_be_left_and_gives_its_port_back():
+    with Broken("door") as door:
+        port = door.port
+        with socket.create_connection((door.host, port), 5) as knocking:
+            knocking.settimeout(20)
+            with suppress(ConnectionError):
+                assert knocking.recv(1) == b""
+    with socket.create_server((door.host, port)):
         pass
 
 

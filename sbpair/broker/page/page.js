@@ -258,8 +258,12 @@ async function rejections() {
 
 // -- which view, how often
 
+function plain(part) {
+  try { return decodeURIComponent(part); } catch { return part; }  // typed by hand: a bad escape is what it says
+}
+
 function route() {
-  const [, view, ...rest] = location.hash.split("/").map(decodeURIComponent);
+  const [, view, ...rest] = location.hash.split("/").map(plain);
   if (view === "entity" && rest.length === 2) return ["", () => entity(...rest)];
   return { connections: ["connections", connections], rejections: ["rejections", rejections] }[view] ?? ["overview", overview];
 }

@@ -16,6 +16,7 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -73,7 +74,8 @@ class Door(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._loop is not None and self._stop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # its loop is closed: it has ended by itself, after a failure
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(ENDS_WITHIN)
 
     def _bind(self) -> socket.socket:
@@ -99,10 +101,9 @@ class Door(ABC):
         started.set_result(None)
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         loop.remove_reader(listener)
-        if stop.is_set():
-            listener.close()
-        else:
-            await self._answer(listener, stop)
+        with listener:
+            if not stop.is_set():
+                await self._answer(listener, stop)
         for wait in waits:
             wait.cancel()
 
