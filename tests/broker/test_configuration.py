@@ -11,7 +11,7 @@ import pytest
 from sbpair.broker.auth import Right
 from sbpair.broker.configuration import BadConfiguration, read_emulator_file, read_namespaces
 from sbpair.broker.configuration.plan import NamespacePlan
-from sbpair.broker.entities import Namespace
+from sbpair.broker.entities import Namespace, TopicDescription
 from sbpair.broker.entities.layout import Layout
 from sbpair.broker.entities.rules import CorrelationFilter, SqlFilter, TrueFilter
 
@@ -283,3 +283,26 @@ def test_what_cannot_be_made_is_told_by_its_path(text: str, said: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
         plan.follow(Namespace("contoso", created_at=NOW), NOW)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "[contoso.queues.z]\nlock_duration = '10m'",
+        "[contoso.queues.z]\nforward_to = 'none'",
+        "[contoso.topics.t.subscriptions.s]\nforward_to = 'none'",
+        "[contoso.topics.events.subscriptions.s.rules]\na = { sql = '1 = 1' }\nA = { sql = '1 = 1' }",
+    ],
+    ids=["a queue", "a target", "a subscription", "a rule"],
+)
+def test_what_cannot_be_made_whole_leaves_nothing_behind_and_is_made_when_it_is_mended(broken: str) -> None:
+    namespace = Namespace("contoso", created_at=NOW)
+    namespace.create_topic("events", TopicDescription(), NOW)  # by an earlier start
+    good = "[contoso.queues.late]\nforward_to = 'orders'\n[contoso.queues.orders]\n[contoso.topics.events]\n"
+    (half,), (whole,) = of_toml(good + broken), of_toml(good)
+    with pytest.raises(BadConfiguration):
+        half.follow(namespace, NOW)
+    assert [each.path for each in namespace.page(0, 9)[1]] == ["events"]
+
+    whole.follow(namespace, NOW)
+    assert namespace.queue("late").description.forward_to == "orders"

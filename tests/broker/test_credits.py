@@ -10,6 +10,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.amqp.events import ConnectionClosed, DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Accepted, Rejected
+from sbpair.amqp.types import Int
 from sbpair.broker import Broker, BrokerError, ManualClock
 from sbpair.broker.entities import (
     Namespace,
@@ -21,6 +22,7 @@ from sbpair.broker.entities.credits import Credits
 from sbpair.broker.entities.tier import Tier
 from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
 from sbpair.broker.faces import client_connection
+from tests.broker.test_management import manage
 
 NOON = 1_800_000_000_000
 WORDS = (
@@ -137,6 +139,23 @@ def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
     credits.charge_messages(topic, 1, now)
     with pytest.raises(ServerBusy):
         credits.check(now)
+
+
+@pytest.mark.parametrize(("path", "cost"), [("orders", 2), ("events", 8)])
+@pytest.mark.parametrize("spare", [0, 1])
+def test_scheduling_costs_what_sending_does_the_filters_of_a_topic_too(lab, path, cost, spare):
+    now = lab.moment.entity
+    lab.queue()
+    lab.namespace.create_topic("events", TopicDescription(), now)
+    for name in ("a", "b", "c"):
+        lab.namespace.create_subscription("events", name, SubscriptionDescription(), now)
+    client, node = lab.client(), f"{path}/$management"
+    manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)}, node)
+    lab.namespace.credits = Credits(cost + spare)
+    code, _, _ = manage(client, "schedule-message", {"messages": [{"message": EMPTY}] * 2}, node)
+    assert code == 200
+    code, condition, _ = manage(client, "cancel-scheduled-message", {"sequence-numbers": [9]}, node)
+    assert condition == ("com.microsoft:message-not-found" if spare else "com.microsoft:server-busy")
 
 
 def test_the_sdk_is_told_to_wait_and_goes_on_in_the_next_second():

@@ -8,6 +8,7 @@ from functools import partial
 
 from ..auth import SharedAccessPolicy
 from ..entities.description import QueueDescription
+from ..entities.entity import Entity
 from ..entities.namespace import Namespace
 from ..entities.rule_operations import add_rule
 from ..entities.rules import Rule
@@ -49,14 +50,22 @@ class NamespacePlan:
     source: str = ""
 
     def follow(self, namespace: Namespace, now: Instant) -> None:
-        """Make what is not there yet; what is there, since an earlier start, stays as it is.
+        """Make what is not there yet, or nothing; what is there, since an earlier start, stays as it is.
 
         Raises BadConfiguration, which names the entity.
         """
-        there = {each.path.casefold() for each in (*namespace.queues(), *namespace.topics())}
-        spread = self.partitions is not None  # all of Premium's are (Q-2)
+        there = {each.path for each in _all(namespace)}
+        try:
+            self._make_missing(namespace, {path.casefold() for path in there}, now)
+        except BadConfiguration:
+            for each in reversed(_all(namespace)):  # subscriptions before their topics
+                if each.path not in there:
+                    namespace.delete(each.path)
+            raise
+
+    def _make_missing(self, namespace: Namespace, there: set[str], now: Instant) -> None:
         queues = {
-            path: replace(each, enable_partitioning=spread or each.enable_partitioning)
+            path: replace(each, enable_partitioning=self._spreads(each))
             for path, each in self.queues.items()
             if path.casefold() not in there
         }
@@ -64,18 +73,8 @@ class NamespacePlan:
             self._make(path, partial(namespace.create_queue, path, _unforwarded(queue), now))
         for path, topic in self.topics.items():
             if path.casefold() not in there:
-                self._make(
-                    path,
-                    partial(
-                        namespace.create_topic,
-                        path,
-                        replace(
-                            topic.description,
-                            enable_partitioning=spread or topic.description.enable_partitioning,
-                        ),
-                        now,
-                    ),
-                )
+                asked = replace(topic.description, enable_partitioning=self._spreads(topic.description))
+                self._make(path, partial(namespace.create_topic, path, asked, now))
         # What they forward to is there by now.
         for path, queue in queues.items():
             if queue != _unforwarded(queue):
@@ -85,11 +84,18 @@ class NamespacePlan:
                 make = partial(_subscribe, namespace, path, name, plan, now)
                 self._make(f"{path}/Subscriptions/{name}", make)
 
+    def _spreads(self, asked: QueueDescription | TopicDescription) -> bool:
+        return self.partitions is not None or asked.enable_partitioning  # all of Premium's are (Q-2)
+
     def _make(self, path: str, make: Callable[[], object]) -> None:
         try:
             make()
         except BrokerError as error:
             raise BadConfiguration(f"{self.source}: {self.name}/{path}: {error}") from error
+
+
+def _all(namespace: Namespace) -> list[Entity]:
+    return namespace.page(0, namespace.entity_count)[1]
 
 
 def _subscribe(namespace: Namespace, topic: str, name: str, plan: SubscriptionPlan, now: Instant) -> None:

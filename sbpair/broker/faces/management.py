@@ -46,8 +46,8 @@ class Operation:
 OPERATIONS: dict[str, Operation] = {
     "peek-message": Operation(message_operations.peek),
     "schedule-message": Operation(
-        message_operations.schedule, Right.SEND, is_send=True, is_transactional=True
-    ),
+        message_operations.schedule, Right.SEND, is_send=True, is_transactional=True, credits=0
+    ),  # its messages cost what those of a link do
     "cancel-scheduled-message": Operation(message_operations.cancel_scheduled, Right.SEND),
     "receive-by-sequence-number": Operation(message_operations.receive_by_sequence_number),
     "renew-lock": Operation(message_operations.renew_lock, is_transactional=True),

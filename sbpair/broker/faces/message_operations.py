@@ -40,7 +40,7 @@ def schedule(call: ManagementCall) -> Answer:
     """Take messages, each with its scheduled time in it, all or none; their sequence numbers (3.6)."""
     call.connection.face.check_room()
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
-    call.charge(len(messages) - 1)
+    call.connection.face.namespace.credits.charge_messages(call.queue, len(messages), call.now)
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 
