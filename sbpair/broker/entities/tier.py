@@ -51,6 +51,10 @@ class Tier(Enum):
 
     def settled(self, asked: Asked) -> Asked:
         """What was asked, with the tier's own defaults. Raises InvalidDescription for what it has not."""
+        self._check_sizes(asked)
+        return self._settled_on_basic(asked) if self is Tier.BASIC else asked
+
+    def _check_sizes(self, asked: QueueDescription | TopicDescription) -> None:
         for field, most in (
             ("max_size_in_megabytes", self.sizes[-1]),
             ("max_message_size_in_kilobytes", self.largest_message),
@@ -60,8 +64,8 @@ class Tier(Enum):
                 raise InvalidDescription(
                     f"{field} is {size}: at most {most} in a namespace of the {self.value} tier."
                 )
-        if self is not Tier.BASIC:
-            return asked
+
+    def _settled_on_basic(self, asked: Asked) -> Asked:
         if isinstance(asked, TopicDescription):
             raise InvalidDescription("Topics are not allowed in a namespace of the Basic tier.")
         for field in _NOT_ON_BASIC:

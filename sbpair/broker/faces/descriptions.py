@@ -74,9 +74,10 @@ def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
         raise InvalidDescription(
             f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
         )
-    megabytes, sizes = asked.max_size_in_megabytes, namespace.tier.sizes
+    megabytes = asked.max_size_in_megabytes
+    sizes: tuple[int, ...] = namespace.tier.sizes
     is_spread = asked.enable_partitioning and namespace.tier is not Tier.PREMIUM  # judged by its layout
-    if not is_spread and megabytes not in (*sizes, current.max_size_in_megabytes):
+    if not is_spread and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
         raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: one of {sizes}.")
     return asked
 
