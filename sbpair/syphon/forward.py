@@ -22,7 +22,18 @@ from sbpair.pairing import aliases as names
 
 from .alias import LAST_INSTANT_MS, AliasError, read_duration, read_instant, read_key, read_text
 from .destination_path import path_refusal
-from .raw import NULL, Parted, is_needlessly_wide, join_entries, join_fields, part_entries, split_fields
+from .raw import (
+    NULL,
+    Parted,
+    is_needlessly_wide,
+    join_entries,
+    join_fields,
+    part_entries,
+    split_fields,
+    walk_entries,
+    walk_fields,
+)
+from .shape import Parts, Plan, Shapes
 
 HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
 DURABLE, PRIORITY = 0, 1  # positions in the header's list (3.2.1)
@@ -81,6 +92,7 @@ class Poison:
     description: str
 
 
+_SHAPES = Shapes()
 UNREADABLE, MISSING_PATH, INVALID_PATH = "UnreadableMessage", "MissingPath", "InvalidPath"
 PATH_NOT_ALLOWED, INVALID_ALIAS, EXPIRED = "PathNotAllowed", "InvalidAlias", "TTLExpiredException"
 
@@ -121,26 +133,45 @@ def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhe
 
     ``now`` is in milliseconds since the epoch and matters to messages with a deadline only.
     """
+    shape = _SHAPES.find(payload)
+    plan = None if shape is None else shape.plans.get(shape.aliases(payload))
+    if shape is not None and plan is not None and is_allowed(plan.path):
+        return Forward(plan.path, shape.forward(payload, plan), shape.locked_until(payload))
     try:
-        sections = split(payload)
-        carried = part_entries(sections.application_properties, RESERVED)
-        if PATH not in carried.found:
-            return Poison(MISSING_PATH, f"the message carries no {names.PATH}: its destination is unknown")
-        refusal = _refusal(_read_path(carried.found[PATH]), is_allowed)
-        if refusal is not None:
-            return refusal
-        parked = _read_aliases(tuple(carried.found.items()))
-        if parked.deadline is not None and parked.deadline <= now:
-            return Poison(
-                EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed"
-            )
-        annotations, lock = _annotations(sections.message_annotations, parked)
-        rebuilt = _rebuild(sections, annotations, parked, carried, now)
-        return Forward(parked.path, rebuilt, lock, parked.deadline is not None)
+        return _restore_at_length(payload, now, is_allowed)
     except AliasError as error:
         return Poison(INVALID_ALIAS, str(error))
     except (DecodeError, IndexError) as error:
         return Poison(UNREADABLE, f"the message is not well-formed AMQP: {error}")
+
+
+def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], bool]) -> Forward | Poison:
+    sections = split(payload)
+    carried = part_entries(sections.application_properties, RESERVED)
+    if PATH not in carried.found:
+        return Poison(MISSING_PATH, f"the message carries no {names.PATH}: its destination is unknown")
+    refusal = _refusal(_read_path(carried.found[PATH]), is_allowed)
+    if refusal is not None:
+        return refusal
+    parked = _read_aliases(tuple(carried.found.items()))
+    if parked.deadline is not None and parked.deadline <= now:
+        return Poison(EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed")
+    annotations, lock = _annotations(sections.message_annotations, parked)
+    rebuilt = _rebuild(sections, annotations, parked, carried, now)
+    if rebuilt.properties is sections.properties and parked.deadline is None:
+        plan = Plan(parked.path, rebuilt.header + rebuilt.message_annotations)
+        _SHAPES.learn(payload, plan, lambda: _parts(sections, parked, carried, rebuilt))
+    return Forward(parked.path, b"".join(rebuilt), lock, parked.deadline is not None)
+
+
+def _parts(sections: Sections, parked: _Parked, carried: Parted, rebuilt: Sections) -> Parts:
+    layouts = (
+        walk_entries(sections.message_annotations, _replaced(parked)),
+        walk_fields(sections.properties),
+        walk_entries(sections.application_properties, RESERVED),
+    )
+    kept_head = rebuilt.application_properties.removesuffix(carried.kept)
+    return Parts(sections, layouts, LOCKED_UNTIL_ANNOTATION, kept_head)
 
 
 def _refusal(path: str, is_allowed: Callable[[str], bool]) -> Poison | None:
@@ -172,18 +203,16 @@ def _read_aliases(entries: tuple[tuple[bytes, bytes], ...]) -> _Parked:
     return _Parked(path, *values)  # type: ignore[arg-type]
 
 
-def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> bytes:
+def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> Sections:
     time_to_live = parked.time_to_live if parked.deadline is None else _left(parked, parked.deadline, now)
     wide = is_needlessly_wide(sections.application_properties) or is_needlessly_wide(sections.properties)
-    return b"".join(
-        (
-            _header(sections.header, time_to_live),
-            annotations,
-            _properties(sections.properties, parked, time_to_live, now, wide),
-            join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
-            sections.body,
-            sections.footer,
-        )
+    return Sections(
+        header=_header(sections.header, time_to_live),
+        message_annotations=annotations,
+        properties=_properties(sections.properties, parked, time_to_live, now, wide),
+        application_properties=join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
+        body=sections.body,
+        footer=sections.footer,
     )
 
 
@@ -202,6 +231,10 @@ def _header(section: bytes, time_to_live: int | None) -> bytes:
     return join_fields(HEADER, fields, wide=False)
 
 
+def _replaced(parked: _Parked) -> frozenset[bytes]:
+    return _REPLACED[parked.partition_key is not None, parked.scheduled is not None]
+
+
 def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
     """The sender's annotations again, and until when the parked message is locked."""
     restored: dict[bytes, bytes] = {}
@@ -209,7 +242,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
     if parked.scheduled is not None:
         restored[SCHEDULED_ANNOTATION] = encode(Timestamp(parked.scheduled))
-    parted = part_entries(section, _REPLACED[parked.partition_key is not None, parked.scheduled is not None])
+    parted = part_entries(section, _replaced(parked))
     raw = parted.found.get(LOCKED_UNTIL_ANNOTATION)
     locked_until = None if raw is None else decode(raw)[0]
     added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())

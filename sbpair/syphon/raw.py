@@ -89,14 +89,29 @@ def part_entries(section: bytes, wanted: frozenset[bytes]) -> Parted:
     kind = len(section), wanted
     layout = _LAYOUTS.find(kind)
     if layout is None or not layout.fits(section):
-        layout = _walk(section, wanted)
+        layout = walk_entries(section, wanted)
         if _LAYOUTS.wants(kind):
             _LAYOUTS.learn(kind, layout)
     found = {key: section[start:stop] for key, start, stop in layout.found}
     return Parted(found, b"".join([section[start:stop] for start, stop in layout.kept]), layout.kept_values)
 
 
-def _walk(section: bytes, wanted: frozenset[bytes]) -> Layout:
+def walk_fields(section: bytes) -> Layout:
+    """The layout of a section that is a list; b"" has none. Raises DecodeError, IndexError."""
+    fields = split_fields(section) if section else []
+    at = len(section) - sum(map(len, fields))
+    contents: list[Span] = []
+    for each in fields:
+        start, at = at + _HEAD[each[0]], at + len(each)
+        if each[0] and start < at:
+            contents.append((start, at))
+    return layout_of(section, contents, (), (), len(fields))
+
+
+def walk_entries(section: bytes, wanted: frozenset[bytes]) -> Layout:
+    """The layout of a section that is a map; b"" has none. Raises DecodeError, IndexError."""
+    if not section:
+        return layout_of(section, (), (), (), 0)
     at, count = _open(section, -1, MAP8, MAP32)
     end, run = len(section), at
     contents: list[Span] = []
