@@ -7,6 +7,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── EntityNotFound         404  40400  amqp:not-found
     │   └── TargetNotFound     404  40400  amqp:not-found
     ├── EntityAlreadyExists    409  40900  com.microsoft:entity-already-exists
+    ├── OperationInProgress    409  40901  amqp:internal-error
     ├── EntityDisabled         403  40300  com.microsoft:entity-disabled
     ├── InvalidDescription     400  40000  com.microsoft:argument-error
     │   ├── InvalidRule        400  40000  com.microsoft:argument-error
@@ -93,6 +94,15 @@ class EntityAlreadyExists(BrokerError):
     def __init__(self, path: str) -> None:
         super().__init__(f"The messaging entity '{path}' already exists.")
         self.path = path
+
+
+class OperationInProgress(BrokerError):
+    """Another change of the same entity is under way; here, by a fault alone: each takes no time at all."""
+
+    status, sub_code = 409, 40901
+
+    def __init__(self) -> None:
+        super().__init__("Another conflicting operation is in progress.")
 
 
 class EntityDisabled(BrokerError):

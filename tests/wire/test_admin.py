@@ -16,7 +16,7 @@ from azure.core.exceptions import (
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.broker import Broker
+from sbpair.broker import Broker, Conflict
 
 BACKLOG = "contoso/x-servicebus-transfer/0"
 NEVER = "P10675199DT2H48M5.4775807S"
@@ -177,6 +177,27 @@ def test_a_name_that_no_queue_may_have_is_refused(client: ServiceBusAdministrati
         client.create_queue(name)
     assert caught.value.status_code == 400
     assert list(client.list_queues()) == []
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "delete"])
+def test_a_change_may_meet_another_one_that_is_under_way(
+    client: ServiceBusAdministrationClient, broker: Broker, verb: str
+) -> None:
+    namespace = broker.namespace("contoso-dr")
+    client.create_queue("there")
+    changes = {
+        "create": lambda: client.create_queue("orders"),
+        "update": lambda: client.update_queue(client.get_queue("there"), max_delivery_count=3),
+        "delete": lambda: client.delete_queue("there"),
+    }
+    with namespace.fault(None, Conflict(), times=1) as fault:
+        with pytest.raises(HttpResponseError, match=r"SubCode=40901\. Another") as caught:
+            changes[verb]()
+        assert (caught.value.status_code, fault.hits) == (409, 1)
+        assert namespace.queue_names() == ["there"]
+        assert namespace.description("there").max_delivery_count == 10
+        changes[verb]()
+    assert namespace.queue_names() == {"create": ["orders", "there"], "update": ["there"], "delete": []}[verb]
 
 
 def test_the_namespace_tells_its_name(client: ServiceBusAdministrationClient) -> None:

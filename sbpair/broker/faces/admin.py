@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from ..access import Verifier
 from ..auth import Right
@@ -36,7 +36,9 @@ from ..errors import (
     EntityNotFound,
     InvalidArgument,
     InvalidDescription,
+    OperationInProgress,
 )
+from ..faults import Operation
 from . import atom
 from .descriptions import (
     CHANGES,
@@ -48,9 +50,11 @@ from .descriptions import (
     write_description,
 )
 from .http_messages import MethodNotAllowed, Request, Response, failed, refused, segments_of, xml
+from .moment import Moment
+from .namespace_face import NamespaceFace
 from .rule_fields import RULE, read_rule, write_rule
 
-__all__ = ["Request", "Response", "answer", "refusal"]
+__all__ = ["Request", "Response", "answer", "refusal", "struck"]
 
 OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # Q-21: the oldest that knows of partitions
 PAGE_SIZE = 100
@@ -64,6 +68,14 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
     """The 401 for a caller who may not manage what is asked for, else None. ``now_s``: epoch seconds."""
     return refused(request, verifier, Right.MANAGE, now_s)
+
+
+def struck(face: NamespaceFace, request: Request, moment: Moment) -> Response | None:
+    """The 409 for a change that a fault lets meet another one, else None."""
+    path = unquote(request.raw_path).strip("/")
+    if request.method == "GET" or face.strike(Operation.ADMINISTER, path, moment) is None:
+        return None
+    return failed(OperationInProgress(), request, moment.entity)
 
 
 def answer(namespace: Namespace, request: Request, now: int) -> Response:

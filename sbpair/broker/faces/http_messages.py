@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ..access import Verifier
 from ..auth import Right, TokenRefused
-from ..errors import BrokerError, InvalidArgument, Unauthorized
+from ..errors import BrokerError, InvalidArgument, OperationInProgress, Unauthorized
 from . import atom
 from .wording import tracked
 
@@ -94,4 +94,6 @@ def failed(error: BrokerError, request: Request, now: int, status: int | None = 
 
 
 def _opening(error: BrokerError) -> str:
+    if isinstance(error, OperationInProgress):
+        return ""
     return {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")

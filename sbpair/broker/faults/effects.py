@@ -33,6 +33,7 @@ class Operation(Enum):
     RECEIVE = "receive"  # a message goes out to a receiver
     SETTLE = "settle"  # a receiver says what became of messages
     MANAGE = "manage"  # any other request to $management: peek, renew, settle, session state
+    ADMINISTER = "administer"  # an entity or a rule is created, updated or deleted over HTTP
 
 
 _SENDS = frozenset({Operation.SEND, Operation.SCHEDULE})
@@ -208,6 +209,15 @@ class LateVisibility(Effect):
     seconds: float = 60.0
 
 
+class Conflict(Effect):
+    """Refuse as the administration does while another change is under way there: 409, sub-code 40901."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "conflict"
+    strikes: ClassVar[frozenset[Operation]] = frozenset({Operation.ADMINISTER})
+    usual: ClassVar[frozenset[Operation]] = strikes
+
+
 class Standing(Effect):
     """Base of the effects that hold from the beginning of a rule's window to its end."""
 
@@ -259,6 +269,7 @@ EFFECTS: dict[str, type[Effect]] = {
         Lose,
         Delay,
         LateVisibility,
+        Conflict,
         Disabled,
         PartitionDown,
     )

@@ -125,7 +125,9 @@ class HttpServer:
         if isinstance(body, web.Response):
             return body
         moment: Moment = station.moment()
-        answer = admin.answer(station.face.namespace, asked.with_body(body), moment.entity)
+        answer = admin.struck(station.face, asked, moment) or admin.answer(
+            station.face.namespace, asked.with_body(body), moment.entity
+        )
         _note(station, answer, asked)
         station.settle()
         station.commit()  # G-26: on the disk before it is answered
