@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -10,8 +11,12 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.events import ConnectionClosed, CreditGranted, DispositionReceived
+from sbpair.amqp.message import DataBody, Message
+from sbpair.amqp.performatives import Source, Target
 from sbpair.broker import Broker
-from sbpair.broker.auth import make_token
+from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
 
 NAMES = ("contoso", "contoso-dr")
 
@@ -36,6 +41,10 @@ def client(broker: Broker, name: str, host: str | None = None) -> ServiceBusClie
         connection_verify=str(broker.ca_file),
         retry_total=0,
     )
+
+
+def fields_of(connection_string: str) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in connection_string.split(";"))
 
 
 def send(broker: Broker, name: str, host: str | None = None) -> None:
@@ -77,7 +86,7 @@ def test_a_host_name_that_means_nobody_is_told_so(broker: Broker) -> None:
 def test_a_request_means_the_namespace_of_its_host(broker: Broker, host: str, status: int) -> None:
     name = host.lower().partition(":")[0].partition(".")[0]
     namespace = broker.namespace(name if name in NAMES else "contoso")
-    fields = dict(part.partition("=")[::2] for part in namespace.connection_string.split(";"))
+    fields = fields_of(namespace.connection_string)
     token = make_token(
         f"https://{host.partition(':')[0]}/", "RootManageSharedAccessKey", fields["SharedAccessKey"],
         int(time.time()) + 60,
@@ -104,3 +113,66 @@ def test_one_namespace_goes_down_and_the_other_goes_on(broker: Broker) -> None:
     finally:
         broker.namespace("contoso").bring_up()
     send(broker, "contoso")
+
+
+def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[bool, str]:
+    """Whether a client with SASL PLAIN could send one message to ``orders``, and with what it was closed."""
+    engine = Connection(
+        role=Role.CLIENT,
+        container_id="plain",
+        hostname=hostname,
+        mechanisms=("PLAIN",),
+        initial_response=f"\0{policy}\0{key}".encode(),
+        now=0.0,
+    )
+    link = engine.begin().attach_sender("s", target=Target("orders"), source=Source("s"))
+    with socket.create_connection(("localhost", broker.namespace("contoso").port), 10) as connected:
+        while True:
+            connected.sendall(engine.data_to_send())
+            data = connected.recv(65536)
+            engine.receive_data(data, 0.0) if data else engine.receive_eof(0.0)
+            for event in engine.events():
+                if isinstance(event, CreditGranted):
+                    link.transfer(Message(body=DataBody((b"x",))).encode(), tag=b"1")
+                if isinstance(event, DispositionReceived):
+                    return True, ""
+                if isinstance(event, ConnectionClosed):
+                    return False, event.condition.description if event.condition else ""
+            if not data:
+                return False, ""
+
+
+ROOT = "RootManageSharedAccessKey"
+
+
+@pytest.mark.parametrize("hostname", [None, "localhost"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_of_sasl_plain_that_one_namespace_has_means_that_one(
+    broker: Broker, name: str, hostname: str | None
+) -> None:
+    before = {each: broker.namespace(each).counts("orders").total for each in NAMES}
+    assert said(
+        broker, hostname, ROOT, fields_of(broker.namespace(name).connection_string)["SharedAccessKey"]
+    ) == (True, "")
+    after = {each: broker.namespace(each).counts("orders").total for each in NAMES}
+    assert after == {each: count + (each == name) for each, count in before.items()}
+
+
+def test_a_key_of_sasl_plain_that_several_have_needs_a_host_name_and_says_so(broker: Broker) -> None:
+    key = fields_of(broker.namespace("contoso").add_policy("shared", ("Send",)))["SharedAccessKey"]
+    other = broker.namespace("contoso-dr")
+    other.station.face.verifier.add(SharedAccessPolicy("shared", key, key, frozenset({Right.SEND})))
+    try:
+        sent, why = said(broker, None, "shared", key)
+        assert not sent
+        assert "several of them have the key: contoso, contoso-dr. Name one" in why
+        assert said(broker, "contoso-dr", "shared", key) == (True, "")
+    finally:
+        for name in NAMES:
+            broker.namespace(name).remove_policy("shared")
+
+
+def test_a_key_of_sasl_plain_that_nobody_has_is_refused_and_noted(broker: Broker) -> None:
+    assert said(broker, None, ROOT, "bm9ib2R5cw==") == (False, "SASL outcome 1")
+    refused = broker.namespace("contoso").look(lambda station: station.face.rejections.recent[-1])
+    assert refused.text.endswith("none of the namespaces of this port: contoso, contoso-dr.")

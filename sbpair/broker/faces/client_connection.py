@@ -67,6 +67,7 @@ from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import TRANSFER_DESTINATION, QueueSender
 from .request_node import MAX_REQUEST_SIZE, RequestNode, ResponseNode
 from .session_receiver import SessionReceiver, SessionWait, asked_session, has_session_filter
+from .shared_port import SharedPort, names, owners
 from .wording import tracked
 
 IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
@@ -77,21 +78,18 @@ TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
 
 
-Meant = Callable[[str | None], NamespaceFace | None]
-"""The namespace that a host name means, where several are behind one port; None when it means none."""
-
-
 class ClientConnection:
-    """A client's connection to one namespace; behind a shared port ``open`` says to which, by ``meant``.
+    """A client's connection to one namespace; behind a ``port`` of several it says to which.
 
     ``is_refused``: there are too many connections, and it is told so.
     """
 
     def __init__(
-        self, face: NamespaceFace, moment: Moment, meant: Meant | None = None, *, is_refused: bool = False
+        self, face: NamespaceFace, moment: Moment, port: SharedPort | None = None, *, is_refused: bool = False
     ) -> None:
         self.face = face
-        self._meant = meant
+        self._port = port
+        self._owner: NamespaceFace | None = None  # whom SASL PLAIN has shown to be meant
         self._is_refused = is_refused
         self._plain: bytes | None = None  # what SASL PLAIN showed, perhaps before it was known to whom
         self.claims = Claims(face.verifier, moment.wall)
@@ -262,22 +260,39 @@ class ClientConnection:
     def _sasl_init_received(self, event: SaslInitReceived, moment: Moment) -> None:
         if event.mechanism == "PLAIN":
             self._plain = event.initial_response or b""
-            if self._meant is not None and (face := self._meant(event.hostname)) is not None:
-                self._turn_to(face, moment)
-            self._engine.authenticate(self.claims.put_plain(event.initial_response or b"", moment.wall))
+            is_of_several = self._port is not None and self._seek_owner(self._port, event.hostname, moment)
+            self._engine.authenticate(self.claims.put_plain(self._plain, moment.wall) or is_of_several)
         else:
             self._engine.authenticate(event.mechanism in MECHANISMS)  # it leads to $cbs, and no further
+
+    def _seek_owner(self, port: SharedPort, hostname: str | None, moment: Moment) -> bool:
+        """Turn to whom SASL PLAIN means; True where several have its key, and ``open`` is to say it."""
+        face = port.move(hostname)
+        found = owners(port, self._plain or b"", moment.wall) if face is None else []
+        if len(found) == 1:
+            face = port.move(found[0].namespace.name)
+        elif face is None and not found:
+            text = f"SASL PLAIN shows a key of none of the namespaces of this port: {names(port.faces())}."
+            self.face.rejections.note(moment.entity, "SASL PLAIN", Unauthorized.condition, text)
+        if face is not None:
+            self._owner = face
+            self._turn_to(face, moment)
+        return len(found) > 1
 
     def _connection_opened(self, event: ConnectionOpened, moment: Moment) -> None:
         if self._is_refused:
             self._refuse(moment)
-        if self._meant is None or self._is_refused:
+        port, hostname = self._port, event.open.hostname
+        if port is None or self._is_refused:
             return
-        hostname = event.open.hostname
-        face = self._meant(hostname)
+        face = port.move(hostname)
+        if face is None and self._owner is not None:
+            face = port.move(self._owner.namespace.name)
         if face is None:
-            text = f"No namespace of this port is meant by the host name {hostname!r:.100}."
-            self.close(NOT_FOUND, text, moment)
+            text = f"No namespace of this port is meant by the host name {hostname!r:.100}"
+            found = [] if self._plain is None else owners(port, self._plain, moment.wall)
+            why = f", and several of them have the key: {names(found)}. Name one in it." if found else "."
+            self.close(NOT_FOUND, text + why, moment)
         elif face is not self.face:
             self._turn_to(face, moment)
             if self._plain is not None:

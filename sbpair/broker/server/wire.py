@@ -65,7 +65,7 @@ class AmqpWire(asyncio.Protocol):
         self.client = ClientConnection(
             station.face,
             moment,
-            self._move if station.neighbours.are_several else None,
+            self if station.neighbours.are_several else None,
             is_refused=len(station.wires) >= MOST_CONNECTIONS,
         )
         effect = self._station.face.strike(Operation.CONNECT, "", moment)
@@ -73,7 +73,11 @@ class AmqpWire(asyncio.Protocol):
         self._station.wires[self.client] = self
         self.arm()
 
-    def _move(self, hostname: str | None) -> NamespaceFace | None:
+    def faces(self) -> list[NamespaceFace]:
+        """All namespaces of the port."""
+        return [each.face for each in self._station.neighbours.all]
+
+    def move(self, hostname: str | None) -> NamespaceFace | None:
         """The client says whom it means: from now on the connection is that station's."""
         station: WireHost | None = self._station.neighbours.named(hostname)
         if station is None:
