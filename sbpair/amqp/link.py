@@ -330,12 +330,17 @@ class ReceiverLink(Link):
             if delivery_id is None or tag is None:
                 text = "the first transfer of a delivery lacks its delivery-id or tag"
                 raise LinkFault(INVALID_FIELD, text)
-            self._begin(len(tag))
-            message_format, settled = tail.message_format or 0, bool(tail.settled)
+            if len(tag) > MAX_TAG:
+                raise LinkFault(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
+            if self.credit > 0:
+                self.credit -= 1
+            elif self.session.connection.limits.enforce_credit:
+                raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
+            self.delivery_count = (self.delivery_count + 1) & MASK
             if not tail.is_piece:
-                self._finish(delivery_id, tag, payload, settled, message_format, tail.state)
+                self._finish(delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
                 return
-            partial = self._partial = _Partial(delivery_id, tag, message_format)
+            partial = self._partial = _Partial(delivery_id, tag, tail.message_format)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
             text = f"delivery {delivery_id} inside delivery {partial.delivery_id}"
             raise LinkFault(NOT_ALLOWED, text)
@@ -345,7 +350,7 @@ class ReceiverLink(Link):
         if tail.aborted:  # 2.6.14: as if it had never been
             self._partial = None
             return
-        partial.settled = partial.settled or bool(tail.settled)
+        partial.settled = partial.settled or tail.settled
         partial.size += len(payload)
         if partial.size <= self._largest:
             partial.pieces.append(payload)
@@ -384,15 +389,6 @@ class ReceiverLink(Link):
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
         session.report(MessageReceived(self, delivery_id, tag, payload, settled, message_format, state))
-
-    def _begin(self, tag_size: int) -> None:
-        if tag_size > MAX_TAG:
-            raise LinkFault(INVALID_FIELD, f"a delivery-tag of {tag_size} bytes")
-        if self.credit > 0:
-            self.credit -= 1
-        elif self.session.connection.limits.enforce_credit:
-            raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
-        self.delivery_count = (self.delivery_count + 1) & MASK
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         if not settled:

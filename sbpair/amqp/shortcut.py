@@ -30,8 +30,8 @@ _MOST_TAILS = 256
 class TransferTail(NamedTuple):
     """The fields behind the delivery-tag."""
 
-    message_format: int | None
-    settled: bool | None
+    message_format: int
+    settled: bool
     more: bool
     state: DeliveryState | None
     aborted: bool
@@ -94,8 +94,8 @@ class Reader:
         if not isinstance(transfer, Transfer):
             raise DecodeError("a transfer that is none")
         tail = TransferTail(
-            transfer.message_format,
-            transfer.settled,
+            transfer.message_format or 0,
+            bool(transfer.settled),
             transfer.more,
             transfer.state,
             transfer.aborted,

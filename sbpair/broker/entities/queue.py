@@ -106,13 +106,15 @@ class Queue(LockedStore):
         if self.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")  # 3.2
         self.check_sends_enabled()
+        need_session, more = self.sessions is not None, 0
         for message in messages:
             if message.partition_key is not None:
                 check_keys(message)
-        if self.sessions is not None and any(message.session_id is None for message in messages):
-            raise SessionRequired(self.path)  # 3.5
+            if need_session and message.session_id is None:
+                raise SessionRequired(self.path)  # 3.5
+            more += len(message.bare) + message.overhead
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
-        if size + sum(message.size for message in messages) > quota:
+        if size + more > quota:
             raise QuotaExceeded(self.path, size, quota)
 
     def check_sends_enabled(self) -> None:

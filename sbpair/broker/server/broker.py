@@ -29,6 +29,7 @@ from ..entities.tier import Tier
 from ..errors import BrokerError
 from ..faces.rule_form import RuleForm
 from .control import NamespaceControl
+from .event_loop import new_event_loop
 from .neighbours import Neighbours
 from .station import Station
 
@@ -324,7 +325,7 @@ class Broker:
     # -- thread and loop
 
     def _run(self, started: Future[None]) -> None:
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve(started))
 
     async def _serve(self, started: Future[None]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from typing import cast
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -243,7 +244,7 @@ class Sniffer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes, but not for ever."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
+        transport = cast(asyncio.Transport, transport)  # streams only
         self._transport = transport
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(FIRST_REQUEST_WITHIN, transport.abort)

@@ -248,7 +248,8 @@ class Station:
             if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
                 sock = transport.get_extra_info("socket")
                 if sock is not None:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+                    with suppress(OSError, ValueError):  # it is gone already
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             transport.abort()
         others.clear()
         for sock in self._unheard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ..faces.client_connection import MOST_CONNECTIONS, ClientConnection
 from ..faces.moment import Moment
@@ -58,7 +58,7 @@ class AmqpWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is ours."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams only
+        transport = cast(asyncio.Transport, transport)  # streams only
         self.transport = transport
         moment = self._station.moment()
         station = self._station
