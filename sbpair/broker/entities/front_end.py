@@ -11,20 +11,32 @@ comes back as its lock ends, one failed delivery richer like any lock that ends 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
+from .entity import Sessions, Source
 from .message_session import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 
-if TYPE_CHECKING:
-    from .partitioned import Partitioned
-    from .queue import Queue
+
+class Spread(Source, Protocol):
+    """Several partitions, each of which can be asked."""
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """Its sessions, if it requires any."""
+
+    def look(self, now: Instant) -> None:
+        """Let happen in each partition what is due by now."""
+
+    def receive_from_each(self, now: Instant) -> Sequence[StoredMessage]:
+        """Lock the next message of every partition that has one (Q-8)."""
 
 
 class FrontEnd:
     """One connection's way to the messages of a partitioned entity."""
 
-    def __init__(self, whole: Partitioned[Queue]) -> None:
+    def __init__(self, whole: Spread) -> None:
         self._whole = whole
         self._kept: deque[tuple[StoredMessage, LockToken | None]] = deque()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import (
     BrokerError,
@@ -34,6 +34,7 @@ from .counts import QueueCounts
 from .deadlines import Deadlines
 from .description import QueueDescription
 from .duplicates import Duplicates
+from .entity import Entity
 from .forwarding import Forwarding, reason_of
 from .locked_store import LockedStore
 from .message_session import SessionLock
@@ -44,13 +45,16 @@ from .stored_message import Instant, MessageState, StoredMessage
 from .surroundings import Surroundings
 from .witness import Arrival, Removal
 
-if TYPE_CHECKING:
-    from .entity import Entity
-    from .partitioned import Partitioned
-
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
 
 DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
+
+
+class Whole(Entity, Protocol):
+    """What a partition is one of."""
+
+    def told(self, partition: Queue) -> None:
+        """A partition has something for who waits."""
 
 
 class Queue(LockedStore):
@@ -65,7 +69,7 @@ class Queue(LockedStore):
         parent: Queue | None = None,
     ) -> None:
         super().__init__(path, description, parent, surroundings)
-        self.whole: Partitioned[Queue] | None = None  # what this is a partition of
+        self.whole: Whole | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self._listeners = 0
         self._ready = surroundings.ready
