@@ -61,16 +61,24 @@ def prepare(message: object) -> Message:
     if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
         message = _from_mapping(message)
     inner = raw(message)
+    return _with_message_id(inner) if checked_id(inner) is None else message
+
+
+def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
+    """The message id as text, None without one. Raises ReservedPropertyError, ValueError (F-53)."""
     carried = inner.application_properties
     if carried and not _RESERVED_KEYS.isdisjoint(carried):
         taken = next(key for key in carried if key in _RESERVED_KEYS)
         raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
     properties = inner.properties
-    if inner.annotations and properties is not None and properties.group_id is not None:
+    if properties is None:
+        return None
+    if inner.annotations and properties.group_id is not None:
         _check_keys(properties.group_id, inner.annotations)
-    if properties is None or properties.message_id is None:
-        return _with_message_id(inner)
-    return message
+    found = properties.message_id
+    if found is None or found.__class__ is str:
+        return found
+    return _id_text(found)
 
 
 def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> None:
@@ -99,7 +107,10 @@ def snapshot(message: Message) -> AmqpAnnotatedMessage:
 def message_id_of(message: Message) -> str:
     """The message id as text, whatever its AMQP type."""
     properties = raw(message).properties
-    found = None if properties is None else properties.message_id
+    return _id_text(None if properties is None else properties.message_id)
+
+
+def _id_text(found: object) -> str:
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 

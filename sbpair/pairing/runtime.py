@@ -102,24 +102,23 @@ class Runtime(Core):
 
     # -- sending
 
-    def send_straight(self, path: str, message: Message, seconds: float) -> Result | None:
-        """The first attempt at a healthy entity, over a link from the store; None when there is none.
-
-        Every message of a quiet day goes this way: it is short on purpose.
-        """
-        lanes = self._lanes.get(path_key(path))
+    def send_straight(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
+        """The first attempt at a healthy entity, over a link from the store; None when there is none."""
+        lanes = self._lanes.get(key)
         lane = None if lanes is None else lanes.stored()
         if lanes is None or lane is None:
             return None
-        lane.until = time.monotonic() + seconds + GRACE
-        handled = sys.exception()
+        lane.until = started + seconds + GRACE
+        failed: Exception | None = None
         try:
             lane.sender.send_messages(message, timeout=seconds)
         except Exception as error:
-            return self._failed(lanes, lane, error, Phase.SENDING, handled)
+            failed = error
         except BaseException:
             lanes.drop(lane)
             raise
+        if failed is not None:  # out here, what is being handled is the caller's
+            return self._failed(lanes, lane, failed, Phase.SENDING, sys.exception())
         lanes.give(lane)
         if not self.bond.is_whole:
             self._hear(None, ACCEPTED)

@@ -15,13 +15,14 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from .batch import Cargo, PairedMessageBatch, freeze
-from .envelope import Message, message_id_of, prepare, raw
+from .envelope import checked_id, message_id_of, prepare, raw
 from .failure import Failure
 from .health import EntityState
+from .names import path_key
 from .options import timeout_seconds
 from .outcome import Phase
 from .pair import Rested, Result
-from .receipt import Rest, SendReceipt
+from .receipt import Rest, SendReceipt, at_primary
 from .runtime import ACCEPTED, Runtime
 from .schedule import cancellation, scheduled
 from .sdk import is_smaller
@@ -40,6 +41,7 @@ class PairedServiceBusSender(SenderSurface):
         super().__init__(runtime, entity_name, namespace)
         self._runtime = runtime
         self._closed = closed
+        self._key = path_key(entity_name)
         budget = runtime.options.operation_timeout.total_seconds()
         with runtime.lock:
             self._health, self._straight = runtime.pair.straight(entity_name, budget)
@@ -58,18 +60,29 @@ class PairedServiceBusSender(SenderSurface):
         Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it rests nowhere),
         ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
-        runtime = self._runtime
         self._check_open()
+        runtime, health = self._runtime, self._health
         first: Result | None = None
         started = time.monotonic()
-        is_straight = self._health.is_calm and not runtime.is_spooling(self.entity_name)
-        if is_straight and isinstance(message, ServiceBusMessage):
-            message = prepare(message)
-            if self._is_roomy(message):
-                first = runtime.send_straight(self.entity_name, message, self._straight_seconds(timeout))
+        if (
+            health.is_calm
+            and isinstance(message, ServiceBusMessage)
+            and not runtime.is_spooling(self.entity_name)
+        ):
+            # Every message of a quiet day goes this way: it is short on purpose.
+            inner = message.raw_amqp_message
+            message_id = checked_id(inner)
+            if message_id is None:
+                message = prepare(message)
+                inner, message_id = raw(message), message_id_of(message)
+            headroom = runtime.headroom
+            if headroom is None or is_smaller(inner, headroom.roomy):  # else the flow looks (P-22)
+                seconds = self._straight if timeout is None else self._straight_seconds(timeout)
+                first = runtime.send_straight(self._key, message, started, seconds)
             if first is ACCEPTED:
-                if self._health.is_calm:
-                    return self._told(SendReceipt(Rest.PRIMARY, None, (message_id_of(message),)))
+                if health.is_calm:
+                    told = at_primary(message_id)
+                    return told if runtime.on_receipt is None else self._told(told)
                 first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
         budget = timeout_seconds(timeout, runtime.options)
         cargo = freeze(message)
@@ -139,14 +152,7 @@ class PairedServiceBusSender(SenderSurface):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         return self._rested(landing, cargo)
 
-    def _is_roomy(self, message: Message) -> bool:
-        """Whether it could surely be parked; what might not takes the flow, which looks (P-22)."""
-        headroom = self._runtime.headroom
-        return headroom is None or is_smaller(raw(message), headroom.roomy)
-
-    def _straight_seconds(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._straight
+    def _straight_seconds(self, timeout: float) -> float:
         runtime = self._runtime
         return runtime.pair.straight(self.entity_name, timeout_seconds(timeout, runtime.options))[1]
 
