@@ -97,6 +97,8 @@ class ClientLink(ABC):
     def on_event(self, event: LinkEvent) -> None:
         """What the engine reports of this link."""
         match event:
+            case MessageReceived():
+                self._on_flow(event)
             case LinkAttached():
                 self._on_attached(event)
             case LinkDetached():
@@ -148,7 +150,8 @@ class Sender(ClientLink):
         super().__init__(owner, link, path)
         self._waiting: deque[Outgoing] = deque()
         self._pending: dict[int, Outgoing] = {}
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._push_is_due = False
         self._sent = 0
 
     @property
@@ -159,10 +162,12 @@ class Sender(ClientLink):
     def transfer(self, message: Outgoing) -> None:
         """Send one message; it is told the outcome once, later."""
         if self.detached.done():
-            asyncio.get_running_loop().call_soon(message.answered, None)
+            self._loop.call_soon(message.answered, None)
             return
         self._waiting.append(message)
-        self._push()
+        if not self._push_is_due:  # once for all that come in one go
+            self._push_is_due = True
+            self._loop.call_soon(self._push)
 
     async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
         """Send one message and wait for its outcome."""
@@ -191,17 +196,18 @@ class Sender(ClientLink):
             self.link.settle(event.first, event.last, event.state)
 
     def _push(self) -> None:
-        link, waiting = self.link, self._waiting
+        self._push_is_due = False
+        link, waiting, pending = self.link, self._waiting, self._pending
         if not waiting or not self._owner.is_writable:
             return
-        now = self._now()
+        now = self._loop.time()
         while waiting and link.credit > 0 and not self.detached.done():
             message = waiting.popleft()
             if message.may_go(now):
                 tag = self._sent.to_bytes(4, "big")
                 self._sent = (self._sent + 1) % SERIAL
                 number = link.transfer(message.payload, tag=tag, message_format=message.message_format)
-                self._pending[number] = message
+                pending[number] = message
         self._owner.flush_soon()
 
     def _end(self, condition: Condition | None) -> None:

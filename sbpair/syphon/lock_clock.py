@@ -24,17 +24,11 @@ class LockClock:
 
     def __init__(self) -> None:
         self._lead: float | None = None
-
-    @property
-    def span(self) -> float:
+        self.span = DEFAULT_LOCK
         """Seconds a lock is trusted to last.
 
         More than it does only where the queue's is shorter than a minute and our clock is behind as well.
         """
-        lead = self._lead
-        if lead is None or not 0 < lead <= LONGEST_LOCK:
-            return DEFAULT_LOCK  # the clocks differ: the lead says nothing
-        return min(max(lead, SHORTEST_LOCK), DEFAULT_LOCK)
 
     @property
     def difference(self) -> float | None:
@@ -50,17 +44,24 @@ class LockClock:
         if self._lead is None:
             if now - since > SHORTEST_LOCK * TRUSTED_PART:
                 return 0.0
-            self._lead = lead
-        elif lead > self._lead:
-            self._lead = lead
-        span, age = self.span, self._lead - lead
-        return span - age if age <= span * TRUSTED_PART else 0.0
+            self._learn(lead)
+            return self.span
+        age = self._lead - lead
+        if age < 0:
+            self._learn(lead)
+            return self.span
+        return self.span - age if age <= self.span * TRUSTED_PART else 0.0
 
     def renewed(self, ends: float, now: float) -> float:
         """A lock begins anew ``now``, which says how the clocks stand; the seconds that it has."""
-        self._lead = ends - now
+        self._learn(ends - now)
         return self.span
 
     def forget(self) -> None:
         """Nothing is known any more: a renewal said neither yes nor no."""
-        self._lead = None
+        self._lead, self.span = None, DEFAULT_LOCK
+
+    def _learn(self, lead: float) -> None:
+        is_told = 0 < lead <= LONGEST_LOCK  # else the clocks differ: the lead says nothing
+        self._lead = lead
+        self.span = min(max(lead, SHORTEST_LOCK), DEFAULT_LOCK) if is_told else DEFAULT_LOCK

@@ -172,19 +172,19 @@ class Pump:
             event.link.dispose(delivery_id, delivery_id, Released())
             return
         self._counters.pending += 1
-        self.is_idle.clear()
-        self._arm(now + TICK)
-        restored = self._restored(event.payload)
+        if not self.in_hands:
+            self.is_idle.clear()
+            self._arm(now + TICK)  # while anything is in our hands the timer looks at it
+        settings = self._settings
+        restored = restore(event.payload, int(wall * 1000), settings.is_allowed)
         if isinstance(restored, Poison):
             self._dead_letter(delivery_id, None, restored, event.payload)
             return
-        path, ends = restored.path, restored.locked_until
-        clock, destination = self._clock, self._settings.destination_of(path)
+        path, payload, ends, has_deadline = restored
+        clock, destination = self._clock, settings.destination_of(path)
         left = clock.span if ends is None else clock.left(ends / 1000, wall, self._locked_since)
-        parcel = Parcel(
-            self, delivery_id, path, restored.payload, now, now + left, clock.span, event.tag, destination
-        )
-        if restored.has_deadline:
+        parcel = Parcel(self, delivery_id, path, payload, now, now + left, clock.span, event.tag, destination)
+        if has_deadline:
             parcel.again, parcel.restored_at = partial(self._restored, event.payload), now
         self._parcels[delivery_id] = parcel
         if left:
