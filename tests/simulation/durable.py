@@ -125,6 +125,9 @@ class DurableStation(Station):
         except Died as died:
             self._died(self, died.when)
 
+    def _begin_commit(self) -> None:
+        self.commit()  # no threads: a run is the same each time
+
     def keep(self) -> None:
         """Commit, and live: what the plan of a run does to a broker is done."""
         doom, self.store.doom = self.store.doom, None

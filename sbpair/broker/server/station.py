@@ -16,6 +16,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,8 @@ class Station:
         self._on_failure = on_failure
         self._chronicle = chronicle
         self._committing: asyncio.Handle | None = None  # at the end of this turn of the loop
+        self._under_way: Future[None] | None = None  # a commit
+        self._aside: list[AmqpWire] = []  # those that wait for it
 
     @property
     def port(self) -> int:
@@ -383,24 +386,81 @@ class Station:
         except StoreFailed as error:
             self._fail(error)
             raise
+        self._under_way = None
         self._flush()
 
     def _end_turn(self) -> None:
         self._committing = None
-        with suppress(StoreFailed):  # the broker was told
-            self.commit()
+        if self._under_way is not None:
+            return  # the next begins when that one is done
+        if self.is_holding:
+            self._begin_commit()
+        else:
+            self._flush()
+
+    def _begin_commit(self) -> None:
+        """Have what has changed synced aside; what was said up to now waits for that, and for no more.
+
+        A journal of what became of messages is written when nothing is to be synced: it waits here.
+        """
+        if self._store is None or self._chronicle is not None:
+            with suppress(StoreFailed):  # the broker was told
+                self.commit()
+            return
+        try:
+            self._under_way = under_way = self._store.begin_commit()
+        except StoreFailed as error:
+            self._fail(error)
+            return
+        for client in self.face.take_stirred():
+            if (wire := self.wires.get(client)) is not None:
+                wire.set_aside()
+                self._aside.append(wire)
+        loop = asyncio.get_running_loop()
+
+        def synced(_: Future[None]) -> None:
+            with suppress(RuntimeError):  # the loop has ended: who ended it has waited
+                loop.call_soon_threadsafe(self._end_commit, under_way)
+
+        under_way.add_done_callback(synced)
+
+    def _end_commit(self, under_way: Future[None]) -> None:
+        if under_way is not self._under_way or self._store is None:
+            return  # somebody could not wait, and has ended it
+        self._under_way = None
+        try:
+            self._store.end_commit()
+        except StoreFailed as error:
+            self._fail(error)
+            return
+        if self.is_holding:
+            self._flush_aside()
+            self._begin_commit()
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         if self._chronicle is not None:
             self._chronicle.write_soon(lambda: self.is_holding)
+        for wire in self._flush_aside():
+            wire.flush()
         for client in self.face.take_stirred():
-            wire = self.wires.get(client)
-            if wire is not None:
-                wire.flush()
+            if (stirred := self.wires.get(client)) is not None:
+                stirred.flush()
+
+    def _flush_aside(self) -> list[AmqpWire]:
+        wires, self._aside = self._aside, []
+        for wire in wires:
+            wire.flush_aside()
+            if wire.client.is_closed:
+                self.face.stir(wire.client)  # it is to leave once all is said
+        return wires
 
     def _fail(self, error: StoreFailed) -> None:
         """Nobody knows what is on the disk: what waits to be said is never said."""
         self.face.take_stirred()
+        self._under_way = None
+        self._aside.clear()
         if self._chronicle is not None:
             self._chronicle.forsake()
         self._stop_accepting()

@@ -51,6 +51,7 @@ class AmqpWire(asyncio.Protocol):
         self._cut: CutAfter | None = None
         self._passed = 0  # bytes, in the direction that is cut
         self._late: deque[tuple[float, bytes]] = deque()
+        self._aside = b""  # waits for the commit that is under way
         self._leaving: asyncio.TimerHandle | None = None  # all is said: see _leave
         self._unheard = 0
         self.transport: asyncio.Transport
@@ -155,15 +156,30 @@ class AmqpWire(asyncio.Protocol):
         """Write what there is to write, in one piece; not before it is on the disk (G-26)."""
         if self._is_mute or self._station.is_holding:
             return
-        data = self._before_cut("out", self.client.data_to_send())
-        if self._station.delay or self._late:
-            self._write_late(data)
-        elif data and not self.transport.is_closing():
-            self.transport.write(data)
+        aside, self._aside = self._aside, b""
+        self._write(aside + self.client.data_to_send() if aside else self.client.data_to_send())
         if self.client.is_closed and not self._late:
             self._leave()
         else:
             self.arm()
+
+    def set_aside(self) -> None:
+        """What there is to write is to wait for the commit that begins now, and for none behind it."""
+        if not self._is_mute:
+            self._aside += self.client.data_to_send()
+
+    def flush_aside(self) -> None:
+        """That commit is on the disk."""
+        if not self._is_mute:
+            aside, self._aside = self._aside, b""
+            self._write(aside)
+
+    def _write(self, data: bytes) -> None:
+        data = self._before_cut("out", data)
+        if self._station.delay or self._late:
+            self._write_late(data)
+        elif data and not self.transport.is_closing():
+            self.transport.write(data)
 
     def _leave(self) -> None:
         """End, our half first: a socket that is closed on unread bytes is reset, and our answer lost with it.

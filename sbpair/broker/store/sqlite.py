@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,6 +60,8 @@ class SqliteStore:
         self.path = path
         self.commits = 0
         self._failure: StoreFailed | None = None
+        self._under_way: Future[None] | None = None
+        self._thread: ThreadPoolExecutor | None = None  # from the first sync on
         self._entities: dict[Entity, int] = {}
         self._parts: dict[MessageStore, int] = {}
         self._places: dict[MessageStore, tuple[int, int]] = {}  # entity, and place in it
@@ -94,8 +98,8 @@ class SqliteStore:
 
     @property
     def has_work(self) -> bool:
-        """Something changed since the last commit, or that has failed."""
-        return self._failure is not None or not self.journal.is_empty
+        """Something changed that is not on the disk yet, or that has failed."""
+        return self._failure is not None or self._under_way is not None or not self.journal.is_empty
 
     def has_room(self) -> bool:
         """Whether messages may be taken."""
@@ -103,37 +107,85 @@ class SqliteStore:
 
     def commit(self) -> None:
         """Write what has changed; it is on the disk when this returns. Raises StoreFailed, from then on."""
+        self.end_commit()
+        if not self.journal.is_empty:
+            with self._failing():
+                statements = self._take()
+                self._attempt(lambda: self._transact(statements), statements)
+
+    def begin_commit(self) -> Future[None]:
+        """Write what has changed, and sync it in a thread: on the disk when that is done and has not raised.
+
+        None other may be under way; :meth:`end_commit` ends it. Raises StoreFailed, from then on.
+        """
+        self.end_commit()
+        with self._failing():
+            statements = self._take()
+            self._attempt(lambda: self._insert(statements), statements, self._insert)
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, f"sync of {self.path.name}")
+            self._under_way = self._thread.submit(self._attempt, self._seal, statements)
+            return self._under_way
+
+    def end_commit(self) -> None:
+        """Wait for the commit that is under way, if one is. Raises StoreFailed, from then on."""
         if self._failure is not None:
             raise self._failure
-        if self.journal.is_empty:
-            return
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            with self._failing():
+                under_way.result()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
         try:
-            self._write(list(self._statements(self.journal.take())))
+            yield
         except Exception as error:  # whatever it is: what was taken from the journal is not on the disk
             self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
-    def _write(self, statements: list[Statement]) -> None:
+    def _take(self) -> list[Statement]:
+        return list(self._statements(self.journal.take()))
+
+    def _attempt(
+        self,
+        work: Callable[[], None],
+        statements: list[Statement],
+        again: Callable[[list[Statement]], None] | None = None,
+    ) -> None:
+        """Do it; on a disk that is full once more, from the beginning, with what the reserve gave up."""
         try:
-            self._transact(statements)
+            work()
         except sqlite3.OperationalError as error:
             is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
             if not is_full or not self.directory.give_up_reserve():
                 raise
-            self._transact(statements)  # nothing of it was written: SQLite has rolled it back
+            (again or self._transact)(statements)  # nothing of it was written: it was rolled back
 
     def _transact(self, statements: list[Statement]) -> None:
-        connection = self.connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        self._insert(statements)
+        self._seal()
+
+    def _insert(self, statements: list[Statement]) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        with self._undoing():
             for statement, rows in statements:
-                connection.executemany(statement, rows)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+                self.connection.executemany(statement, rows)
+
+    def _seal(self) -> None:
+        """Write the log and sync it: SQLite does not hold the interpreter's lock while it does."""
+        with self._undoing():
+            self.connection.execute("COMMIT")
         self.commits += 1
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """Write what has changed and close the file."""
@@ -141,6 +193,8 @@ class SqliteStore:
             if self._failure is None:
                 self.commit()
         finally:
+            if self._thread is not None:
+                self._thread.shutdown()
             self.connection.close()
 
     def abandon(self) -> None:

@@ -1,0 +1,166 @@
+"""While a commit is synced the broker goes on: what is answered behind which of them (G-26)?"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbpair.amqp.message import DataBody, Message
+from sbpair.amqp.performatives import Accepted
+from sbpair.broker import Broker
+from sbpair.broker.entities import QueueDescription, StoredMessage
+from sbpair.broker.errors import StoreFailed
+from sbpair.broker.store.sqlite import SqliteStore
+from sbpair.syphon.connection_string import parse
+from sbpair.syphon.dial import connect
+from tests.store.kept import NOON, Kept, contents
+
+PATIENCE = 20.0
+ONE = Message(body=DataBody((b"x",))).encode()
+
+
+class Gate:
+    """A disk that syncs when it is told to: each commit waits at it for its turn."""
+
+    def __init__(self) -> None:
+        self.arrived, self.passing = threading.Semaphore(0), threading.Semaphore(0)
+        self.is_open = True
+        self.failure: sqlite3.Error | None = None
+
+    def pass_(self) -> None:
+        if self.is_open:
+            return
+        self.arrived.release()
+        assert self.passing.acquire(timeout=PATIENCE)
+        if self.failure is not None:
+            raise self.failure
+
+    async def wait(self) -> None:
+        """Until a commit stands at it."""
+        assert await asyncio.to_thread(self.arrived.acquire, timeout=PATIENCE)
+
+    def open(self) -> None:
+        self.is_open = True
+        self.passing.release(100)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate, seal = Gate(), SqliteStore._seal
+
+    def slowly(store: SqliteStore) -> None:
+        gate.pass_()
+        seal(store)
+
+    monkeypatch.setattr(SqliteStore, "_seal", slowly)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, gate: Gate) -> Iterator[Broker]:
+    with Broker({"contoso": 0}, data=tmp_path / "data") as broker:
+        broker.namespace("contoso").create_queue("orders")
+        yield broker
+        gate.open()
+
+
+@asynccontextmanager
+async def senders(broker: Broker, count: int) -> AsyncIterator[list[Any]]:
+    text = broker.namespace("contoso").connection_string
+    connections = [await connect(parse(text)) for _ in range(count)]
+    try:
+        yield [await each.open_sender("orders") for each in connections]
+    finally:
+        for each in connections:
+            await each.close()
+
+
+@pytest.mark.spec("G-26")
+async def test_an_answer_waits_for_its_own_commit_and_for_no_later_one(broker: Broker, gate: Gate) -> None:
+    async with senders(broker, 3) as (one, other, third):
+        gate.is_open = False
+        first = asyncio.create_task(one.send(ONE))
+        await gate.wait()
+        later = [asyncio.create_task(each.send(ONE)) for each in (other, third)]
+        gate.passing.release()
+        assert isinstance(await asyncio.wait_for(first, PATIENCE), Accepted)
+        await gate.wait()  # the two share the next commit, which is not through
+        assert not any(each.done() for each in later)
+        gate.open()
+        answers = await asyncio.wait_for(asyncio.gather(*later), PATIENCE)
+        assert all(isinstance(each, Accepted) for each in answers)
+
+
+@pytest.mark.spec("G-26")
+async def test_what_is_changed_by_a_call_waits_for_the_commit_before_it(broker: Broker, gate: Gate) -> None:
+    async with senders(broker, 1) as (one,):
+        gate.is_open = False
+        first = asyncio.create_task(one.send(ONE))
+        await gate.wait()
+        made = asyncio.create_task(asyncio.to_thread(broker.namespace("contoso").create_queue, "invoices"))
+        gate.open()
+        await asyncio.wait_for(made, PATIENCE)
+        assert isinstance(await asyncio.wait_for(first, PATIENCE), Accepted)
+    assert broker.namespace("contoso").counts("orders").active == 1
+
+
+@pytest.mark.spec("G-26", "F-89")
+async def test_of_a_commit_that_fails_aside_nothing_is_answered_nor_of_what_came_behind_it(
+    broker: Broker, gate: Gate
+) -> None:
+    async with senders(broker, 2) as (one, other):
+        gate.is_open = False
+        first = asyncio.create_task(one.send(ONE))
+        await gate.wait()
+        second = asyncio.create_task(other.send(ONE))
+        gate.failure = sqlite3.OperationalError("disk I/O error")
+        gate.failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        gate.open()
+        answers = await asyncio.wait_for(asyncio.gather(first, second), PATIENCE)
+        assert answers == [None, None]  # the connection went, and nobody knows
+    assert isinstance(broker.failure, StoreFailed)
+
+
+@pytest.mark.spec("G-26")
+def test_a_store_that_is_closed_ends_the_commit_that_is_under_way_and_writes_the_rest(
+    kept: Kept, gate: Gate
+) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.begin_commit()
+    queue.enqueue(StoredMessage(bare=b"x"), NOON)
+    assert kept.store.has_work
+    before = contents(kept.namespace, NOON)
+    kept.reopen()
+    assert contents(kept.namespace, NOON) == before
+
+
+@pytest.mark.spec("F-89")
+def test_a_disk_that_is_full_at_the_sync_costs_the_reserve_and_what_was_taken_is_kept(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.commit()
+    queue.enqueue(StoredMessage(bare=b"x"), NOON)
+    seal, full = SqliteStore._seal, [sqlite3.OperationalError("database or disk is full")]
+    full[0].sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def seal_later(store: SqliteStore) -> None:
+        if full:
+            store.connection.execute("ROLLBACK")
+            raise full.pop()
+        seal(store)
+
+    monkeypatch.setattr(SqliteStore, "_seal", seal_later)
+    kept.store.begin_commit()
+    kept.store.end_commit()
+    assert not (kept.path / "reserve").exists()
+    kept.reopen()
+    assert kept.namespace.queue("orders").counts(NOON).active == 1
