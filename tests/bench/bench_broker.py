@@ -5,7 +5,8 @@
 Messages of 1 KiB, up to 1000 without an outcome, one connection, the same client for all (``raw_client``).
 Each round asks each broker in turn, so that all have the same weather; a ratio is taken within a round.
 ``each`` settles message by message, ``ranged`` a chunk at a time. On disk: durable messages in a durable
-queue. Latency: one message at a time. RabbitMQ is skipped with a word where it is not installed.
+queue. Latency: one message at a time; beside it a server that only answers (``echo``). RabbitMQ is skipped
+with a word where it is not installed.
 Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
 """
 
@@ -15,6 +16,7 @@ import gc
 import platform
 from collections import defaultdict
 
+from tests.bench.echo import EchoServer
 from tests.bench.peers import DURABLE_QUEUE, QUEUE, OurBroker, Peer, rabbitmq
 from tests.bench.raw_client import WINDOW, RawClient, payload
 from tests.bench.report import figure, percentile, ratio, settings
@@ -53,9 +55,13 @@ def latency(client: RawClient, count: int, found: Figures) -> None:
         client.receive(receiver, count, each=False)
     with client.sender(QUEUE) as sender, client.receiver(QUEUE) as receiver:
         trips = client.round_trips(sender, receiver, body, count)
-    for name, spans in (("ack", acks), ("end_to_end", trips)):
-        for share in (50, 99):
-            found[f"{name}_p{share}", "us"].append(percentile(spans, share / 100) * 1e6)
+    spread("ack", acks, found)
+    spread("end_to_end", trips, found)
+
+
+def spread(name: str, spans: list[float], found: Figures) -> None:
+    for share in (50, 99):
+        found[f"{name}_p{share}", "us"].append(percentile(spans, share / 100) * 1e6)
 
 
 def durable(client: RawClient, count: int, found: Figures) -> None:
@@ -96,13 +102,17 @@ def main() -> None:
     )
     figures: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
     gc.freeze()
-    with OurBroker() as ours, OurBroker(on_disk=True) as kept, rabbitmq() as rabbit:
+    floor: Figures = defaultdict(list)
+    with OurBroker() as ours, OurBroker(on_disk=True) as kept, rabbitmq() as rabbit, EchoServer() as echo:
         theirs = [] if rabbit is None else [rabbit]
         warm: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
         one_round([ours, *theirs], [kept, *theirs], QUICK, warm)
         for number in range(asked.rounds):
             turn = -1 if number % 2 else 1
             one_round([ours, *theirs][::turn], [kept, *theirs][::turn], part, figures)
+            spread("echo", echo.answers(payload(), SINGLES // part), floor)
+        for (what, unit), values in floor.items():
+            figure(f"broker.{what}", unit, values, digits=1)
         tell(figures, {peer.name: peer.version for peer in (ours, *theirs)})
 
 

@@ -42,7 +42,7 @@ def seconds_of_a_receive(waiting: int) -> float:
 
 
 def main() -> None:
-    times = rounds(__doc__, 3)
+    times = rounds(__doc__, 5)
     print(f"python {platform.python_version()}, {times} rounds, {EXPIRED} messages expire in one receive")
     for waiting in WAITING:
         spent = [seconds_of_a_receive(waiting) for _ in range(times)]

@@ -35,7 +35,7 @@ def hold(peer: Peer, count: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    asked = settings(__doc__, 2)
+    asked = settings(__doc__, 5)
     count = QUICK_MESSAGES if asked.quick else MESSAGES
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {count} messages of 1 KiB")
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
