@@ -117,7 +117,7 @@ AIMS: tuple[Aim, ...] = (
         AT_LEAST,
         4,
         6,
-        "every chunk is one SQLite transaction that is synced before it is answered: {0} a second",
+        "{0} a second: what comes while a commit is synced shares the next one; `store` tells its cost",
         (of("broker.durable_enqueue", **_HOME),),
     ),
     Aim(
