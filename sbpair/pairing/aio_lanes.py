@@ -154,6 +154,13 @@ class AsyncLanes:
         self._busy: set[AsyncLane] = set()
         self._free = asyncio.Semaphore(MOST_LANES)
 
+    async def stored(self) -> AsyncLane | None:
+        """A lane from the store, if there is one; nobody waits for it."""
+        if not self._stored or self._free.locked():
+            return None
+        await self._free.acquire()  # at once
+        return self._reused()
+
     async def take(self, until: float, *, is_fresh: bool = False) -> AsyncLane:
         """A lane for one call that must end by ``until``.
 
@@ -163,12 +170,7 @@ class AsyncLanes:
         if is_fresh:
             self._drop_stored()
         await self._turn(until)
-        if self._stored:
-            lane = self._stored.pop()
-            lane.was_reused = True
-            self._busy.add(lane)
-            return lane
-        return await self._opened(until)
+        return self._reused() if self._stored else await self._opened(until)
 
     def give(self, lane: AsyncLane) -> None:
         """The call is over and the lane is good for another."""
@@ -212,6 +214,12 @@ class AsyncLanes:
             self._tasks.let_end("sbpair-close", self._stored.pop().close())
         for lane in list(self._busy) if now else ():
             lane.abort()
+
+    def _reused(self) -> AsyncLane:
+        lane = self._stored.pop()
+        lane.was_reused = True
+        self._busy.add(lane)
+        return lane
 
     async def _turn(self, until: float) -> None:
         try:

@@ -28,6 +28,7 @@ from .batch import Cargo
 from .bond import Role, SideState
 from .companion import async_companions
 from .core import (
+    ACCEPTED,
     CLOSING,
     LONGEST_LOOK,
     LONGEST_PING,
@@ -40,6 +41,7 @@ from .core import (
     role_of,
     time_left,
 )
+from .envelope import Message
 from .errors import PairFaultedError
 from .events import PairingEvent
 from .names import path_key
@@ -137,11 +139,40 @@ class AsyncRuntime(Core):
 
     # -- sending
 
-    async def drive(self, path: str, cargo: Cargo, choice: Choice, budget: float) -> Landing:
+    async def send_straight(
+        self, key: str, message: Message, started: float, seconds: float
+    ) -> Result | None:
+        """The first attempt at a healthy entity, over a link from the store; None when there is none."""
+        self.bind()
+        lanes = self._lanes.get(key)
+        lane = None if lanes is None else await lanes.stored()
+        if lanes is None or lane is None:
+            return None
+        failed: Exception | None = None
+        try:
+            await lane.run(lane.sender.send_messages(message, timeout=seconds), started + seconds)
+        except Exception as error:
+            failed = error
+        except BaseException:
+            lanes.drop(lane)
+            raise
+        if failed is not None:  # out here, what is being handled is the caller's
+            if isinstance(failed, OperationTimeoutError):
+                lane.has_overrun = True  # whoever timed it, it is not used again
+            return self._failed(lanes, lane, failed, Phase.SENDING, sys.exception())
+        lanes.give(lane)
+        if not self.bond.is_whole:
+            self._hear(None, ACCEPTED)
+        return ACCEPTED
+
+    async def drive(
+        self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
+    ) -> Landing:
         """Carry out the flow of one send; what became of it."""
         self.bind()
-        started = time.monotonic()
-        return await self._carried_out(self._flow(path, cargo, choice, started, budget, None), path, cargo)
+        if first is not None:
+            self._hear(None, first)
+        return await self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
 
     async def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
         result: Result | None = None

@@ -13,12 +13,13 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from .aio_runtime import AsyncRuntime
 from .batch import Cargo, PairedMessageBatch, freeze
+from .core import ACCEPTED
 from .failure import Failure
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import Phase
-from .pair import Rested
-from .receipt import Rest, SendReceipt
+from .pair import Rested, Result
+from .receipt import Rest, SendReceipt, at_primary
 from .schedule import cancellation, scheduled
 from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
 
@@ -49,11 +50,22 @@ class PairedServiceBusSender(SenderSurface):
         blocking sender does; RuntimeError in another loop than before.
         """
         self._check_open()
-        budget = timeout_seconds(timeout, self._runtime.options)
+        runtime = self._runtime
+        first: Result | None = None
+        started = time.monotonic()
+        straight = self._straightly(message)
+        if straight is not None:
+            message, message_id = straight
+            first = await runtime.send_straight(self._key, message, started, self._straight_seconds(timeout))
+            if first is ACCEPTED:
+                if self._health.is_calm:
+                    return self._told(at_primary(message_id))
+                first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
+        budget = timeout_seconds(timeout, runtime.options)
         cargo = freeze(message)
         if not cargo:
             return SendReceipt(Rest.PRIMARY, None, ())
-        return self._told(receipt(await self._sent(cargo, budget), cargo))
+        return self._told(receipt(await self._sent(cargo, budget, first, started), cargo))
 
     async def schedule_messages(
         self,
@@ -99,8 +111,11 @@ class PairedServiceBusSender(SenderSurface):
     ) -> None:
         await self.close()
 
-    async def _sent(self, cargo: Cargo, budget: float) -> Rested:
-        landing = await self._runtime.drive(self.entity_name, cargo, self._choice, budget)
+    async def _sent(
+        self, cargo: Cargo, budget: float, first: Result | None = None, started: float | None = None
+    ) -> Rested:
+        started = time.monotonic() if started is None else started
+        landing = await self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
         if not isinstance(landing, Rested):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         return self._rested(landing, cargo)

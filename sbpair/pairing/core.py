@@ -64,6 +64,7 @@ LONGEST_PING = 30.0  # seconds for one ping, opening its link included
 CLOSING = 5.0  # seconds that close() waits for what is under way
 REASSIGNMENT = timedelta(seconds=15)  # the longest the service takes to reassign a message
 KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
+ACCEPTED = Result(0.0)  # of a straight send
 
 logger = logging.getLogger("sbpair")
 

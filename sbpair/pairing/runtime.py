@@ -22,6 +22,7 @@ from .batch import Cargo
 from .bond import Role, SideState
 from .companion import companions
 from .core import (
+    ACCEPTED,
     CLOSING,
     LONGEST_LOOK,
     LONGEST_PING,
@@ -44,8 +45,6 @@ from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spoo
 from .rotation import Choice
 from .spooling import Spooling
 from .work import Watch, Workers
-
-ACCEPTED = Result(0.0)  # of a straight send
 
 
 class Runtime(Core):

@@ -11,21 +11,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from .batch import Cargo, PairedMessageBatch, freeze
-from .envelope import checked_id, message_id_of, prepare, raw
+from .core import ACCEPTED
 from .failure import Failure
 from .health import EntityState
-from .names import path_key
 from .options import timeout_seconds
 from .outcome import Phase
 from .pair import Rested, Result
 from .receipt import Rest, SendReceipt, at_primary
-from .runtime import ACCEPTED, Runtime
+from .runtime import Runtime
 from .schedule import cancellation, scheduled
-from .sdk import is_smaller
 from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
 
 
@@ -41,10 +39,6 @@ class PairedServiceBusSender(SenderSurface):
         super().__init__(runtime, entity_name, namespace)
         self._runtime = runtime
         self._closed = closed
-        self._key = path_key(entity_name)
-        budget = runtime.options.operation_timeout.total_seconds()
-        with runtime.lock:
-            self._health, self._straight = runtime.pair.straight(entity_name, budget)
 
     def send_messages(
         self,
@@ -61,28 +55,16 @@ class PairedServiceBusSender(SenderSurface):
         ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
         self._check_open()
-        runtime, health = self._runtime, self._health
+        runtime = self._runtime
         first: Result | None = None
         started = time.monotonic()
-        if (
-            health.is_calm
-            and isinstance(message, ServiceBusMessage)
-            and not runtime.is_spooling(self.entity_name)
-        ):
-            # Every message of a quiet day goes this way: it is short on purpose.
-            inner = message.raw_amqp_message
-            message_id = checked_id(inner)
-            if message_id is None:
-                message = prepare(message)
-                inner, message_id = raw(message), message_id_of(message)
-            headroom = runtime.headroom
-            if headroom is None or is_smaller(inner, headroom.roomy):  # else the flow looks (P-22)
-                seconds = self._straight if timeout is None else self._straight_seconds(timeout)
-                first = runtime.send_straight(self._key, message, started, seconds)
+        straight = self._straightly(message)
+        if straight is not None:
+            message, message_id = straight
+            first = runtime.send_straight(self._key, message, started, self._straight_seconds(timeout))
             if first is ACCEPTED:
-                if health.is_calm:
-                    told = at_primary(message_id)
-                    return told if runtime.on_receipt is None else self._told(told)
+                if self._health.is_calm:
+                    return self._told(at_primary(message_id))
                 first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
         budget = timeout_seconds(timeout, runtime.options)
         cargo = freeze(message)
@@ -151,10 +133,6 @@ class PairedServiceBusSender(SenderSurface):
         if not isinstance(landing, Rested):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         return self._rested(landing, cargo)
-
-    def _straight_seconds(self, timeout: float) -> float:
-        runtime = self._runtime
-        return runtime.pair.straight(self.entity_name, timeout_seconds(timeout, runtime.options))[1]
 
     def _batch_limit(self) -> int:
         if self._runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:

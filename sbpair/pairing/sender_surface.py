@@ -15,10 +15,14 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from .batch import Cargo, PairedMessageBatch
 from .core import Core
+from .envelope import Message, checked_id, message_id_of, prepare, raw
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
+from .names import path_key
+from .options import timeout_seconds
 from .pair import Landing, Refused, Rested, Stranded
 from .receipt import Place, Rest, SendReceipt
 from .rotation import Choice
+from .sdk import is_smaller
 
 STANDARD_BATCH = 256 * 1024
 """Bytes in a batch where no link can be asked: the Standard tier's limit."""
@@ -31,6 +35,10 @@ class SenderSurface:
 
     def __init__(self, core: Core, entity_name: str, namespace: str) -> None:
         self.entity_name = entity_name
+        self._key = path_key(entity_name)
+        budget = core.options.operation_timeout.total_seconds()
+        with core.exclusive():
+            self._health, self._straight = core.pair.straight(entity_name, budget)
         self.fully_qualified_namespace = namespace
         self._core = core
         self._choice = Choice()  # P-7: each sender picks its own
@@ -50,6 +58,33 @@ class SenderSurface:
             if self._core.bond.fault is not None:
                 raise self._core.closed_error()
             raise ValueError("the sender is closed; get another from an open paired client")
+
+    def _straightly(self, message: object) -> tuple[Message, str] | None:
+        """What may go to the primary without a flow, and its message id; None for what takes the flow.
+
+        Every message of a quiet day goes this way: it is short on purpose. Raises as :func:`prepare`.
+        """
+        core = self._core
+        if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
+            return None
+        if core.is_spooling(self.entity_name):
+            return None
+        outgoing: Message = message
+        inner = message.raw_amqp_message
+        message_id = checked_id(inner)
+        if message_id is None:
+            outgoing = inner = raw(prepare(message))
+            message_id = message_id_of(inner)
+        headroom = core.headroom
+        if headroom is not None and not is_smaller(inner, headroom.roomy):
+            return None  # perhaps it could not be parked: the flow looks (P-22)
+        return outgoing, message_id
+
+    def _straight_seconds(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._straight
+        core = self._core
+        return core.pair.straight(self.entity_name, timeout_seconds(timeout, core.options))[1]
 
     def _told(self, receipt: SendReceipt) -> SendReceipt:
         """The receipt, shown to whoever wants to see each."""
