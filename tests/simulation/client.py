@@ -28,12 +28,26 @@ from sbpair.pairing import envelope, events
 from sbpair.pairing.failure import Failure
 from sbpair.pairing.health import EntityState
 from sbpair.pairing.outcome import Phase, judge
-from sbpair.pairing.pair import Attempt, CreateBacklog, Landing, Pair, Pause, Rested, Result, Step, Stranded
+from sbpair.pairing.pair import (
+    Attempt,
+    CreateBacklog,
+    Landing,
+    Pair,
+    Pause,
+    Rested,
+    Result,
+    SendFlow,
+    Spool,
+    SpoolUse,
+    Step,
+    Stranded,
+)
 from sbpair.pairing.rotation import Choice
 
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
 from .plan import PRIMARY, SECONDARY, Kind
+from .spool import PlayedSpool
 from .virtual_loop import EPOCH
 from .world import CLOCK, World
 
@@ -67,7 +81,7 @@ def sdk_error(condition: str, text: str = "") -> ServiceBusError:
 class Client:
     """One sending process, until it crashes."""
 
-    def __init__(self, world: World, name: str, rng: Random) -> None:
+    def __init__(self, world: World, name: str, rng: Random, spool: PlayedSpool | None = None) -> None:
         shape = world.shape
         self.name, self.world, self.rng = name, world, rng
         self.pair = Pair(
@@ -87,6 +101,9 @@ class Client:
         self._pinging: set[str] = set()
         self._failing: dict[str, float] = {}  # since when every answer of the primary was a failure
         self._is_dead = False
+        self._spool = spool
+        if spool is not None:
+            self._publish()
 
     # -- what an application does
 
@@ -118,6 +135,7 @@ class Client:
                 self.in_flight -= 1
             if isinstance(landing, Rested):
                 where = "primary" if landing.backlog is None else f"backlog {landing.backlog}"
+                where = "spool" if landing.is_spooled else where
                 history.acknowledged.add(name)
                 history.note(world.now, self.name, "ack", name, where)
                 return
@@ -141,6 +159,8 @@ class Client:
         self._is_dead = True
         if self.in_flight:
             self.world.history.reached["sender crashed in a send"] += 1
+        if self._spool is not None and self._spool.waiting():
+            self.world.history.reached["sender crashed with messages in its spool"] += 1
         for task in self.tasks:
             task.cancel()
         if self._timer is not None:
@@ -154,14 +174,40 @@ class Client:
         started = self.world.now
         health, budget = self.pair.straight(path, TIMEOUT)
         first = None
-        if health.is_calm:  # the straight road of a healthy entity
+        spool = self._spool_use(path)
+        if health.is_calm and spool is not SpoolUse.AT_ONCE:  # the straight road of a healthy entity
             first = await self._attempt(Attempt(None, started + budget), path, lambda: payload)
             if first.judgement is None and health.is_calm:
                 return Rested(None, is_ambiguous=False)
         choice = self._choices.setdefault(path, Choice())
         flow = self.pair.send_flow(
-            path, 1, choice, now=started, deadline=started + TIMEOUT, first=first, message_ids=lambda: ()
+            path,
+            1,
+            choice,
+            now=started,
+            deadline=started + TIMEOUT,
+            first=first,
+            spool=spool,
+            message_ids=lambda: (),
         )
+        return await self._driven(flow, path, message, payload, deadline)
+
+    def _spool_use(self, path: str) -> SpoolUse:
+        if self._spool is None:
+            return SpoolUse.NEVER
+        return SpoolUse.AT_ONCE if self._spool.waiting(path) else SpoolUse.LAST_RESORT
+
+    async def _sent_again(
+        self, path: str, message: envelope.Message, deadline: int | None, choice: Choice
+    ) -> Landing:
+        """Out of the spool, and not back into it."""
+        now = self.world.now
+        flow = self.pair.send_flow(path, 1, choice, now=now, deadline=now + TIMEOUT, message_ids=lambda: ())
+        return await self._driven(flow, path, message, encoded(message), deadline)
+
+    async def _driven(
+        self, flow: SendFlow, path: str, message: envelope.Message, payload: bytes, deadline: int | None
+    ) -> Landing:
         try:
             step = next(flow)
             while True:
@@ -173,7 +219,7 @@ class Client:
             return landing
 
     async def _perform(
-        self, step: Step, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
+        self, step: Step, path: str, message: envelope.Message, payload: bytes, deadline: int | None
     ) -> Result:
         match step:
             case Attempt(backlog=None):
@@ -188,6 +234,8 @@ class Client:
                 return Result(self.world.now)
             case CreateBacklog(backlog=backlog):
                 return Result(self.world.now, await self._created(self.world.backlogs[backlog]))
+            case Spool() if self._spool is not None:
+                return await self._spool.write(path, message, deadline)
         raise TypeError(f"no spool in this run: {step}")
 
     async def _attempt(self, step: Attempt, path: str, payload: Callable[[], bytes]) -> Result:
@@ -323,12 +371,24 @@ class Client:
             self._told(event)
         if self._timer is not None:
             self._timer.cancel()
-        at = self.pair.next_timer()
+        timers = [self.pair.next_timer(), None if self._spool is None else self._spool.next_timer()]
+        at = min((each for each in timers if each is not None), default=None)
         self._timer = None if at is None else self.world.loop.call_at(at, self._tick)
 
     def _tick(self) -> None:
         for path in self.pair.handle_timer(self.world.now):
             self.spawn(self._ping(path))
+        for path in self._spool.due(self.world.now) if self._spool is not None else ():
+            self.spawn(self._replay(path))
+        self._publish()
+
+    async def _replay(self, path: str) -> None:
+        assert self._spool is not None
+        self.in_flight += 1
+        try:
+            await self._spool.replay(path, self._sent_again)
+        finally:
+            self.in_flight -= 1
         self._publish()
 
     async def _ping(self, path: str) -> None:
@@ -365,6 +425,8 @@ class Client:
     def _told(self, event: events.PairingEvent) -> None:
         history = self.world.history
         history.note(event.at, self.name, type(event).__name__, "", event.path)
+        if self._spool is not None:
+            self._spool.hear(event)
         match event:
             case events.EntityFailedOver():
                 history.reached["failover"] += 1
@@ -381,4 +443,5 @@ class Client:
     def is_home(self) -> bool:
         """Nothing is under way, and every entity is trusted again."""
         states = (self.pair.state_of(path) for path in self._choices)
-        return not self.in_flight and all(state is not EntityState.FAILED_OVER for state in states)
+        is_idle = not self.in_flight and (self._spool is None or not self._spool.waiting())
+        return is_idle and all(state is not EntityState.FAILED_OVER for state in states)

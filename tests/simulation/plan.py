@@ -69,6 +69,7 @@ class Shape:
     has_deadlines: bool  # ttl_policy="deadline", and messages that do not live long
     hot: str  # the entity that most messages are for, and most faults hit
     is_durable: bool = False  # both brokers keep their namespace on disk, and can die
+    has_spool: bool = False  # the senders have one
 
 
 TOPIC = "prices"
@@ -120,6 +121,17 @@ def drawn_crashes(rng: Random, plan: Iterable[Fault]) -> list[Fault]:
         )
         for _ in range(rng.randint(1, 3))
     ]
+
+
+def drawn_shortages(rng: Random, shape: Shape) -> list[Fault]:
+    """What a spool is for: both sides are gone, and a sender may die meanwhile, or while it replays."""
+    at, span = rng.uniform(5, 60), rng.uniform(20, 90)
+    senders = [f"client-{rng.randrange(shape.clients)}" for _ in range(rng.randint(0, 2))]
+    deaths = [
+        Fault(Kind.SENDER_CRASH, name, at + rng.uniform(0, span + 10), 0.0, rng.randint(1, 4))
+        for name in senders
+    ]
+    return [Fault(Kind.DOWN, PRIMARY, at, span), Fault(Kind.DOWN, SECONDARY, at, span), *deaths]
 
 
 def drawn_entity(rng: Random, shape: Shape) -> str:

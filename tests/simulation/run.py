@@ -41,7 +41,9 @@ from .plan import (
     drawn_entity,
     drawn_plan,
     drawn_shape,
+    drawn_shortages,
 )
+from .spool import Disk, PlayedSpool
 from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
 from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
 
@@ -49,6 +51,7 @@ LIVENESS = 400.0  # seconds after the last fault by which everything must be hom
 LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
 SHORT_LIVES = (20, 60, 900)
 DURABLE = 0.25  # of the worlds have brokers with a disk
+SPOOLING = 0.25  # have senders with a spool
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -81,6 +84,10 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
     if disk.random() < DURABLE:
         shape = replace(shape, is_durable=True)
         plan = sorted((*plan, *drawn_crashes(disk, plan)), key=lambda fault: fault.at)
+    spool = Random(f"spool of {seed}")
+    if spool.random() < SPOOLING:
+        shape = replace(shape, has_spool=True)
+        plan = sorted((*plan, *drawn_shortages(spool, shape)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -89,7 +96,7 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
     asyncio.set_event_loop(loop)
     with one_time(loop), _seeded(rng.getrandbits(32)), _quiet():
         try:
-            loop.run_until_complete(Run(loop, rng, shape, plan, history).play())
+            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool).play())
         except Stuck as stuck:
             history.wrong(f"stuck: {stuck}")
         finally:
@@ -107,8 +114,16 @@ class Run:
     """One run while it lasts."""
 
     def __init__(
-        self, loop: VirtualLoop, rng: Random, shape: Shape, plan: list[Fault], history: History
+        self,
+        loop: VirtualLoop,
+        rng: Random,
+        shape: Shape,
+        plan: list[Fault],
+        history: History,
+        spool: Random,
     ) -> None:
+        self._spool = spool
+        self._disks: dict[str, Disk] = {}  # of the senders: what one leaves, the next of its name finds
         self.loop, self.rng, self.shape, self.plan, self.history = loop, rng, shape, plan, history
         self.expected_dead: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
@@ -138,7 +153,10 @@ class Run:
     # -- processes
 
     def _start_client(self, name: str) -> None:
-        self.clients[name] = Client(self.world, name, Random(self.rng.getrandbits(32)))
+        spool, rng = None, Random(self.rng.getrandbits(32))
+        if self.shape.has_spool:
+            spool = PlayedSpool(self.world, name, self._disks.setdefault(name, Disk()), self._spool)
+        self.clients[name] = Client(self.world, name, rng, spool)
 
     def _start_syphon(self, name: str) -> None:
         options = SyphonOptions(

@@ -19,7 +19,8 @@ from sbpair.pairing import envelope
 from sbpair.pairing.aliases import PATH
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.outcome import judge as true_judge
-from sbpair.pairing.pair import Pair
+from sbpair.pairing.pair import Pair, SpoolUse
+from sbpair.pairing.spool_schedule import ReplaySchedule
 from sbpair.syphon import destination
 from sbpair.syphon.destination import Destination
 from sbpair.syphon.pump import Pump
@@ -43,7 +44,7 @@ def violations(seeds: range = SEEDS) -> str:
 
 
 @pytest.mark.spec(
-    "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "P-20", "P-31", "P-32"
+    "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "F-35", "P-20", "P-31", "P-32"
 )
 def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
     reached: Counter[str] = Counter()
@@ -52,6 +53,7 @@ def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faul
         assert not history.violations, f"python -m tests.simulation --seed {seed}"
         reached.update(history.reached)
     seen_in_few = {"failover", "failback", "eviction", "all backlogs down", "duplicate"}
+    seen_in_few |= {"spooled", "replayed from the spool", "sender crashed with messages in its spool"}
     died = {name for name in MUST_REACH if name.startswith(("broker crashed", "came back"))}
     assert not (seen_in_few | died) & set(missed(reached))
 
@@ -228,6 +230,36 @@ def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("tests.simulation.world.crash_image", without_the_log)
 
 
+def leaves_what_one_replay_could_not_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = ReplaySchedule.finished
+
+    def for_good(self, path, now, *, is_empty, has_moved):
+        finished(self, path, now, is_empty=True, has_moved=has_moved)
+
+    monkeypatch.setattr(ReplaySchedule, "finished", for_good)
+
+
+def spools_what_a_broker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = Pair._way
+
+    def and_spool(self, send, now, first, spool):
+        landing = yield from way(self, send, now, first, spool)
+        return (yield from self._spool(send)) if spool is SpoolUse.AT_ONCE else landing
+
+    monkeypatch.setattr(Pair, "_way", and_spool)
+
+
+def keeps_its_spool_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = client.Client.crash
+
+    def and_forget(self):
+        crash(self)
+        if self._spool is not None:
+            self._spool._disk.rows.clear()
+
+    monkeypatch.setattr(client.Client, "crash", and_forget)
+
+
 def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
     from sbpair.syphon.verdict import FINAL
 
@@ -252,6 +284,9 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (gives_what_was_left_when_it_came, "G-15"),
     (answers_before_it_is_on_disk, "G-1"),
     (comes_back_without_what_was_written_last, "G-4"),
+    (leaves_what_one_replay_could_not_send, "liveness"),
+    (spools_what_a_broker_has, "G-4"),
+    (keeps_its_spool_in_memory, "G-1"),
 )
 
 
