@@ -1,18 +1,20 @@
 """How do the bytes of a journal become columns?
 
 Arrow reads the lines, with the types it is told. A piece with a line that is no record is read line by line
-instead: the good ones come, and each bad one is a row that says only where it stands, so that an audit can
-call its writer unproven instead of stopping.
+instead: the good ones come, and each bad one is a row that says only where it stands and, by the name of the
+file, whose it is, so that an audit can call its writer unproven instead of stopping.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from .journal_files import FileRange
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NEWLINE = 10
+_FILE = re.compile(r"[a-z]+-(.+)-\d+\.jsonl$")
 BLOCK = 4 * 1024 * 1024  # bytes that become one batch: bounds memory, and a record is far shorter
 
 
@@ -43,6 +46,12 @@ def batches(piece: FileRange, schema: StructType) -> Iterator[pa.RecordBatch]:
             at += len(block)
 
 
+def writer_of(name: str) -> str:
+    """Whose journal a file is, by its name; "" for a name that no journal gives."""
+    match = _FILE.match(name)
+    return match[1] if match else ""
+
+
 def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
     own = pa.schema([field for field in whole if field.name not in dict(PLACE)])
     offsets = _line_starts(block, at)
@@ -54,6 +63,10 @@ def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.Rec
         table = _one_by_one(block, own)
     names = pa.repeat(name, table.num_rows)
     table = table.append_column("journal_file", names).append_column("journal_offset", offsets)
+    if "writer" in own.names and table["writer"].null_count:
+        table = table.set_column(
+            own.get_field_index("writer"), "writer", pc.fill_null(table["writer"], writer_of(name))
+        )
     yield from table.select(whole.names).cast(whole).combine_chunks().to_batches()
 
 

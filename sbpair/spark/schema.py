@@ -60,7 +60,7 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
 )
 PLACE: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
 UNREADABLE = "unreadable_line"
-"""The event of a row for a line that is no record; only its place is known."""
+"""The event of a row for a line that is no record; only its place is known, and whose it is."""
 
 TYPES = dict((*HEADER, *OF_EVENTS, *PLACE))
 

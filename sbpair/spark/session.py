@@ -33,8 +33,8 @@ HASTY = {
 """For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
 LASTING = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "200000",  # groups; else it sorts from 128
     "spark.sql.shuffle.partitions": "64",  # for adaptive execution to put together
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # compressed: its groups fit into memory
 }
 """For a job of minutes: throughput goes before start-up."""
 LEAST_HEAP = 1024  # MiB

@@ -21,7 +21,7 @@ from .writers import writers
 SKEW = 1.0  # seconds that the clocks of two machines may differ by
 READ = (
     "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
-    "event", "how", "is_last", "journal_file", "lost", "message_id", "message_ids", "ordinal", "pair",
+    "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
     "path", "reason", "receives", "released", "rests", "role", "sequence_numbers", "session_ids",
     "writer",
 )  # fmt: skip
@@ -90,7 +90,7 @@ def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
-    of_writers = writers(events)
+    of_writers = writers(events).persist()  # few rows, asked for by each of these
     every = judged(
         messages(events),
         evidence(of_writers),

@@ -16,7 +16,7 @@ from enum import Enum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .messages import COUNTS, common
+from .mentions import COUNTS, common
 
 LATE = "5 minutes"  # by how much a record may be behind the newest one, and still count
 IDS = "size(message_ids)"

@@ -1,7 +1,7 @@
 """Did the messages of a session reach the primary in the order in which one sender gave them?
 
 By the broker's own numbers, never by time: clocks tie and differ. Only messages that a receiver's journal
-shows have a number.
+shows have a number. One that two senders gave stands in two orders, and is not judged.
 """
 
 from __future__ import annotations

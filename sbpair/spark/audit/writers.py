@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..schema import UNREADABLE
+from .folds import Folds, again, first
 
 REASONS: tuple[tuple[str, str], ...] = (
     ("unreadable > 0", "lines that cannot be read"),
@@ -25,34 +26,21 @@ REASONS: tuple[tuple[str, str], ...] = (
 def writers(events: DataFrame) -> DataFrame:
     """One row a writer: ``writer, role, primary, first_at, last_at, records, missing, surplus, lost,
     unreadable, sends, has_end, is_whole, reason``; ``sends`` are its lines on accepted sends."""
-    of_file = F.regexp_extract("journal_file", r"^[a-z]+-(.+)-\d+\.jsonl$", 1)
-    told = events.withColumn("writer", F.coalesce("writer", of_file))
-    is_bad = F.col("event") == UNREADABLE
-    closes = F.col("event") == "journal_closed"
-    # Distinct ordinals are counted as bits: what is shuffled is 4 KB for 32,768 of them, not each by itself.
-    in_parts = told.groupBy("writer", F.bitmap_bucket_number("ordinal").alias("bucket")).agg(
-        F.max("role").alias("role"),
-        F.max(F.lower("pair.primary")).alias("primary"),
-        F.min("at").alias("first_at"),
-        F.max("at").alias("last_at"),
-        F.min("ordinal").alias("first_ordinal"),
-        F.max("ordinal").alias("last_ordinal"),
-        F.bitmap_construct_agg(F.bitmap_bit_position("ordinal")).alias("bits"),
-        F.count("ordinal").alias("lines"),
-        _count(F.col("event") == "send_accepted").alias("sends"),
-        _count(is_bad).alias("unreadable"),
-        F.max(F.when(closes, F.col("lost"))).alias("closing_lost"),
-        F.sum(F.when(F.col("event") == "journal_gap", F.col("lost"))).alias("gap_lost"),
-        F.max(F.when(closes, F.col("is_last"))).alias("has_end"),
+    folds = _folds()
+    constant = [F.max(name).alias(name) for name in ("role", "primary")]
+    bits = F.bit_or("bits").alias("bits")
+    # All that is folded of the lines is numbers, which needs no sort; distinct ordinals are counted as bits:
+    # what is shuffled is a row for each 64 lines.
+    in_parts = (
+        events.withColumns({"primary": F.lower("pair.primary"), "part": F.shiftright("ordinal", 6)})
+        .withColumn("bits", F.expr("shiftleft(1L, CAST(ordinal & 63 AS INT))"))
+        .groupBy("writer", "part", "role", "primary")
+        .agg(*first(folds), bits)
     )
-    counted = in_parts.groupBy("writer").agg(
-        *(F.max(name).alias(name) for name in ("role", "primary", "last_at", "last_ordinal")),
-        *(F.min(name).alias(name) for name in ("first_at", "first_ordinal")),
-        *(F.sum(name).alias(name) for name in ("lines", "sends", "unreadable")),
-        F.coalesce(F.sum(F.bitmap_count("bits")), F.lit(0)).alias("records"),
-        F.coalesce(F.max("closing_lost"), F.lit(0)).alias("closing_lost"),
-        F.coalesce(F.sum("gap_lost"), F.lit(0)).alias("gap_lost"),
-        F.coalesce(F.max("has_end"), F.lit(False)).alias("has_end"),
+    parts = in_parts.groupBy("writer", "part").agg(*constant, *again(folds), bits)
+    records = F.coalesce(F.sum(F.bit_count("bits")), F.lit(0)).alias("records")
+    counted = (
+        parts.groupBy("writer").agg(*constant, *again(folds), records).fillna(0, ["closing_lost", "gap_lost"])
     )
     seen = (
         counted.withColumn("lost", F.greatest("closing_lost", "gap_lost"))
@@ -68,5 +56,23 @@ def writers(events: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _count(condition: Column) -> Column:
-    return F.coalesce(F.sum(condition.cast("long")), F.lit(0))
+def _folds() -> Folds:
+    """How each column of a writer is folded, and from what of its lines."""
+    event, lost, ordinal = F.col("event"), F.col("lost"), F.col("ordinal")
+    closes = event == "journal_closed"
+    return {
+        "first_at": (F.min, F.col("at")),
+        "last_at": (F.max, F.col("at")),
+        "first_ordinal": (F.min, ordinal),
+        "last_ordinal": (F.max, ordinal),
+        "lines": (F.sum, ordinal.isNotNull().cast("long")),
+        "sends": (F.sum, _one(event == "send_accepted")),
+        "unreadable": (F.sum, _one(event == UNREADABLE)),
+        "closing_lost": (F.max, F.when(closes, lost)),
+        "gap_lost": (F.sum, F.when(event == "journal_gap", lost)),
+        "has_end": (F.max, F.coalesce(F.when(closes, F.col("is_last")), F.lit(False))),
+    }
+
+
+def _one(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False)).cast("long")
