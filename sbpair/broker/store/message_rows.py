@@ -93,8 +93,8 @@ class MessageRows:
         return rows.statements()
 
     def _keep(self, queue: MessageStore, base: int, messages: dict[int, StoredMessage], rows: _Rows) -> None:
-        for first, run in runs((base | number & NUMBER_MASK, each) for number, each in messages.items()):
-            self._add(queue, first, run, rows)
+        for first, run in runs(messages.items()):
+            self._add(queue, base | first & NUMBER_MASK, run, rows)
 
     def _add(self, queue: MessageStore, first: int, run: Sequence[StoredMessage], rows: _Rows) -> None:
         row = segment_row(first, run)
@@ -107,7 +107,7 @@ class MessageRows:
             segment = self._segments.settle(row)
             rows.settled[segment] = None
             if row in segment.amended:
-                segment.amended.remove(row)
+                segment.amended -= {row}
                 rows.no_amendment.append((row,))
 
     def _remove(self, segment: Segment, rows: _Rows) -> None:
@@ -124,7 +124,7 @@ class MessageRows:
     def _amend(self, part: int, messages: dict[int, StoredMessage], rows: _Rows) -> None:
         for number, message in messages.items():
             row = row_id(part, number)
-            self._segments.of(row).amended.add(row)
+            self._segments.of(row).amended |= {row}
             rows.amendment[row] = message
 
     def _rewrite(self, rows: _Rows) -> None:
@@ -167,7 +167,7 @@ class MessageRows:
     def _amended(segment: Segment, message: StoredMessage, amended: dict[int, list[Any]]) -> None:
         row = segment.id + message.sequence_number - segment.first
         if (found := amended.pop(row, None)) is not None:
-            segment.amended.add(row)
+            segment.amended |= {row}
             state, message.delivery_count, properties = found
             message.state, message.is_deferred = MessageState(state), state == MessageState.DEFERRED
             message.amended = (

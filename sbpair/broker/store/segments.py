@@ -20,6 +20,7 @@ from ..entities.stored_message import StoredMessage
 from .rows import NUMBER_BITS
 
 SPAN_BITS = 10
+SPAN_MASK = (1 << SPAN_BITS) - 1
 MOST_BYTES = 2**20
 """A segment is closed when its bodies have so many bytes."""
 SPARE = 16 * 2**20
@@ -45,7 +46,7 @@ class Segment:
         self.gone = gone  # bit n: the message of the row id ``id`` + n
         self.left = self.count - gone.bit_count()
         self.is_noted = gone != 0  # there is a row that tells what is gone
-        self.amended = set[int]()  # row ids of messages that are as another row tells
+        self.amended = frozenset[int]()  # row ids of messages that are as another row tells; mostly none
 
     def is_gone(self, number: int) -> bool:
         """Whether the message of that number is settled."""
@@ -127,16 +128,16 @@ class Segments:
 
 
 def runs(numbered: Iterable[tuple[int, StoredMessage]]) -> Iterator[tuple[int, Sequence[StoredMessage]]]:
-    """Messages by row id, cut into what makes a segment each: the first row id and the messages."""
+    """Messages by their number, or row id, cut into what makes a segment each; with the first's."""
     first = last = size = 0
     run: list[StoredMessage] = []
-    for row, message in numbered:
-        if run and (row != last + 1 or row >> SPAN_BITS != first >> SPAN_BITS or size > MOST_BYTES):
+    for number, message in numbered:
+        if run and (number != last + 1 or not number & SPAN_MASK or size > MOST_BYTES):
             yield first, run
             run = []
         if not run:
-            first, size = row, 0
+            first, size = number, 0
         run.append(message)
-        last, size = row, size + len(message.bare)
+        last, size = number, size + len(message.bare)
     if run:
         yield first, run
