@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker
-    from sbpair.broker.faces.page_story import Records
+    from sbpair.broker.faces.page.story import Records
 
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"

@@ -18,7 +18,7 @@ from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
 from sbpair.broker.entities.kinds import AnyQueue
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.faces.client_connection import ClientConnection
+from sbpair.broker.faces.links.client_connection import ClientConnection
 from sbpair.broker.faces.moment import Moment
 from sbpair.broker.faces.namespace_face import NamespaceFace
 

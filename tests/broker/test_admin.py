@@ -16,9 +16,9 @@ from sbpair.broker.entities import (
 )
 from sbpair.broker.entities.access_rule import AccessRule
 from sbpair.broker.entities.tier import Tier
-from sbpair.broker.faces import admin, atom
-from sbpair.broker.faces.admin import Request, Response
-from sbpair.broker.faces.queue_fields import ELEMENTS
+from sbpair.broker.faces.administration import admin, atom
+from sbpair.broker.faces.administration.admin import Request, Response
+from sbpair.broker.faces.administration.queue_fields import ELEMENTS
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
 

@@ -9,8 +9,8 @@ import pytest
 from sbpair.broker import auth
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy
-from sbpair.broker.faces import admin
-from sbpair.broker.faces.admin import Request
+from sbpair.broker.faces.administration import admin
+from sbpair.broker.faces.administration.admin import Request
 from tests.broker.test_admin import NOW, VERSION, refused, request
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand

@@ -21,7 +21,7 @@ from sbpair.broker.entities import (
 from sbpair.broker.entities.credits import Credits
 from sbpair.broker.entities.tier import Tier
 from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
-from sbpair.broker.faces import client_connection
+from sbpair.broker.faces.links import client_connection
 from tests.broker.test_management import manage
 
 NOON = 1_800_000_000_000

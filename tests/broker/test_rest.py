@@ -15,14 +15,14 @@ from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
 from sbpair.broker.entities import Namespace, QueueDescription
 from sbpair.broker.entities.stored_message import StoredMessage
-from sbpair.broker.faces import rest
-from sbpair.broker.faces.http_messages import Request, Response
+from sbpair.broker.faces.administration.http_messages import Request, Response
 from sbpair.broker.faces.message_form import stored_messages
 from sbpair.broker.faces.moment import Moment
 from sbpair.broker.faces.namespace_face import NamespaceFace
-from sbpair.broker.faces.rest_message import BATCH_TYPE, told
-from sbpair.broker.faces.rest_receiver import RestReceiver
-from sbpair.broker.faces.rest_values import read_header, read_instant, read_span, write_header
+from sbpair.broker.faces.rest import requests as rest
+from sbpair.broker.faces.rest.message import BATCH_TYPE, told
+from sbpair.broker.faces.rest.receiver import RestReceiver
+from sbpair.broker.faces.rest.values import read_header, read_instant, read_span, write_header
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
 NOW = 1_800_000_000_000

@@ -25,7 +25,7 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.amqp.transactions import encode_request
 from sbpair.amqp.types import Array, Symbol, Timestamp
-from sbpair.broker.faces.coordinator import MOST_OPEN
+from sbpair.broker.faces.links.coordinator import MOST_OPEN
 
 HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
 MINUTE = 60_000

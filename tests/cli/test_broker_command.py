@@ -16,9 +16,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 NOT_BEFORE_IT_IS_READY = (  # each of them costs every start some milliseconds
     "aiohttp", "azure", "rich", "xml", "defusedxml", "sqlite3", "tomllib", "http.client", "pyspark",
     "sbpair.pairing.client", "sbpair.syphon", "sbpair.observation", "sbpair.spark", "sbpair.testing",
-    "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.faces.admin",
-    "sbpair.broker.faces.rest",
-    "sbpair.broker.faces.page_views", "sbpair.broker.server.http", "sbpair.broker.server.page_application",
+    "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.faces.administration.admin",
+    "sbpair.broker.faces.rest.requests",
+    "sbpair.broker.faces.page.views", "sbpair.broker.server.http", "sbpair.broker.server.page_application",
     "sbpair.broker.server.fault_control", "sbpair.broker.faults.plan", "sbpair.broker.faults.scenarios",
     "sbpair.broker.entities.rules.parser", "sbpair.broker.entities.rules.evaluation",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker
 from sbpair.broker.errors import DoorUnavailable
-from sbpair.broker.faces.page_views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.faces.page.views import MOST_MESSAGES, MOST_ROWS
 from sbpair.broker.faults import Disabled
 from sbpair.broker.server.door import Door
 from sbpair.broker.server.page import Page

@@ -8,9 +8,9 @@ from itertools import pairwise
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
 from sbpair.amqp.types import Int, Symbol, Timestamp
 from sbpair.broker.entities.numbering import Numbering
-from sbpair.broker.faces.page_history import MOST_KEYS, SAMPLES, History
-from sbpair.broker.faces.page_message import LONGEST_BODY, body_view, message_view
-from sbpair.broker.faces.page_story import KEPT, Story
+from sbpair.broker.faces.page.history import MOST_KEYS, SAMPLES, History
+from sbpair.broker.faces.page.message import LONGEST_BODY, body_view, message_view
+from sbpair.broker.faces.page.story import KEPT, Story
 from sbpair.broker.faces.rejections import KEPT as REFUSALS_KEPT
 from sbpair.broker.faces.rejections import MOST_CONDITIONS, Rejections
 from sbpair.observation.journal_tail import FIRST_LOOK, JournalTail

@@ -356,7 +356,7 @@ def broker() -> Iterator[Broker]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sbpair.broker.server.station.FIRST_BYTE_WITHIN", 0.5)
         patch.setattr(
-            "sbpair.broker.faces.client_connection.Connection",
+            "sbpair.broker.faces.links.client_connection.Connection",
             partial(Connection, limits=Limits(handshake_timeout=0.5, close_timeout=0.05)),
         )
         patch.setattr("sbpair.broker.auth._random_key", lambda: KEY)

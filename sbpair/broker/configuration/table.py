@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from ..errors import BrokerError
-from ..faces.duration import parse_duration
+from ..faces.administration.duration import parse_duration
 
 SPANS = frozenset(
     (

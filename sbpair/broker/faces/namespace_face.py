@@ -21,14 +21,14 @@ from ..entities.namespace import Namespace
 from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
 from ..faults import ActiveFault, Effect, Ending, FaultEngine, FaultRule, Operation, Refusal
 from .address import parse_address
+from .links.session_receiver import SessionReceiver, SessionWait
 from .moment import Moment
 from .rejections import Rejections
-from .session_receiver import SessionReceiver, SessionWait
 from .wording import condition_of, tracked
 
 if TYPE_CHECKING:
-    from .client_connection import ClientConnection
-    from .node import Node
+    from .links.client_connection import ClientConnection
+    from .links.node import Node
 
 
 class Disk(Protocol):

@@ -27,10 +27,11 @@ from ...amqp.websocket import (
     SUBPROTOCOL,
     WebSocketTransport,
 )
-from ..faces import admin, rest
+from ..faces.administration import admin
 from ..faces.moment import Moment
-from ..faces.rest_faults import Fate
-from ..faces.rest_receiver import NOTHING, RestReceiver
+from ..faces.rest import requests as rest
+from ..faces.rest.faults import Fate
+from ..faces.rest.receiver import NOTHING, RestReceiver
 from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds

@@ -16,7 +16,7 @@ from .door import LOOPBACK, Door
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from ..faces.page_story import Records
+    from ..faces.page.story import Records
 
 
 class Page(Door):

@@ -25,12 +25,12 @@ from aiohttp import web
 
 from ..entities.operations import OperationCounts
 from ..errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
-from ..faces import page_views
 from ..faces.message_form import peeked
-from ..faces.page_history import History
-from ..faces.page_message import message_view
-from ..faces.page_story import Records, Story
-from ..faces.page_views import EntityRow
+from ..faces.page import views as page_views
+from ..faces.page.history import History
+from ..faces.page.message import message_view
+from ..faces.page.story import Records, Story
+from ..faces.page.views import EntityRow
 from .broker import Broker
 from .control import NamespaceControl
 from .door import Door

@@ -24,7 +24,7 @@ from ..access import Verifier
 from ..clock import Clock
 from ..entities.namespace import Namespace
 from ..errors import BrokerError, PortUnavailable, StoreFailed
-from ..faces.client_connection import ClientConnection
+from ..faces.links.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import Outage

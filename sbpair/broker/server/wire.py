@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from typing import Any, Protocol, cast
 
-from ..faces.client_connection import MOST_CONNECTIONS, ClientConnection
+from ..faces.links.client_connection import MOST_CONNECTIONS, ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import CutAfter, Operation

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from sbpair.broker.faces.duration import parse_duration
+from sbpair.broker.faces.administration.duration import parse_duration
 from tests.interop.live.cloud import TESTED, name_and_key, the_cloud
 
 from .models import SBAuthorizationRule, SBQueue, SBSubscription

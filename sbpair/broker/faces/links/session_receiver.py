@@ -1,0 +1,159 @@
+"""How does a client get a session, and hand it back? (3.5)
+
+    attach, source filter com.microsoft:session-filter = a name | null
+
+    the session is there         ->  attach: the granted id in the filter, until when in the properties
+    another receiver holds it    ->  refused: com.microsoft:session-cannot-be-locked
+    none is available            ->  the attach waits: for a session, or com.microsoft:timeout, then refused
+
+The link is the hold: as it ends, however it ends, the session is free again. A session whose lock lapses
+takes its link with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ....amqp.link import SenderLink
+from ....amqp.performatives import ACCEPTED, Attach, DeliveryState, Source
+from ....amqp.types import Described
+from ...entities.entity import Entity
+from ...entities.message_session import SessionLock
+from ...entities.stored_message import LockToken, StoredMessage
+from ...errors import InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
+from ..message_form import LONGEST_ID
+from ..moment import Moment
+from ..wording import condition_of
+from .node import Node
+from .queue_receiver import SETTLED, QueueReceiver
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+
+FILTER = "com.microsoft:session-filter"
+LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+TIMEOUT = "com.microsoft:timeout"
+PATIENCE = 65_000  # milliseconds, for clients that name none
+_TICKS_AT_EPOCH, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
+
+
+def has_session_filter(attach: Attach) -> bool:
+    """Whether a session is asked for, by name or not."""
+    return isinstance(attach.source, Source) and FILTER in (attach.source.filter or {})
+
+
+def asked_session(attach: Attach) -> str | None:
+    """The name of the session asked for; None for the next available. Raises InvalidArgument."""
+    assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
+    asked = (attach.source.filter or {}).get(FILTER)
+    name = asked.value if isinstance(asked, Described) else asked
+    if name is not None and not isinstance(name, str):
+        raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
+    if name is not None and len(name) > LONGEST_ID:
+        raise InvalidArgument(f"The session filter is longer than {LONGEST_ID} characters.")
+    return name
+
+
+def patience(attach: Attach) -> int:
+    """For how many milliseconds the attach may wait. Raises InvalidArgument."""
+    span = (attach.properties or {}).get(TIMEOUT, PATIENCE)
+    if not isinstance(span, int) or isinstance(span, bool) or span < 0:
+        raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
+    return int(span)
+
+
+class SessionReceiver(QueueReceiver):
+    """Hands a client the messages of the one session it holds."""
+
+    def __init__(
+        self, connection: ClientConnection, link: SenderLink, lock: SessionLock, *, deletes: bool
+    ) -> None:
+        super().__init__(connection, link, lock.queue, deletes=deletes)
+        self.lock = lock
+        if deletes and lock.queue.sessions is not None:
+            lock.queue.sessions.keep(lock)
+
+    @property
+    def line(self) -> Entity | SessionLock:
+        """Where it stands in line: alone, at its session."""
+        return self.lock
+
+    def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
+        """Source and properties that tell the client which session it got, and until when."""
+        source = attach.source
+        assert isinstance(source, Source)  # noqa: S101 - it has a session filter
+        asked, name = (source.filter or {}).get(FILTER), self.lock.session_id
+        said = Described(asked.descriptor, name) if isinstance(asked, Described) else name  # as it was asked
+        granted = {**(source.filter or {}), FILTER: said}
+        ticks = _TICKS_AT_EPOCH + self.lock.locked_until * _TICKS_PER_MS
+        return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
+
+    def take(self, now: int) -> StoredMessage | None:
+        """The next message of the session. Raises SessionLockLost, EntityDisabled."""
+        if self.deletes:
+            return self.queue.receive_and_delete(now, self.lock)
+        return self.queue.receive(now, self.lock)
+
+    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+        """The next messages of the session, locked. Raises as :meth:`take`."""
+        return self.lock.queue.receive_some(most, now, self.lock)
+
+    def complete(self, token: LockToken, now: int) -> None:
+        """As :meth:`apply`."""
+        self.apply(token, ACCEPTED, now)
+
+    def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+        """Settle; a lock that is gone went with its session, if that is gone."""
+        try:
+            return super().apply(token, state, now)
+        except LockLost:
+            if self.lock.is_lost:
+                raise SessionLockLost from None
+            raise
+
+    def lapsed(self, moment: Moment) -> None:
+        """The session's lock has run out: the link goes with it."""
+        self.link.detach(self.connection.face.refusal(SessionLockLost(), self.queue.path, moment.entity))
+
+    def detached(self, moment: Moment) -> None:
+        """Give the session back."""
+        super().detached(moment)
+        if self.queue.sessions is not None:
+            self.queue.sessions.release(self.lock, moment.entity)
+
+
+class SessionWait(Node):
+    """A link whose attach waits, unanswered, for the next available session."""
+
+    queue: Entity
+    link: SenderLink
+
+    def __init__(self, connection: ClientConnection, link: SenderLink, queue: Entity, attach: Attach) -> None:
+        super().__init__(connection, link, queue)
+        self.attach = attach
+        self.span = patience(attach)
+
+    @property
+    def deletes(self) -> bool:
+        """Receive-and-delete is asked for."""
+        return self.attach.snd_settle_mode == SETTLED
+
+    def offered(self, moment: Moment) -> bool:
+        """Something may be available: True when a session was had. Raises EntityDisabled."""
+        sessions = self.queue.sessions
+        lock = None if sessions is None else sessions.accept(None, moment.entity)
+        if lock is None:
+            return False
+        receiver = SessionReceiver(self.connection, self.link, lock, deletes=self.deletes)
+        self.connection.granted(self, receiver, moment)
+        return True
+
+    def ran_out(self, moment: Moment) -> None:
+        """Nothing came in time."""
+        tracker = self.connection.face.tracker(self.queue.path)
+        self.link.refuse(condition_of(OperationTimedOut(self.span / 1000), tracker, moment.entity))
+
+    def detached(self, moment: Moment) -> None:
+        """The client gave up."""
+        self.connection.face.leave_wait(self, moment)

@@ -1,0 +1,1 @@
+"""Sending and receiving over HTTP."""
