@@ -39,14 +39,15 @@ def run(spark: SparkSession, journal: Path, out: Path, *, skew: float = SKEW) ->
         table.write.mode("overwrite").parquet(place)
         return spark.read.schema(table.schema).parquet(place)
 
-    found = replace(found, writers=kept("writers", found.writers), messages=kept("messages", found.messages))
+    of_writers = found.writers
+    found = replace(found, writers=kept("writers", of_writers), messages=kept("messages", found.messages))
     few = {name: getattr(found, name).persist() for name in ("duplicates", "order", "waits")}
     summary = summarise(found, **few)
     for name, table in (few | {"missing": found.missing()}).items():
         table.write.mode("overwrite").parquet(str(out / name))
     (out / REPORT).write_text(page(summary), encoding="utf-8")
     (out / SUMMARY).write_text(as_json(summary) + "\n", encoding="utf-8")
-    for table in (*few.values(), events):
+    for table in (*few.values(), of_writers, events):
         table.unpersist()
     return summary
 
