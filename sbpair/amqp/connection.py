@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from .composite import decode_composite, encode_composite
 from .decoding import Budget
-from .endpoint import Endpoint, Half
+from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     DECODE_ERROR,
     FRAMING_ERROR,
@@ -214,7 +214,7 @@ class Connection(Endpoint):
 
     def begin(self) -> Session:
         """Begin a session (2.5.1). Raises LinkMisuse when closed or out of channels."""
-        if self.local is not Half.OPEN:
+        if self.local is not OPEN:
             raise LinkMisuse("the connection is not open")
         session = self._new_session()
         session.begin()
@@ -222,7 +222,7 @@ class Connection(Endpoint):
 
     def close(self, condition: Condition | None = None) -> None:
         """Close our half; idempotent. ConnectionClosed follows when the peer has closed its own."""
-        if not self._is_over and self.local is not Half.CLOSED:
+        if not self._is_over and self.local is not CLOSED:
             self._close_deadline = self._now + self.limits.close_timeout
             if not self._send_close(condition):  # before AMQP: there is nobody to wait for
                 self._die(condition)
@@ -335,11 +335,11 @@ class Connection(Endpoint):
             raise DecodeError(f"{end - stop} bytes behind {type(performative).__name__}")
         if isinstance(performative, Open):
             self._receive_open(performative)
-        elif self.remote is not Half.OPEN:
+        elif self.remote is not OPEN:
             raise ConnectionFault(ILLEGAL_STATE, f"{type(performative).__name__} before open")
         elif isinstance(performative, Close):
             self._receive_close(performative)
-        elif self.local is Half.CLOSED:
+        elif self.local is CLOSED:
             return  # it was said before the peer heard of our close
         elif isinstance(performative, Begin):
             self._receive_begin(channel, performative)
@@ -353,15 +353,15 @@ class Connection(Endpoint):
     # Handshake
 
     def _receive_open(self, performative: Open) -> None:
-        if self.remote is not Half.UNOPENED:
+        if self.remote is not UNOPENED:
             raise ConnectionFault(ILLEGAL_STATE, "a second open")
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ConnectionFault(INVALID_FIELD, f"max-frame-size {performative.max_frame_size} is below 512")
-        self.remote = Half.OPEN
+        self.remote = OPEN
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
         self._handshake_deadline = None
-        if self.local is Half.UNOPENED:
+        if self.local is UNOPENED:
             self._send_open()
         self.report(ConnectionOpened(performative))
 
@@ -378,11 +378,7 @@ class Connection(Endpoint):
             session = self._new_session(ConnectionFault)
         else:
             answered = self._ours.get(begin.remote_channel)
-            if (
-                answered is None
-                or answered.remote is not Half.UNOPENED
-                or answered.remote_channel is not None
-            ):
+            if answered is None or answered.remote is not UNOPENED or answered.remote_channel is not None:
                 raise ConnectionFault(
                     NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which did not ask"
                 )
@@ -408,15 +404,15 @@ class Connection(Endpoint):
         return session
 
     def _receive_close(self, performative: Close) -> None:
-        self.remote = Half.CLOSED
-        if self.local is Half.OPEN:
+        self.remote = CLOSED
+        if self.local is OPEN:
             self._send_close(None)
         self._die(performative.error)
 
     # The end
 
     def _send_open(self) -> None:
-        self.local = Half.OPEN
+        self.local = OPEN
         self._out.append(frame(0, encode_composite(self._open)))
 
     def _send_close(self, condition: Condition | None) -> bool:
@@ -425,20 +421,20 @@ class Connection(Endpoint):
             return False
         for session in self._ours.values():
             session.flush_acks()
-        if self.local is Half.UNOPENED:
+        if self.local is UNOPENED:
             self._send_open()
         self.send(0, Close(condition))
-        self.local = Half.CLOSED
+        self.local = CLOSED
         return True
 
     def _fault(self, symbol: str, description: str) -> None:
         condition = Condition(symbol, description)
-        if self._preamble.phase is Phase.DONE and self.local is not Half.CLOSED:
+        if self._preamble.phase is Phase.DONE and self.local is not CLOSED:
             self._send_close(condition)
         self._die(condition)
 
     def _die(self, condition: Condition | None) -> None:
-        self.local = self.remote = Half.CLOSED
+        self.local = self.remote = CLOSED
         self._pending.clear()
         if not self._is_over:
             self._is_over = True
@@ -452,7 +448,7 @@ class Connection(Endpoint):
         return self._last_received + 2 * self._idle_time_out
 
     def _heartbeat_due(self) -> float | None:
-        if self.remote_open is None or not self.remote_open.idle_time_out or self.local is Half.CLOSED:
+        if self.remote_open is None or not self.remote_open.idle_time_out or self.local is CLOSED:
             return None
         return self._last_sent + max(self.remote_open.idle_time_out / 2000, self.limits.smallest_heartbeat)
 

@@ -16,21 +16,24 @@ class Half(IntEnum):
     UNOPENED, OPEN, CLOSED = range(3)
 
 
+UNOPENED, OPEN, CLOSED = Half  # Python 3.11 looks them up at ten times the price as members of an enum
+
+
 class Endpoint:
     """Two halves."""
 
     __slots__ = ("local", "remote")
 
     def __init__(self) -> None:
-        self.local = Half.UNOPENED
-        self.remote = Half.UNOPENED
+        self.local = UNOPENED
+        self.remote = UNOPENED
 
     @property
     def is_open(self) -> bool:
         """Both peers opened it and neither closed it."""
-        return self.local is Half.OPEN and self.remote is Half.OPEN
+        return self.local is OPEN and self.remote is OPEN
 
     @property
     def is_closed(self) -> bool:
         """Nothing more will be said about it by either peer."""
-        return self.local is Half.CLOSED and self.remote is Half.CLOSED
+        return self.local is CLOSED and self.remote is CLOSED

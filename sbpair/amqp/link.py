@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .encoding import write_uint
-from .endpoint import Endpoint, Half
+from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -97,12 +97,12 @@ class Link(Endpoint):
 
         Raises LinkMisuse when done twice.
         """
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             raise LinkMisuse(f"link {self.name!r} is attached already")
-        if self.local is Half.CLOSED:
+        if self.local is CLOSED:
             return
         remote = self.remote_attach
-        self.local = Half.OPEN
+        self.local = OPEN
         self.max_message_size = max_message_size
         if self.role is SENDER:
             self.delivery_count = initial_delivery_count
@@ -130,7 +130,7 @@ class Link(Endpoint):
     def refuse(self, condition: Condition) -> None:
         """Answer the peer's attach with none of our own terminus, then close (2.6.3)."""
         remote = self.remote_attach
-        if self.local is Half.UNOPENED and remote is not None:
+        if self.local is UNOPENED and remote is not None:
             is_sender = self.role is SENDER
             self.attach(
                 source=None if is_sender else remote.source, target=remote.target if is_sender else None
@@ -139,10 +139,10 @@ class Link(Endpoint):
 
     def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
         """Close the link, or with `closed` False suspend it; idempotent. Queued transfers are dropped."""
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.session.out.drop(self)
             self.session.send(Detach(self.handle, closed, condition))
-        self.local = Half.CLOSED
+        self.local = CLOSED
         self.credit = 0
 
     def fault(self, condition: Condition) -> None:
@@ -151,8 +151,8 @@ class Link(Endpoint):
         self.over(condition, True)
 
     def receive_detach(self, detach: Detach) -> None:
-        self.remote = Half.CLOSED
-        if self.local is Half.UNOPENED:  # the owner was not asked yet: answer for it
+        self.remote = CLOSED
+        if self.local is UNOPENED:  # the owner was not asked yet: answer for it
             self.attach(source=None, target=None)
         self.detach(closed=detach.closed)
         self.over(detach.error, detach.closed)
@@ -166,7 +166,7 @@ class Link(Endpoint):
 
     def receive_attach(self, attach: Attach) -> None:
         self.remote_attach = attach
-        self.remote = Half.OPEN
+        self.remote = OPEN
 
     def receive_flow(self, flow: Flow) -> None:
         raise NotImplementedError
@@ -204,7 +204,7 @@ class SenderLink(Link):
             raise LinkMisuse(f"a delivery-tag has at most {MAX_TAG} bytes, not {len(tag)}")
         session = self.session
         delivery_id = session.next_delivery_id
-        if self.local is not Half.OPEN or session.local is not Half.OPEN:
+        if self.local is not OPEN or session.local is not OPEN:
             return delivery_id
         self.delivery_count = (self.delivery_count + 1) & MASK
         session.next_delivery_id = (delivery_id + 1) & MASK
@@ -218,7 +218,7 @@ class SenderLink(Link):
         """Give back the credit there are no messages for (2.6.7)."""
         self.delivery_count = (self.delivery_count + self.credit) & MASK
         self.credit = 0
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.session.flow(self, 0, drain=True)
         self.drain = False
 
@@ -228,7 +228,7 @@ class SenderLink(Link):
         for number in (first,) if first == last else ids(first, last):
             unsettled.pop(number & MASK, None)
             outgoing.pop(number & MASK, None)
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.session.dispose(SENDER, first, last, True, state)
 
     def receive_flow(self, flow: Flow) -> None:
@@ -239,8 +239,11 @@ class SenderLink(Link):
             self.credit = max(0, flow.link_credit - distance(theirs, self.delivery_count))
         self.drain = flow.drain
         self.session.report(CreditGranted(self, self.credit, flow.drain, flow.properties))
-        if flow.echo and self.local is Half.OPEN:
+        if flow.echo and self.local is OPEN:
             self.session.flow(self, self.credit, drain=self.drain)
+
+
+_make = tuple.__new__  # past the wrapper of a named tuple, which costs as much again
 
 
 @dataclass(slots=True)
@@ -305,7 +308,7 @@ class ReceiverLink(Link):
         """
         if not 0 <= credit <= MAX_UINT:
             raise LinkMisuse(f"credit is 0 … {MAX_UINT}, not {credit}")
-        if self.local is not Half.OPEN:
+        if self.local is not OPEN:
             return
         self.credit = credit
         self._is_draining = drain
@@ -318,7 +321,7 @@ class ReceiverLink(Link):
             for number in (first,) if first == last else ids(first, last):
                 unsettled.pop(number & MASK, None)
                 incoming.pop(number & MASK, None)
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.session.dispose(RECEIVER, first, last, settled, state)
 
     def receive_transfer(
@@ -338,7 +341,8 @@ class ReceiverLink(Link):
                 raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
             self.delivery_count = (self.delivery_count + 1) & MASK
             if not tail.is_piece:
-                self._finish(delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
+                told = (self, delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
+                self._finish(_make(MessageReceived, told))
                 return
             partial = self._partial = _Partial(delivery_id, tag, tail.message_format)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
@@ -363,23 +367,18 @@ class ReceiverLink(Link):
         if partial.size > self._largest:
             self._reject(number, settled, partial.size)
         else:
-            whole = b"".join(partial.pieces)
-            self._finish(number, partial.tag, whole, settled, partial.message_format, tail.state)
+            whole, message_format = b"".join(partial.pieces), partial.message_format
+            self._finish(
+                MessageReceived(self, number, partial.tag, whole, settled, message_format, tail.state)
+            )
 
-    def _finish(
-        self,
-        delivery_id: int,
-        tag: bytes,
-        payload: bytes,
-        settled: bool,
-        message_format: int,
-        state: DeliveryState | None,
-    ) -> None:
+    def _finish(self, event: MessageReceived) -> None:
         """All of a delivery is in."""
-        session = self.session
+        _, delivery_id, tag, payload, settled, _, _ = event
         if len(payload) > self._largest:
             self._reject(delivery_id, settled, len(payload))
             return
+        session = self.session
         if not settled:
             incoming = session.incoming
             # An id in use is taken again: the Python SDK's requests that race on one link are numbered alike,
@@ -388,7 +387,7 @@ class ReceiverLink(Link):
                 raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
-        session.report(MessageReceived(self, delivery_id, tag, payload, settled, message_format, state))
+        session.report(event)
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         if not settled:
@@ -407,7 +406,7 @@ class ReceiverLink(Link):
             if self.credit == 0:
                 self._is_draining = False
                 self.session.report(CreditDrained(self))
-        if flow.echo and self.local is Half.OPEN:
+        if flow.echo and self.local is OPEN:
             self.session.flow(self, self.credit, drain=self._is_draining)
 
     def over(self, condition: Condition | None, closed: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .delivery_state import DeliveryState
-from .endpoint import Endpoint, Half
+from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -141,16 +141,16 @@ class Session(Endpoint):
 
     def end(self, condition: Condition | None = None) -> None:
         """End our half; idempotent. SessionEnded follows when the peer has ended its own."""
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.send(End(condition))
-        self.local = Half.CLOSED
+        self.local = CLOSED
         self.out.queue.clear()
 
     # What leaves
 
     def begin(self) -> None:
         limits, connection = self.connection.limits, self.connection
-        self.local = Half.OPEN
+        self.local = OPEN
         self.send(
             Begin(
                 self.remote_channel,
@@ -163,7 +163,7 @@ class Session(Endpoint):
 
     def send(self, performative: Performative) -> None:
         self.flush_acks()
-        if self.local is Half.OPEN:
+        if self.local is OPEN:
             self.connection.send(self.channel, performative)
 
     def forget_deliveries(self, link: Link) -> None:
@@ -177,7 +177,7 @@ class Session(Endpoint):
         """Tell our window, and with a link its credit (2.5.6, 2.6.7)."""
         self._window = self.connection.limits.incoming_window
         flow = Flow(
-            None if self.remote is Half.UNOPENED else self._next_incoming_id,
+            None if self.remote is UNOPENED else self._next_incoming_id,
             self._window,
             self.out.next_id,
             self.connection.limits.outgoing_window,
@@ -213,7 +213,7 @@ class Session(Endpoint):
         if self._ack is not None:
             role, first, last, settled, state = self._ack
             self._ack = None
-            if self.local is not Half.OPEN:
+            if self.local is not OPEN:
                 return
             usual = (
                 None if state is None else write_disposition(self.channel, role, first, last, settled, state)
@@ -226,11 +226,11 @@ class Session(Endpoint):
     # What arrives
 
     def receive_begin(self, begin: Begin) -> None:
-        self.remote = Half.OPEN
+        self.remote = OPEN
         self._next_incoming_id = begin.next_outgoing_id
         self.out.window = begin.incoming_window
         self._remote_handle_max = begin.handle_max
-        if self.local is Half.UNOPENED:
+        if self.local is UNOPENED:
             self.begin()
         self.report(SessionBegun(self))
 
@@ -238,7 +238,7 @@ class Session(Endpoint):
         """A performative that is not a transfer or a disposition. Raises SessionFault, ConnectionFault."""
         if isinstance(performative, End):
             self.receive_end(performative)
-        elif self.local is Half.CLOSED:
+        elif self.local is CLOSED:
             return  # it was said before the peer heard of our end
         elif isinstance(performative, Flow):
             self._receive_flow(performative)
@@ -251,7 +251,7 @@ class Session(Endpoint):
 
     def receive_transfer(self, data: bytes, at: int, end: int) -> None:
         """A transfer frame, its descriptor at `at`. Raises DecodeError, SessionFault."""
-        if self.local is Half.CLOSED:
+        if self.local is CLOSED:
             return
         handle, delivery_id, tag, tail, payload_at = self._read_transfer(data, at, end)
         self._window -= 1
@@ -261,7 +261,7 @@ class Session(Endpoint):
         link = self._theirs.get(handle)
         if link is None:
             raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {handle}")
-        if link.local is not Half.CLOSED:
+        if link.local is not CLOSED:
             if not isinstance(link, ReceiverLink):
                 raise SessionFault(NOT_ALLOWED, f"a transfer on handle {handle}, where it is the receiver")
             try:
@@ -273,7 +273,7 @@ class Session(Endpoint):
 
     def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:
         """Split a range into runs of one link each (2.6.12). Raises SessionFault."""
-        if self.local is Half.CLOSED:
+        if self.local is CLOSED:
             return
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if role is RECEIVER else self.incoming
@@ -320,7 +320,7 @@ class Session(Endpoint):
         link = self._theirs.get(flow.handle)
         if link is None:
             raise SessionFault(UNATTACHED_HANDLE, f"a flow on handle {flow.handle}")
-        if link.local is not Half.CLOSED:
+        if link.local is not CLOSED:
             link.receive_flow(flow)
 
     def _receive_attach(self, attach: Attach) -> None:
@@ -332,8 +332,8 @@ class Session(Endpoint):
             raise SessionFault(HANDLE_IN_USE, f"handle {attach.handle} is attached")
         key = (attach.name, not attach.role)
         link = self.links.get(key)
-        if link is not None and link.remote is not Half.UNOPENED:
-            if link.local is not Half.CLOSED:
+        if link is not None and link.remote is not UNOPENED:
+            if link.local is not CLOSED:
                 link.fault(Condition(STOLEN, "another link of this name was attached"))
             link = None
         if link is None:
@@ -357,8 +357,8 @@ class Session(Endpoint):
         self.connection.count_links(-1)
 
     def receive_end(self, end: End) -> None:
-        is_reported = self.remote is Half.CLOSED
-        self.remote = Half.CLOSED
+        is_reported = self.remote is CLOSED
+        self.remote = CLOSED
         self.end()
         self.connection.forget_session(self)
         self.connection.count_links(-len(self._ours))
@@ -368,13 +368,13 @@ class Session(Endpoint):
     def fault(self, condition: Condition) -> None:
         """End because of what the peer did, tell the owner at once, and wait for the peer's end."""
         self.end(condition)
-        self.remote = Half.CLOSED
+        self.remote = CLOSED
         self.report(SessionEnded(self, condition))
 
     # Handles
 
     def _add_ours(self, link: Link) -> None:
-        if self.local is not Half.OPEN:
+        if self.local is not OPEN:
             raise LinkMisuse("the session has ended")
         if (link.name, link.role) in self.links:
             raise LinkMisuse(f"there is a link named {link.name!r} in this direction")

@@ -98,6 +98,9 @@ class DestinationState(Enum):
     PROBING = "probing"
 
 
+CLOSED, OPENING, OPEN, WAITING, PROBING = DestinationState
+
+
 class DestinationReporter(Protocol):
     """Who hears of a destination that stops, and of one that goes on."""
 
@@ -116,7 +119,7 @@ class Destination:
         most_wait: float,
     ) -> None:
         self.path = path
-        self.state = DestinationState.CLOSED
+        self.state = CLOSED
         self._open_sender = open_sender
         self._reporter = reporter
         self._backoff = Backoff(FIRST_RETRY, most_wait, random.random)
@@ -133,14 +136,14 @@ class Destination:
 
     def post(self, parcel: Parcel) -> None:
         """Send ``parcel``, now or when the destination can take it."""
-        if self.state is DestinationState.OPEN:
+        if self.state is OPEN:
             self._transfer(parcel)
             return
         self._queue.append(parcel)
-        if self.state in (DestinationState.WAITING, DestinationState.PROBING):
+        if self.state in (WAITING, PROBING):
             self._mark_held(parcel)
-        elif self.state is DestinationState.CLOSED:
-            self._start_opening(DestinationState.OPENING)
+        elif self.state is CLOSED:
+            self._start_opening(OPENING)
 
     def stop(self) -> None:
         """Send nothing more, ever; what is queued is its origin's to give back."""
@@ -154,19 +157,19 @@ class Destination:
     def _transfer(self, parcel: Parcel) -> None:
         sender = self._sender
         if sender is None or not sender.is_open:
-            self.state = DestinationState.CLOSED
+            self.state = CLOSED
             self._queue.append(parcel)
-            self._start_opening(DestinationState.OPENING)
+            self._start_opening(OPENING)
             return
         sender.transfer(parcel)
 
     def passed_over(self, parcel: Parcel) -> None:
         """``parcel`` did not go out: where it was the probe, the next one is."""
-        if self.state is DestinationState.PROBING:
+        if self.state is PROBING:
             asyncio.get_running_loop().call_soon(self._probe_again)
 
     def _probe_again(self) -> None:
-        if self.state is DestinationState.PROBING:
+        if self.state is PROBING:
             self._probe()
 
     def answered(self, parcel: Parcel, state: DeliveryState | None) -> None:
@@ -175,7 +178,7 @@ class Destination:
         if verdict is Verdict.HOLD:
             self._hold(parcel, _reason(state, self._sender))
             return
-        if self.state is DestinationState.PROBING:
+        if self.state is PROBING:
             self._resume()
         self._backoff.succeeded()
         if verdict is Verdict.COMPLETE:
@@ -186,7 +189,7 @@ class Destination:
     def _hold(self, parcel: Parcel, reason: str) -> None:
         self._queue.append(parcel)
         self._mark_held(parcel)
-        if self.state is not DestinationState.WAITING:
+        if self.state is not WAITING:
             self._wait(reason)
 
     def _mark_held(self, parcel: Parcel) -> None:
@@ -204,19 +207,19 @@ class Destination:
             return
         for parcel in list(self._queue):
             self._mark_held(parcel)
-        self.state = DestinationState.WAITING
+        self.state = WAITING
         span = self._backoff.failed()
         self._reporter.destination_held(self.path, reason, span)
         self._retry = asyncio.get_running_loop().call_later(span, self._probe)
 
     def _probe(self) -> None:
         if self._sender is None or not self._sender.is_open:
-            self._start_opening(DestinationState.PROBING)
+            self._start_opening(PROBING)
             return
-        self.state = DestinationState.PROBING
+        self.state = PROBING
         parcel = self._next()
         if parcel is None:
-            self.state = DestinationState.OPEN  # all were given back; the next one posted is the probe
+            self.state = OPEN  # all were given back; the next one posted is the probe
         else:
             self._mark_resumed(parcel)  # it is on its way: nobody may give it back now
             self._transfer(parcel)
@@ -229,7 +232,7 @@ class Destination:
         return None
 
     def _resume(self) -> None:
-        self.state = DestinationState.OPEN
+        self.state = OPEN
         self._reporter.destination_resumed(self.path)
         self._send_queued()
 
@@ -256,10 +259,10 @@ class Destination:
         except SyphonError as error:
             self._refuse(error)
         else:
-            if self.state is DestinationState.PROBING:
+            if self.state is PROBING:
                 self._probe()
             else:
-                self.state = DestinationState.OPEN
+                self.state = OPEN
                 self._send_queued()
 
     def _refuse(self, error: SyphonError) -> None:
@@ -267,7 +270,7 @@ class Destination:
         if verdict_on_condition(error.condition) is Verdict.HOLD:
             self._wait(str(error))
             return
-        self.state = DestinationState.CLOSED
+        self.state = CLOSED
         queued, self._queue = self._queue, deque()
         for parcel in queued:
             if not parcel.is_taken_back:

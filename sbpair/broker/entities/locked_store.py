@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .surroundings import Surroundings
 
+COMPLETED = Removal.COMPLETED
+
 
 class LockedStore(MessageStore):
     """The messages of one queue, and the locks on them."""
@@ -61,7 +63,7 @@ class LockedStore(MessageStore):
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """The receiver is done with the message; expiry no longer matters (T-3)."""
-        self._forget(self._unlock(token, now), Removal.COMPLETED)
+        self._forget(self._unlock(token, now), COMPLETED)
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""

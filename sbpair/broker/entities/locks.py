@@ -8,6 +8,7 @@ from .deadlines import Deadlines
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 
 FOR_EVER: Instant = 2**63
+LOCKED = MessageState.LOCKED
 
 
 class Locks:
@@ -26,7 +27,7 @@ class Locks:
     def take(self, message: StoredMessage, until: Instant, *, lapses: bool = True) -> LockToken:
         """Lock ``message`` and return the token."""
         token = self._new_token()
-        message.state = MessageState.LOCKED
+        message.state = LOCKED
         message.lock_token = token
         message.locked_until = until
         self._messages[token] = message

@@ -153,7 +153,7 @@ class Queue(LockedStore):
         number = self._place(message)
         if not message.hops:  # 3.7: one that was forwarded tells its first number
             message.enqueued_sequence_number = number
-        self.size += message.size
+        self.size += len(message.bare) + message.overhead  # its size, without a call
         if self._witness is not None:
             self._witness.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
         if self._duplicates is not None and not message.is_ping:
