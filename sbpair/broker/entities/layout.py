@@ -17,7 +17,7 @@ from .partition import PARTITIONS, PREMIUM_PARTITIONS, Partition
 from .surroundings import Surroundings
 from .topic_description import TopicDescription
 
-LARGEST_PREMIUM_MESSAGE = 1024  # kilobytes, on a partitioned namespace
+LARGEST_PARTITIONED_MESSAGE = 1024  # kilobytes, on a partitioned namespace
 MOST_PARTITIONED = 100  # on Basic and Standard
 Asked = TypeVar("Asked", QueueDescription, TopicDescription)
 
@@ -73,10 +73,10 @@ class Layout:
                 f"max_size_in_megabytes is {asked.max_size_in_megabytes}: at least {len(self.stores)}, "
                 "one for each partition."
             )
-        if asked.max_message_size_in_kilobytes > LARGEST_PREMIUM_MESSAGE:
+        if asked.max_message_size_in_kilobytes > LARGEST_PARTITIONED_MESSAGE:
             raise InvalidDescription(
                 f"max_message_size_in_kilobytes is {asked.max_message_size_in_kilobytes}: "
-                f"at most {LARGEST_PREMIUM_MESSAGE} on a partitioned namespace."
+                f"at most {LARGEST_PARTITIONED_MESSAGE} on a partitioned namespace."
             )
         return asked
 

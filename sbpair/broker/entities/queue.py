@@ -116,7 +116,7 @@ class Queue(LockedStore):
                 check_keys(message)
             if need_session and message.session_id is None:
                 raise SessionRequired(self.path)  # 3.5
-            more += len(message.bare) + message.overhead
+            more += len(message.bare) + message.overhead  # its size, without a call
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + more > quota:
             raise QuotaExceeded(self.path, size, quota)

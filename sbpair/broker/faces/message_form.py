@@ -91,7 +91,7 @@ def _batched(body: bytes) -> list[bytes]:
 
 def stored_message(payload: bytes) -> StoredMessage:
     """The message whose bytes these are. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
-    plain = plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None
+    plain = plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None  # else the sizes are asked
     if plain is None:
         return decoded_message(payload)
     header_end, bare_at, message_id, session_id, content_type, has_instant = plain

@@ -1,7 +1,7 @@
 """Is this message of the plain kind, which needs no decoding?
 
-Of a message the broker asks a few things: where the bare message begins, which message-id and which group-
-id it has, is it a ping, and do two instants carry a long time to live. Nearly every message is a header at
+Of a message the broker asks a few things: where the bare message begins, which message-id and which group-id
+it has, is it a ping, and do two instants carry a long time to live. Nearly every message is a header at
 most, annotations at most, properties with a short text as the id and texts of plain ASCII, properties of
 the application at most, and one data section (3.2). One walk over the heads of the sections sees that, at a
 fraction of the price of decoding; and what stands behind the id, mostly the same in message after message,
@@ -18,9 +18,7 @@ PlainMessage: TypeAlias = tuple[int, int, str, str | None, bytes, bool]
 """Where the header ends and the bare message begins, message-id, group-id, content-type or b"", has it an
 instant: of its creation, or of its expiry."""
 
-_HEAD = struct.Struct(
-    ">IB"
-).unpack_from  # of a section: descriptor and form, then its size in one byte or four
+_HEAD = struct.Struct(">IB").unpack_from  # descriptor and form of a section, then its size: a byte, or four
 _SIZE = struct.Struct(">I").unpack_from
 _HEADER, _ANNOTATIONS, _LONG_ANNOTATIONS = 0x005370C0, 0x005372C1, 0x005372D1
 _PROPERTIES = 0x005373C0  # as a list with sizes of one byte

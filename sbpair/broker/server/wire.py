@@ -59,8 +59,7 @@ class AmqpWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is ours."""
-        transport = cast(asyncio.Transport, transport)  # streams only
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # streams only
         moment = self._station.moment()
         station = self._station
         self.client = ClientConnection(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from ...amqp.types import encode
@@ -110,8 +111,8 @@ class SqliteStore:
         self.end_commit()
         if not self.journal.is_empty:
             with self._failing():
-                statements = self._take()
-                self._attempt(lambda: self._transact(statements), statements)
+                transact = partial(self._transact, self._take())
+                self._attempt(transact, transact)
 
     def begin_commit(self) -> Future[None]:
         """Write what has changed, and sync it in a thread: on the disk when that is done and has not raised.
@@ -121,10 +122,13 @@ class SqliteStore:
         self.end_commit()
         with self._failing():
             statements = self._take()
-            self._attempt(lambda: self._insert(statements), statements, self._insert)
+            insert = partial(self._insert, statements)
+            self._attempt(insert, insert)
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, f"sync of {self.path.name}")
-            self._under_way = self._thread.submit(self._attempt, self._seal, statements)
+            self._under_way = self._thread.submit(
+                self._attempt, self._seal, partial(self._transact, statements)
+            )
             return self._under_way
 
     def end_commit(self) -> None:
@@ -147,20 +151,15 @@ class SqliteStore:
     def _take(self) -> list[Statement]:
         return list(self._statements(self.journal.take()))
 
-    def _attempt(
-        self,
-        work: Callable[[], None],
-        statements: list[Statement],
-        again: Callable[[list[Statement]], None] | None = None,
-    ) -> None:
-        """Do it; on a disk that is full once more, from the beginning, with what the reserve gave up."""
+    def _attempt(self, work: Callable[[], None], again: Callable[[], None]) -> None:
+        """Do it; on a disk that is full ``again``, from the beginning, with what the reserve gave up."""
         try:
             work()
         except sqlite3.OperationalError as error:
             is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
             if not is_full or not self.directory.give_up_reserve():
                 raise
-            (again or self._transact)(statements)  # nothing of it was written: it was rolled back
+            again()  # nothing of it was written: it was rolled back
 
     def _transact(self, statements: list[Statement]) -> None:
         self._insert(statements)
