@@ -34,7 +34,7 @@ class Management:
         self.requests.send(Message(body=body, properties=named, id=str(uuid.uuid4()), reply_to=REPLIES))
         reply = self.replies.receive(10)
         assert reply.properties["statusCode"] in (200, 204), reply.properties
-        found: dict[str, Any] = reply.body
+        found: dict[str, Any] = owned(reply.body)
         return found
 
     def peek(self) -> list[Message]:
@@ -69,6 +69,17 @@ def modify(receiver: BlockingReceiver, *, failed: bool = False, undeliverable: b
     delivery = receiver.fetcher.unsettled[0]
     delivery.local.failed, delivery.local.undeliverable = failed, undeliverable
     receiver.settle(Delivery.MODIFIED)
+
+
+def owned(value: Any) -> Any:
+    """The same value without views into a message's memory: proton frees that with the message."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {owned(key): owned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [owned(item) for item in value]
+    return value
 
 
 def longs(*numbers: int) -> Array:
