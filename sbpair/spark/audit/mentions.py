@@ -14,7 +14,6 @@ queue's name: its rows are ``in_store = 'backlog'``, those of an entity ``'entit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -85,29 +84,31 @@ OF_EVENT = ("primary", "secondary", "path", "path_key", "place", "in_store", "wr
 FACTS = {name: 1 << bit for bit, name in enumerate((*COUNTS, *KINDS))}
 
 
-def tells(*names: str) -> Column:
-    """Whether a mention is any of these."""
-    return F.col("facts").bitwiseAND(F.lit(sum(FACTS[name] for name in names))) != 0
+def tells(*names: str) -> str:
+    """Whether a mention is any of these, as SQL."""
+    return f"facts & {sum(FACTS[name] for name in names)}L <> 0"
 
 
-def counted(name: str) -> Column:
-    """1 where a mention is that, else 0."""
-    return F.shiftright("facts", FACTS[name].bit_length() - 1).bitwiseAND(F.lit(1))
+def counted(name: str) -> str:
+    """1 where a mention is that, else 0, as SQL."""
+    return f"shiftright(facts, {FACTS[name].bit_length() - 1}) & 1L"
 
 
 def mentions(events: DataFrame) -> DataFrame:
     """One row for each message that an event tells of, in the order in which the event names them."""
-    pathless = _exploded(events.where("path IS NULL"))
+    told = _exploded(events)
+    pathless = told.where("path IS NULL")
     # A message set aside without a usable path is the one of that id that was parked, else of no entity.
     ids = F.broadcast(pathless.select("primary", "message_id"))
     parked = (
-        _exploded(events.where("event = 'message_parked' AND path IS NOT NULL"))
+        told.where("path IS NOT NULL")
+        .where(tells("told_parked"))
         .join(ids, ["primary", "message_id"], "left_semi")
         .select(*KEY, "path")
         .distinct()
     )
     found = pathless.drop("path", "path_key").join(F.broadcast(parked), ["primary", "message_id"], "left")
-    return _exploded(events.where("path IS NOT NULL")).unionByName(found.fillna({"path": "", "path_key": ""}))
+    return told.where("path IS NOT NULL").unionByName(found.fillna({"path": "", "path_key": ""}))
 
 
 def _exploded(events: DataFrame) -> DataFrame:
@@ -125,16 +126,14 @@ def _exploded(events: DataFrame) -> DataFrame:
         "position",
         "message_id",
         F.get("session_ids", F.col("position")).alias("session_id"),
-        F.when((number != NO_NUMBER) & tells("is_arrival"), number).alias("sequence_number"),
+        F.when((number != NO_NUMBER) & F.expr(tells("is_arrival")), number).alias("sequence_number"),
     )
 
 
 def _facts() -> Column:
-    bits = (
-        F.when(F.expr(condition), F.lit(FACTS[name])).otherwise(F.lit(0)).cast("long")
-        for name, condition in (*COUNTS.items(), *KINDS.items())
-    )
-    return reduce(Column.bitwiseOR, bits)
+    """One text: each function that Python calls of Spark costs ten trips to the JVM."""
+    conditions = (*COUNTS.items(), *KINDS.items())
+    return F.expr(" | ".join(f"IF({condition}, {FACTS[name]}L, 0L)" for name, condition in conditions))
 
 
 def common() -> tuple[Column | str, ...]:

@@ -7,7 +7,7 @@ few that there are.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .folds import Folds, again, first
@@ -71,18 +71,18 @@ def _numbers(told: DataFrame) -> DataFrame:
 
 def _bare(told: DataFrame) -> DataFrame:
     """What is shuffled of a mention."""
-    is_arrival = tells("is_arrival")
-    place = F.concat("place", F.coalesce("in_store", F.lit("")))  # the two may have numbered it differently
-    own = F.xxhash64("writer", "ordinal", "position")  # a copy without a number is like no other
+    arrives, is_sent = tells("is_arrival"), tells("is_sent")
     at_backlog = tells("is_parked", "is_in_store_of_backlog")
-    return told.select(
+    return told.selectExpr(
         *KEY, "facts", "at", "backlog", "sequence_number",
-        F.when(is_arrival, place).alias("arrived_at"),
-        F.when(is_arrival, F.coalesce("sequence_number", own)).alias("number"),
-        F.xxhash64("path").alias("path"),
-        F.when(at_backlog, F.xxhash64("secondary")).alias("secondary"),
-        F.when(tells("is_sent"), F.xxhash64("writer")).alias("sender"),
-        F.when(tells("is_sent"), F.col("ordinal") * POSITIONS + F.col("position")).alias("sent_in"),
+        # the two may have numbered it differently
+        f"IF({arrives}, concat(place, coalesce(in_store, '')), NULL) AS arrived_at",
+        # a copy without a number is like no other
+        f"IF({arrives}, coalesce(sequence_number, xxhash64(writer, ordinal, position)), NULL) AS number",
+        "xxhash64(path) AS path",
+        f"IF({at_backlog}, xxhash64(secondary), NULL) AS secondary",
+        f"IF({is_sent}, xxhash64(writer), NULL) AS sender",
+        f"IF({is_sent}, ordinal * {POSITIONS} + position, NULL) AS sent_in",
     )  # fmt: skip
 
 
@@ -101,25 +101,25 @@ def _texts(events: DataFrame) -> DataFrame:
 def _folds() -> Folds:
     """How each column of a message is folded, and from what of its mentions."""
     return {
-        **{name: (F.sum, counted(name)) for name in COUNTS},
-        "path": (F.min, F.col("path")),
-        "backlog": (F.max, F.col("backlog")),
-        "number_received": (F.min, F.when(tells("received"), F.col("sequence_number"))),
-        "number_stored": (F.min, F.col("sequence_number")),
-        "secondary": (F.min, F.col("secondary")),
-        "other_secondary": (F.max, F.col("secondary")),
-        "sender": (F.min, F.col("sender")),
-        "other_sender": (F.max, F.col("sender")),
-        "sent_in": (F.min, F.col("sent_in")),
-        "sent_at": (F.min, _at("is_sent")),
-        "parked_at": (F.min, _at("is_parked")),
-        "last_parked_at": (F.max, _at("is_parked")),
-        "set_aside_at": (F.max, _at("set_aside", "expired")),
-        "home_at": (F.max, _at("accepted_by_primary", "forwarded")),
-        "forwarded_at": (F.max, _at("forwarded")),
-        "received_at": (F.min, _at("received")),
+        **{name: ("sum", counted(name)) for name in COUNTS},
+        "path": ("min", "path"),
+        "backlog": ("max", "backlog"),
+        "number_received": ("min", f"IF({tells('received')}, sequence_number, NULL)"),
+        "number_stored": ("min", "sequence_number"),
+        "secondary": ("min", "secondary"),
+        "other_secondary": ("max", "secondary"),
+        "sender": ("min", "sender"),
+        "other_sender": ("max", "sender"),
+        "sent_in": ("min", "sent_in"),
+        "sent_at": ("min", _at("is_sent")),
+        "parked_at": ("min", _at("is_parked")),
+        "last_parked_at": ("max", _at("is_parked")),
+        "set_aside_at": ("max", _at("set_aside", "expired")),
+        "home_at": ("max", _at("accepted_by_primary", "forwarded")),
+        "forwarded_at": ("max", _at("forwarded")),
+        "received_at": ("min", _at("received")),
     }
 
 
-def _at(*names: str) -> Column:
-    return F.when(tells(*names), F.col("at"))
+def _at(*names: str) -> str:
+    return f"IF({tells(*names)}, at, NULL)"

@@ -191,7 +191,8 @@ def judged(
         .join(F.broadcast(of_side(kept, "primary")), "primary", "left")
         .join(F.broadcast(of_side(kept, "secondary")), "secondary", "left")
     )
-    for name, condition in FACTS:
-        facts = facts.withColumn(name, F.expr(condition))
-    verdict = F.coalesce(*(F.when(F.expr(condition), F.lit(each.value)) for condition, each in RULES))
-    return facts.withColumn("verdict", verdict).drop(*EVIDENCE, *(name for name, _ in FACTS))
+    told = (f"{condition} AS {name}" for name, condition in FACTS)
+    rules = " ".join(f"WHEN {condition} THEN '{verdict.value}'" for condition, verdict in RULES)
+    return facts.selectExpr("*", *told, f"CASE {rules} END AS verdict").drop(
+        *EVIDENCE, *(name for name, _ in FACTS)
+    )

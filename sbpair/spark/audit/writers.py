@@ -6,7 +6,7 @@ way, and no line that cannot be read. What a writer did say is true in any case.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ..schema import UNREADABLE
@@ -47,32 +47,29 @@ def writers(events: DataFrame) -> DataFrame:
         .withColumn("missing", F.col("last_ordinal") - F.col("first_ordinal") + 1 - F.col("records"))
         .withColumn("surplus", F.col("lines") - F.col("records"))
     )
-    reason = F.coalesce(*(F.when(F.expr(condition), F.lit(text)) for condition, text in REASONS))
-    return seen.select(
+    reasons = " ".join(f"WHEN {condition} THEN '{reason}'" for condition, reason in REASONS)
+    return seen.selectExpr(
         "writer", "role", "primary", "first_at", "last_at", "records", "missing", "surplus", "lost",
-        "unreadable", "sends", "has_end",
-        reason.isNull().alias("is_whole"),
-        reason.alias("reason"),
+        "unreadable", "sends", "has_end", f"CASE {reasons} END AS reason", "reason IS NULL AS is_whole",
     )  # fmt: skip
 
 
 def _folds() -> Folds:
     """How each column of a writer is folded, and from what of its lines."""
-    event, lost, ordinal = F.col("event"), F.col("lost"), F.col("ordinal")
-    closes = event == "journal_closed"
+    closes = "event = 'journal_closed'"
     return {
-        "first_at": (F.min, F.col("at")),
-        "last_at": (F.max, F.col("at")),
-        "first_ordinal": (F.min, ordinal),
-        "last_ordinal": (F.max, ordinal),
-        "lines": (F.sum, ordinal.isNotNull().cast("long")),
-        "sends": (F.sum, _one(event == "send_accepted")),
-        "unreadable": (F.sum, _one(event == UNREADABLE)),
-        "closing_lost": (F.max, F.when(closes, lost)),
-        "gap_lost": (F.sum, F.when(event == "journal_gap", lost)),
-        "has_end": (F.max, F.coalesce(F.when(closes, F.col("is_last")), F.lit(False))),
+        "first_at": ("min", "at"),
+        "last_at": ("max", "at"),
+        "first_ordinal": ("min", "ordinal"),
+        "last_ordinal": ("max", "ordinal"),
+        "lines": ("sum", _one("ordinal IS NOT NULL")),
+        "sends": ("sum", _one("event = 'send_accepted'")),
+        "unreadable": ("sum", _one(f"event = '{UNREADABLE}'")),
+        "closing_lost": ("max", f"IF({closes}, lost, NULL)"),
+        "gap_lost": ("sum", "IF(event = 'journal_gap', lost, NULL)"),
+        "has_end": ("max", f"coalesce(IF({closes}, is_last, NULL), FALSE)"),
     }
 
 
-def _one(condition: Column) -> Column:
-    return F.coalesce(condition, F.lit(False)).cast("long")
+def _one(condition: str) -> str:
+    return f"IF({condition}, 1L, 0L)"
