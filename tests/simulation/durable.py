@@ -20,6 +20,7 @@ from sbpair.broker.access import OpenAccess
 from sbpair.broker.clock import Clock
 from sbpair.broker.entities.journal import Journal
 from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.server.commits import Commits
 from sbpair.broker.server.station import Station
 from sbpair.broker.store.loading import load
 from sbpair.broker.store.rows import Row
@@ -94,6 +95,43 @@ class DyingStore(SqliteStore):
             raise Died(when)
 
 
+class MortalCommits(Commits):
+    """In place, not in a thread, so that a run is the same each time; told when the broker dies."""
+
+    died: Callable[[When], None]
+    is_dead = False
+
+    def __init__(self, station: DurableStation) -> None:
+        super().__init__(station.face, station.wires, station.store, None, station._fail)
+        self.answers: list[Callable[[bool], None]] = []  # told whether the broker died before it answered
+
+    def commit(self) -> None:
+        if self.is_dead:
+            return
+        try:
+            super().commit()
+        except Died as died:
+            self.died(died.when)
+
+    def _begin(self) -> None:
+        self.commit()
+
+    def _flush(self) -> None:
+        super()._flush()
+        self._answer(False)
+
+    def die(self) -> None:
+        self.is_dead = True
+        if self._turn is not None:
+            self._turn.cancel()
+        self._answer(True)
+
+    def _answer(self, died: bool) -> None:
+        answers, self.answers = self.answers, []
+        for reply in answers:
+            reply(died)
+
+
 class DurableStation(Station):
     """A station over such a store, which is told when its broker dies."""
 
@@ -109,24 +147,16 @@ class DurableStation(Station):
         self.store = DyingStore(path, namespace.journal)
         load(self.store, namespace, clock.now())
         super().__init__(namespace, OpenAccess(), clock, namespace.name, 0, tls, self.store)
-        self.is_dead = False
-        self.answers: list[Callable[[bool], None]] = []  # told whether the broker died before it answered
-        self._died = died
+        self._commits = self._mortal = MortalCommits(self)
+        self._mortal.died = lambda when: died(self, when)
+
+    @property
+    def is_dead(self) -> bool:
+        return self._mortal.is_dead
 
     def settle(self) -> None:
         if not self.is_dead:
             super().settle()
-
-    def commit(self) -> None:
-        if self.is_dead:
-            return
-        try:
-            super().commit()
-        except Died as died:
-            self._died(self, died.when)
-
-    def _begin_commit(self) -> None:
-        self.commit()  # no threads: a run is the same each time
 
     def keep(self) -> None:
         """Commit, and live: what the plan of a run does to a broker is done."""
@@ -137,26 +167,16 @@ class DurableStation(Station):
     def answer(self, reply: Callable[[bool], None]) -> None:
         """Reply once all that was changed is on disk (G-26)."""
         if self.is_holding:
-            self.answers.append(reply)
+            self._mortal.answers.append(reply)
         else:
-            reply(False)
-
-    def _flush(self) -> None:
-        super()._flush()
-        answers, self.answers = self.answers, []
-        for reply in answers:
             reply(False)
 
     def die(self) -> None:
         """Do nothing any more."""
-        self.is_dead = True
-        for handle in (self._timer, self._committing):
-            if handle is not None:
-                handle.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.store.connection.close()
-        answers, self.answers = self.answers, []
-        for reply in answers:
-            reply(True)
+        self._mortal.die()
 
 
 def crash_image(path: Path, to: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker.entities.namespace import Namespace
-from sbpair.broker.server.station import Station
+from sbpair.broker.server.commits import Commits
 from sbpair.pairing import envelope
 from sbpair.pairing.aliases import PATH
 from sbpair.pairing.health import EntityHealth, Input
@@ -208,15 +208,15 @@ def gives_what_was_left_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = Station.settle
+    settle = Commits.settle
 
     def hasty(self):
         settle(self)
-        if self._store is not None and self._committing is None:
-            self._committing = asyncio.get_running_loop().call_soon(self._end_turn)
+        if self._store is not None and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
 
-    monkeypatch.setattr(Station, "is_holding", property(lambda self: False))
-    monkeypatch.setattr(Station, "settle", hasty)
+    monkeypatch.setattr(Commits, "is_holding", property(lambda self: False))
+    monkeypatch.setattr(Commits, "settle", hasty)
 
 
 def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) -> None:

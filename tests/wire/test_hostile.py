@@ -354,7 +354,7 @@ STORED = {  # odd, and messages all the same; nothing of any other case is
 def broker() -> Iterator[Broker]:
     """Impatient, so that idle cases end soon; its key is known."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sbpair.broker.server.station.FIRST_BYTE_WITHIN", 0.5)
+        patch.setattr("sbpair.broker.server.reception.FIRST_BYTE_WITHIN", 0.5)
         patch.setattr(
             "sbpair.broker.faces.links.client_connection.Connection",
             partial(Connection, limits=Limits(handshake_timeout=0.5, close_timeout=0.05)),
