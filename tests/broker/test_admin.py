@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -23,6 +24,7 @@ from sbpair.broker.faces.administration.queue_fields import ELEMENTS
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
 
 NOW = 1_800_000_000_000
+standard = partial(QueueDescription, max_message_size_in_kilobytes=256)
 VERSION = "api-version=2024-05"
 HOST = {"host": "localhost:5300"}
 NEVER = "P10675199DT2H48M5.4775807S"
@@ -97,7 +99,7 @@ def test_a_backlog_queue_is_created_as_it_was_described(namespace: Namespace) ->
     response = put(namespace, "/contoso%2Fx-servicebus-transfer%2F0", BACKLOG)
     assert response.status == 201
     assert {name: field_of(response, name) for name in BACKLOG} == BACKLOG
-    assert namespace.queue("contoso/x-servicebus-transfer/0").description == QueueDescription(
+    assert namespace.queue("contoso/x-servicebus-transfer/0").description == standard(
         lock_duration=60_000,
         max_size_in_megabytes=5120,
         dead_lettering_on_message_expiration=True,
@@ -204,7 +206,7 @@ def test_an_update_changes_what_it_names_and_leaves_the_rest(namespace: Namespac
     put(namespace, "/orders", {"MaxDeliveryCount": "7", "EnableExpress": "true"})
     response = update(namespace, "/orders", {"LockDuration": "PT30S"}, NOW + 1000)
     assert response.status == 200
-    assert namespace.queue("orders").description == QueueDescription(
+    assert namespace.queue("orders").description == standard(
         lock_duration=30_000, max_delivery_count=7, enable_express=True
     )
     assert field_of(response, "UpdatedAt") != field_of(response, "CreatedAt")
@@ -215,7 +217,7 @@ def test_an_update_takes_off_what_may_be_left_out_and_is(namespace: Namespace, o
     put(namespace, "/other")
     assert field_of(put(namespace, "/orders", {optional: "other"}), optional) == "other"
     assert update(namespace, "/orders").status == 200
-    assert namespace.queue("orders").description == QueueDescription()
+    assert namespace.queue("orders").description == standard()
 
 
 def test_an_update_takes_back_the_whole_answer_of_a_get(namespace: Namespace) -> None:
@@ -422,7 +424,7 @@ def test_a_bad_field_is_refused_by_name_in_creation_and_update(
     assert namespace.queues() == []
     put(namespace, "/orders")
     refused(update(namespace, "/orders", {element: text}), 400, part)
-    assert namespace.queue("orders").description == QueueDescription()
+    assert namespace.queue("orders").description == standard()
 
 
 @pytest.mark.parametrize("tier", [Tier.STANDARD, Tier.PREMIUM])
@@ -461,7 +463,7 @@ def test_nil_and_empty_optional_fields_mean_nothing_was_said(namespace: Namespac
     nil = f'<MaxDeliveryCount xmlns:i="{atom.INSTANCE}" i:nil="true"/><ForwardTo/><AuthorizationRules/>'
     body = body_of().replace(b"></QueueDescription>", b">" + nil.encode() + b"</QueueDescription>")
     assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
-    assert namespace.queue("orders").description == QueueDescription()
+    assert namespace.queue("orders").description == standard()
 
 
 RULE = (

@@ -25,6 +25,7 @@ policies = [{ name = "sender", key = "env:KEY", rights = ["Send"] }]
 forward_to = "orders"
 [contoso.queues.orders]
 lock_duration = "30s"
+max_message_size_in_kilobytes = 64
 default_message_time_to_live = "PT1H"
 requires_session = true
 [contoso.queues."a/b"]
@@ -123,7 +124,7 @@ def test_our_file_says_namespaces_entities_rules_and_policies() -> None:
     contoso.follow(namespace, NOW)  # what is there stays
     orders = namespace.queue("orders").description
     assert (orders.lock_duration, orders.default_message_time_to_live) == (30_000, 3_600_000)
-    assert orders.requires_session
+    assert (orders.requires_session, orders.max_message_size_in_kilobytes) == (True, 64)
     assert namespace.queue("late").description.forward_to == "orders"
     assert [queue.path for queue in namespace.queues()] == ["a/b", "late", "orders"]
     (default,) = namespace.subscription("events", "all").rules

@@ -79,6 +79,28 @@ def test_a_message_and_an_entity_are_as_large_as_the_tier_has_them(tier, field):
             namespace.create_topic("news", replace(TopicDescription(), **{field: most + 1}), NOON)
 
 
+@pytest.mark.spec("S-7")
+@pytest.mark.parametrize(("tier", "usual"), [("Basic", 256), ("Standard", 256), ("Premium", 1024)])
+def test_what_asks_for_no_size_of_messages_has_the_usual_of_its_tier(tier, usual):
+    namespace = Namespace("contoso", tier=Tier(tier))
+    queue = namespace.create_queue("orders", QueueDescription(), NOON)
+    assert queue.description.max_message_size_in_kilobytes == usual
+    namespace.create_queue("small", QueueDescription(max_message_size_in_kilobytes=256), NOON)
+    assert namespace.queue("small").description.max_message_size == 256 * 1024
+    if tier != "Basic":
+        assert (
+            namespace.create_topic("news", TopicDescription(), NOON).asked.max_message_size_in_kilobytes
+            == usual
+        )
+
+
+@pytest.mark.spec("S-7")
+def test_what_asks_for_no_size_on_a_partitioned_premium_namespace_has_a_megabyte():
+    namespace = Namespace("contoso", layout=Layout(premium=2))
+    queue = namespace.create_queue("orders", QueueDescription(enable_partitioning=True), NOON)
+    assert queue.description.max_message_size == 1024 * 1024
+
+
 def test_a_test_may_have_a_queue_of_one_megabyte_and_it_is_full_with_that():
     queue = Namespace("contoso").create_queue("orders", QueueDescription(max_size_in_megabytes=1), NOON)
     for _ in range(4):

@@ -21,6 +21,7 @@ SPANS = frozenset(
 )
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by what a description annotates; else a text
 Description = TypeVar("Description")
 
 
@@ -110,13 +111,13 @@ class Table:
             key = (spelling or {}).get(each.name, each.name)
             value = self.take(key)
             if value is not None and value != "":
-                given[each.name] = self._checked(key, each.name, each.default, value)
+                given[each.name] = self._checked(key, each.name, str(each.type), value)
         return kind(**given)
 
-    def _checked(self, key: str, name: str, default: object, value: object) -> object:
+    def _checked(self, key: str, name: str, kind: str, value: object) -> object:
         if name in SPANS:
             return self.span(key, value)
-        expected = bool if isinstance(default, bool) else int if isinstance(default, int) else str
+        expected = _FIELDS.get(kind.removesuffix(" | None"), str)
         if type(value) is not expected:
             words = {bool: "true or false", int: "a whole number", str: "a text"}[expected]
             raise self.wrong(key, f"{words}, not {value!r:.60}")

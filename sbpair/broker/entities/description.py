@@ -5,6 +5,7 @@ Spans are whole milliseconds; ``None`` is never, or the largest.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ LARGEST_SPAN = 922_337_203_685_477
 
 INT_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
+USUAL_MESSAGE = 256  # kilobytes (3.9)
 STANDARD_SIZES = (1024, 2048, 3072, 4096, 5120)  # megabytes
 PREMIUM_SIZES = (*STANDARD_SIZES, 10240, 20480, 40960, 81920)
 STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
@@ -38,7 +40,7 @@ class QueueDescription:
     ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
     ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
     ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
-    ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400) ·
+    ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400), None = 256 (Premium: 1024) ·
     ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is asked, from 1024 … 5120 ·
     ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
     ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None (3.7) ·
@@ -62,7 +64,7 @@ class QueueDescription:
     forward_dead_lettered_messages_to: str | None = None
     user_metadata: str | None = None
     enable_express: bool = False
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int | None = None
     authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> QueueDescription:
@@ -100,7 +102,7 @@ class QueueDescription:
     @property
     def max_message_size(self) -> int:
         """The largest message or batch, in bytes."""
-        return self.max_message_size_in_kilobytes * 1024
+        return (self.max_message_size_in_kilobytes or USUAL_MESSAGE) * 1024
 
 
 _FOR_EVER = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
@@ -114,8 +116,8 @@ def _whole(low: int, high: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
-def _whole_or_none(low: int) -> Callable[[object], bool]:
-    return lambda value: value is None or (type(value) is int and value >= low)
+def _whole_or_none(low: int, high: float = math.inf) -> Callable[[object], bool]:
+    return lambda value: value is None or (type(value) is int and low <= value <= high)
 
 
 def _flag(value: object) -> bool:
@@ -155,7 +157,7 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("forward_dead_lettered_messages_to", _path_or_none, "the path of a queue or topic, or None"),
     ("user_metadata", _metadata, "text of at most 1024 characters, or None"),
     ("enable_express", _flag, "True or False"),
-    ("max_message_size_in_kilobytes", _whole(1, 102_400), "a whole number from 1 to 102400"),
+    ("max_message_size_in_kilobytes", _whole_or_none(1, 102_400), "a whole number from 1 to 102400, or None"),
 )
 
 

@@ -73,7 +73,7 @@ class Layout:
                 f"max_size_in_megabytes is {asked.max_size_in_megabytes}: at least {len(self.stores)}, "
                 "one for each partition."
             )
-        if asked.max_message_size_in_kilobytes > LARGEST_PARTITIONED_MESSAGE:
+        if (asked.max_message_size_in_kilobytes or 0) > LARGEST_PARTITIONED_MESSAGE:
             raise InvalidDescription(
                 f"max_message_size_in_kilobytes is {asked.max_message_size_in_kilobytes}: "
                 f"at most {LARGEST_PARTITIONED_MESSAGE} on a partitioned namespace."

@@ -2,7 +2,8 @@
 
 Basic      queues; no sessions, duplicate detection, topics or forwarding; messages live 14 days at most
 Standard   all of it; as on Basic, a message has 256 KB at most and an entity 5 GB
-Premium    all of it, without credits; 100 MB and 80 GB; where it is partitioned, it is so as a whole (Q-2)
+Premium    all of it, without credits; a message has 1 MB unless up to 100 MB are asked for, an entity 80 GB;
+           where it is partitioned, it is so as a whole (Q-2)
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from enum import Enum
 from typing import TypeVar
 
 from ..errors import InvalidDescription
-from .description import DAY, LARGEST_SPAN, PREMIUM_SIZES, STANDARD_SIZES, QueueDescription
+from .description import DAY, LARGEST_SPAN, PREMIUM_SIZES, STANDARD_SIZES, USUAL_MESSAGE, QueueDescription
 from .topic_description import TopicDescription
 
 LONGEST_ON_BASIC = 14 * DAY  # T-8: milliseconds, the default and the most
-LARGEST_MESSAGE, LARGEST_PREMIUM_MESSAGE = 256, 102_400  # kilobytes, over AMQP (3.9)
+LARGEST_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP (3.9)
 Asked = TypeVar("Asked", QueueDescription, TopicDescription)
 
 _NOT_ON_BASIC = (
@@ -47,11 +48,18 @@ class Tier(Enum):
     @property
     def largest_message(self) -> int:
         """In kilobytes (3.9)."""
-        return LARGEST_PREMIUM_MESSAGE if self is Tier.PREMIUM else LARGEST_MESSAGE
+        return LARGEST_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
+
+    @property
+    def usual_message(self) -> int:
+        """The largest message of an entity that was not made for another size, in kilobytes (3.9)."""
+        return USUAL_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
     def settled(self, asked: Asked) -> Asked:
         """What was asked, with the tier's own defaults. Raises InvalidDescription for what it has not."""
         self._check_sizes(asked)
+        if asked.max_message_size_in_kilobytes is None:
+            asked = replace(asked, max_message_size_in_kilobytes=self.usual_message)
         return self._settled_on_basic(asked) if self is Tier.BASIC else asked
 
     def _check_sizes(self, asked: QueueDescription | TopicDescription) -> None:

@@ -38,7 +38,7 @@ class TopicDescription:
     enable_subscription_partitioning: bool = False
     enable_express: bool = False
     user_metadata: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int | None = None
     authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> TopicDescription:

@@ -161,7 +161,7 @@ class NamespaceControl:
         forward_dead_lettered_messages_to: str | None = ...,
         user_metadata: str | None = ...,
         enable_express: bool = ...,
-        max_message_size_in_kilobytes: int = ...,
+        max_message_size_in_kilobytes: int | None = ...,
         authorization_rules: Rules = ...,
     ) -> None: ...
     def create_queue(
@@ -214,7 +214,7 @@ class NamespaceControl:
         enable_subscription_partitioning: bool = ...,
         enable_express: bool = ...,
         user_metadata: str | None = ...,
-        max_message_size_in_kilobytes: int = ...,
+        max_message_size_in_kilobytes: int | None = ...,
         authorization_rules: Rules = ...,
     ) -> None: ...
     def create_topic(

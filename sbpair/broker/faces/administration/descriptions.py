@@ -65,7 +65,8 @@ def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
     One that stays as it is may be any: a test made it so.
     """
     size = asked.max_message_size_in_kilobytes
-    if namespace.tier is not Tier.PREMIUM and size != current.max_message_size_in_kilobytes:
+    usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
+    if namespace.tier is not Tier.PREMIUM and size not in usual:
         raise InvalidDescription(
             f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
         )
