@@ -151,17 +151,17 @@ class Lanes:
         self._watch.add(lane)
         is_done = False
         try:
-            job = self._workers.start("sbpair-open", lane.open)
-            try:
-                is_done = job.wait(until - time.monotonic())
-            finally:
-                if not is_done:
-                    lane.overrun()  # the watch goes on until the worker has come back
-                    if not job.abandon(lambda: self._forget(lane, lane.discard)):
-                        self.drop(lane)  # not in this thread: it can take seconds
-        except OperationTimeoutError:
+            job = self._workers.start("sbpair-open", lane.open, until=until)
+        except BaseException:  # it was never opened
             self._watch.remove(lane)
             raise
+        try:
+            is_done = job.wait(until - time.monotonic())
+        finally:
+            if not is_done:
+                lane.overrun()  # the watch goes on until the worker has come back
+                if not job.abandon(lambda: self._forget(lane, lane.discard)):
+                    self.drop(lane)  # not in this thread: it can take seconds
         if not is_done:
             raise OperationTimeoutError(message="The link was not opened in time.")
         if job.error is not None:

@@ -338,7 +338,7 @@ class Runtime(Core):
         if must_exist is not None:
             return must_exist
         try:
-            job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+            job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]), until=until)
         except OperationTimeoutError as error:
             return error
         if not job.wait(until - time.monotonic()):
@@ -349,7 +349,9 @@ class Runtime(Core):
         """On a thread of its own: a disk that stalls does not hold the caller (G-18)."""
         written: list[Exception | None] = []
         try:
-            job = self._workers.start("sbpair-spool", lambda: written.append(self._write(path, cargo)))
+            job = self._workers.start(
+                "sbpair-spool", lambda: written.append(self._write(path, cargo)), until=until
+            )
         except OperationTimeoutError as error:
             return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
         if not job.wait(until - time.monotonic()):

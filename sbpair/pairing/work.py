@@ -66,14 +66,17 @@ class Workers:
 
     def __init__(self, most: int = MOST_WORKERS) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._free = threading.Condition()
         self._running: set[Job] = set()
 
-    def start(self, name: str, task: Callable[[], object]) -> Job:
-        """Run a task. Raises OperationTimeoutError when too many still hang, or no thread can be had."""
+    def start(self, name: str, task: Callable[[], object], *, until: float = -math.inf) -> Job:
+        """Run a task, once there is room for it: many at once need not mean that any of them hangs.
+
+        Raises OperationTimeoutError when there is none by ``until``, or no thread can be had.
+        """
         job = Job(name, task, self._forget)
-        with self._lock:
-            if len(self._running) >= self._most:
+        with self._free:
+            if not self._free.wait_for(self._has_room, max(until - time.monotonic(), 0.0)):
                 raise OperationTimeoutError(message=f"{self._most} earlier operations still hang")
             self._running.add(job)
         try:
@@ -86,15 +89,19 @@ class Workers:
     def join(self, seconds: float) -> None:
         """Wait for what is running, so long at most."""
         until = time.monotonic() + seconds
-        with self._lock:
+        with self._free:
             running = list(self._running)
         for job in running:
             if job is not threading.current_thread() and job.wait(until - time.monotonic()):
                 job.join(max(until - time.monotonic(), 0.0))  # it may be just being started: waited for first
 
+    def _has_room(self) -> bool:
+        return len(self._running) < self._most
+
     def _forget(self, job: Job) -> None:
-        with self._lock:
+        with self._free:
             self._running.discard(job)
+            self._free.notify()
 
 
 class Watched(Protocol):

@@ -264,6 +264,26 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
     assert report.duplicates <= sum(count for (_, ambiguous), count in rests.items() if ambiguous)
 
 
+@pytest.mark.spec("P-2", "G-12")
+def test_more_threads_that_send_at_once_than_links_are_opened_at_once_are_no_outage(pairing) -> None:
+    client = pairing.client(interval=0)
+    client._runtime._workers._most = 2  # instead of 64, which 100 threads of a web service are beyond
+    sender = client.get_queue_sender("orders")
+    together, rests = threading.Barrier(8), []
+
+    def work() -> None:
+        together.wait(20)
+        rests.append(sender.send_messages(ServiceBusMessage("x")).rests)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert rests == [Rest.PRIMARY] * 8
+    assert client.state_of("orders") is EntityState.HEALTHY
+
+
 @pytest.mark.spec("P-2")
 def test_the_receiver_is_the_primarys_own(pairing) -> None:
     client = pairing.client()
