@@ -29,6 +29,7 @@ ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a
 
 # Real processes, sockets and time on a shared machine: these get a second try, which the summary tells.
 SECOND_TRY = (
+    "tests/amqp/test_rhea",
     "tests/cli/",
     "tests/interop/",
     "tests/outage/",
@@ -36,6 +37,7 @@ SECOND_TRY = (
     "tests/soak/",
     "tests/spark/",
     "tests/syphon/",
+    "tests/testing/",
     "tests/wire/",
     "tests/test_samples",
 )
