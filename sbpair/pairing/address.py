@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 AsyncCredential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
+_KEYS = (AzureNamedKeyCredential, AzureSasCredential)
 ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
 
 
@@ -131,6 +132,11 @@ class Side:
         """Raises TypeError for a credential that the skin cannot ask."""
         get_token = getattr(self._credential, "get_token", None)
         if get_token is None:
+            if self._connection_string is None and not isinstance(self._credential, _KEYS):
+                raise TypeError(
+                    f"the {self.role} credential must be a TokenCredential, an AzureNamedKeyCredential or an "
+                    f"AzureSasCredential, not {type(self._credential).__name__}"
+                )
             return
         is_async = inspect.iscoroutinefunction(get_token)
         if is_asyncio and not is_async and not hasattr(self._credential, "__aexit__"):

@@ -39,7 +39,8 @@ def label_of_backlogs(primary: str, secondary: str, given: str | None) -> str:
     if label == namespace_label(secondary):
         raise ValueError(
             f"primary and secondary are both called {label!r}; "
-            "set primary_namespace_name in the options of the client and of the syphon"
+            "set primary_namespace_name in the options of the client and of the syphon "
+            "(--primary-namespace-name of a command)"
         )
     return label
 

@@ -138,6 +138,16 @@ BY_CONDITION: dict[str, tuple[Failure, str]] = {
 
 _PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)  # the service says it in words only
 _MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
+_REFUSED_LINK = frozenset(
+    {
+        "amqp:not-allowed",  # a sender for a sub-queue or a subscription
+        "amqp:not-implemented",
+        "amqp:invalid-field",
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+    }
+)
+"""Said to a link that is being opened: the entity cannot be sent to, and no waiting cures that."""
 _SIZE = frozenset({"amqp:link:message-size-exceeded"})
 _REFUSED_TOKEN = frozenset({401, 403})
 _LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
@@ -151,9 +161,11 @@ def judge(error: Exception, phase: Phase = Phase.SENDING, handled: BaseException
     """
     before = _with_its_chain(handled)
     failure, why = _failure_of(error, before)
+    condition = sdk.condition_of(error)
     if phase is Phase.OPENING and failure is _CALL:
         failure, why = _U, "the service answered something unreadable"
-    condition = sdk.condition_of(error)
+        if condition in _REFUSED_LINK:
+            failure, why = _CONF, "the entity cannot be sent to"
     is_lost = failure is _U and isinstance(error, _LOST)
     timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
     pause = _PAUSE.search(str(error)) if failure is _B else None

@@ -66,6 +66,8 @@ def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise meaning(path, error) from error
     try:
+        _check_program(connection, path, primary)
+        _restrict(path)
         _claim(connection)
         _check(connection, path, primary)
         _write_owner(path)
@@ -103,7 +105,8 @@ def _make_private(path: Path) -> None:
     try:
         os.close(os.open(path, flags, 0o600))
     except FileExistsError:
-        _check_private(path)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise SpoolError(f"the spool {path} is no regular file") from None
         return
     except OSError as error:
         raise SpoolError(f"the spool {path} cannot be created: {error.strerror}") from error
@@ -111,11 +114,9 @@ def _make_private(path: Path) -> None:
     _sync_directory(path.parent)
 
 
-def _check_private(path: Path) -> None:
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        raise SpoolError(f"the spool {path} is no regular file")
-    if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o077:
+def _restrict(path: Path) -> None:
+    """Let only the owner read a spool that is there; it was made sure of that it is one."""
+    if os.name == "posix" and stat.S_IMODE(path.lstat().st_mode) & 0o077:
         try:
             path.chmod(0o600)
         except OSError as error:
@@ -133,8 +134,18 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _claim(connection: sqlite3.Connection) -> None:
+def _check_program(connection: sqlite3.Connection, path: Path, primary: str | None) -> None:
+    """A path that was mistyped may name any file: only a spool, or a file without a byte, is touched."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (application or tables):
+        raise SpoolError(f"{path} is a database of another program, not a spool")
+    if application == 0 and primary is None:
+        raise SpoolError(f"there is no spool {path}: the file is empty")
+
+
+def _claim(connection: sqlite3.Connection) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError(f"its journal mode is {mode}, not wal")
@@ -148,12 +159,9 @@ def _claim(connection: sqlite3.Connection) -> None:
 def _check(connection: sqlite3.Connection, path: Path, primary: str | None) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if tables == 0 and application == 0:
+    if application == 0:
         _lay_out(connection, primary)
         return
-    if application != APPLICATION_ID:
-        raise SpoolError(f"{path} is a database of another program, not a spool")
     if version != SCHEMA_VERSION:
         raise SpoolError(f"the spool {path} has version {version}; this sbpair reads {SCHEMA_VERSION}")
     problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)") if text != "ok"]

@@ -43,5 +43,6 @@ def check(audience: str, answer: Message) -> None:
     if status in (200, 202):
         return
     symbol = CONDITIONS.get(status) if isinstance(status, int) else None
-    condition = Condition(symbol or "amqp:internal-error", f"status {status}: {description}")
+    shown = int(status) if isinstance(status, int) else status  # to people, not as an AMQP type
+    condition = Condition(symbol or "amqp:internal-error", f"status {shown}: {description}")
     raise TokenRefused(f"no access to {audience}", condition)

@@ -55,7 +55,7 @@ WRONG = [
     (("drill", *PAIR, "--entity", "orders/$deadletterqueue"), 2, "reserved"),
     (("drill", *PAIR, "--entity", "contoso/x-servicebus-transfer/0"), 2, "it is a backlog queue"),
     (("drill", *PAIR, "--entity", "sb://contoso/orders"), 2, "absolute address"),
-    (("drill", *PAIR, "--entity", "orders"), 3, "both called"),
+    (("drill", *PAIR, "--entity", "orders"), 3, "--primary-namespace-name of a command"),
     (("doctor", *PAIR, "--queue", ""), 2, "it is empty"),
     (("doctor", *PAIR, "--primary-namespace-name", "a/b"), 2, "plain name"),
     (("backlog", "list", *PAIR, "--primary-namespace-name", " "), 2, "plain name"),

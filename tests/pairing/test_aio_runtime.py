@@ -78,6 +78,10 @@ def test_a_credential_of_the_wrong_kind_is_told_at_once() -> None:
         PairedServiceBusClient(*names, Credential())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="secondary credential"):
         aio.PairedServiceBusClient(*names, Credential(), secondary_credential=BlockingCredential())  # type: ignore[arg-type]
+    for given in ("SECRET", None, object()):
+        with pytest.raises(TypeError, match=r"primary credential must be a TokenCredential.*, not ") as told:
+            PairedServiceBusClient(*names, given)  # type: ignore[arg-type]
+        assert "SECRET" not in str(told.value)
     aio.PairedServiceBusClient(*names, Credential())
     aio.PairedServiceBusClient(*names, AzureNamedKeyCredential("name", "key"))
 

@@ -204,6 +204,12 @@ def test_an_unreadable_answer_while_opening_is_never_the_messages_fault() -> Non
     assert judge(garbage, Phase.SENDING).failure is CALLER
 
 
+@pytest.mark.spec("P-3")
+@pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:invalid-field"])
+def test_a_link_that_the_service_refuses_in_words_is_no_outage(condition: str) -> None:
+    assert judge(raised_for(condition), Phase.OPENING).failure is CONF
+
+
 @pytest.mark.spec("G-7")
 def test_a_send_is_ambiguous_when_the_answer_was_lost_and_not_when_it_was_refused() -> None:
     assert judge(sdk_errors.OperationTimeoutError()).is_ambiguous

@@ -304,18 +304,37 @@ def test_a_spool_of_another_namespace_is_refused(opened: Open) -> None:
         opened(primary="fabrikam")
 
 
-def test_files_that_are_no_spool_are_refused_and_left_as_they_are(opened: Open, path: Path) -> None:
+def as_it_is(path: Path) -> tuple[bytes, int]:
+    """What a file holds, and who may read it."""
+    return path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("primary", ["contoso", None])
+def test_files_that_are_no_spool_are_refused_and_left_as_they_are(
+    opened: Open, path: Path, primary: str | None
+) -> None:
     path.write_bytes(b"something else entirely, " * 100)
-    before = path.read_bytes()
+    path.chmod(0o644)
+    before = as_it_is(path)
     with pytest.raises(SpoolError, match="is not a spool"):
-        opened()
-    assert path.read_bytes() == before
+        opened(primary=primary)
+    assert as_it_is(path) == before
     path.unlink()
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE other (x)")
     other.close()
+    before = as_it_is(path)
     with pytest.raises(SpoolError, match="another program"):
-        opened()
+        opened(primary=primary)
+    assert as_it_is(path) == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_who_only_looks_lays_out_no_spool_in_an_empty_file(opened: Open, path: Path) -> None:
+    path.touch()
+    with pytest.raises(SpoolError, match=r"there is no spool .*: the file is empty"):
+        opened(primary=None)
+    assert path.read_bytes() == b""
 
 
 def test_a_later_version_is_refused_by_number(opened: Open, path: Path) -> None:

@@ -90,6 +90,7 @@ async def test_a_queue_that_does_not_exist_is_refused_by_name(pair: Pair) -> Non
             await connection.open_sender("nowhere")
         assert raised.value.condition is not None
         assert raised.value.condition.symbol == "amqp:not-found"
+        assert "status 404: " in str(raised.value)
     finally:
         await connection.close()
 
