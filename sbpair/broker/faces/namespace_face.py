@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
@@ -21,14 +21,9 @@ from ..entities.namespace import Namespace
 from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
 from ..faults import ActiveFault, Effect, Ending, FaultEngine, FaultRule, Operation, Refusal
 from .address import parse_address
-from .links.session_receiver import SessionReceiver, SessionWait
 from .moment import Moment
 from .rejections import Rejections
 from .wording import condition_of, tracked
-
-if TYPE_CHECKING:
-    from .links.client_connection import ClientConnection
-    from .links.node import Node
 
 
 class Disk(Protocol):
@@ -68,6 +63,32 @@ class Waiting(Hashable, Protocol):
         """Have said what there is to say."""
 
 
+class SessionHolder(Waiting, Protocol):
+    """Who has the lock of a session: a link."""
+
+    @property
+    def connection(self) -> Hashable:
+        """Whose link it is: on the same connection the session may be managed."""
+
+    def lapsed(self, moment: Moment) -> None:
+        """The lock has run out."""
+
+
+class SessionSeeker(Hashable, Protocol):
+    """Who wants the next available session: a link whose attach is not answered yet."""
+
+    queue: Entity
+
+    def offered(self, moment: Moment) -> bool:
+        """Something may be available: True when a session was had. Raises EntityDisabled."""
+
+    def refused(self, error: BrokerError, moment: Moment) -> None:
+        """There is nothing to be had for it, and why."""
+
+    def stir(self) -> None:
+        """Have said what there is to say."""
+
+
 class Tenant(Hashable, Protocol):
     """Who is to be told when an entity goes."""
 
@@ -85,11 +106,11 @@ class NamespaceFace:
         self.faults = FaultEngine()
         self.rejections = Rejections()
         self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
-        self._waits: dict[Entity, OrderedDict[SessionWait, None]] = {}  # for the next available session
-        self._holders: dict[SessionLock, SessionReceiver] = {}
+        self._waits: dict[Entity, OrderedDict[SessionSeeker, None]] = {}  # for the next available session
+        self._holders: dict[SessionLock, SessionHolder] = {}
         self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
         self._tenants: dict[Entity, set[Tenant]] = {}
-        self._stirred: set[ClientConnection] = set()
+        self._stirred: set[Hashable] = set()  # connections
 
     def check_room(self) -> None:
         """Raises StoreFull where messages are kept on a disk that is full."""
@@ -159,12 +180,12 @@ class NamespaceFace:
 
     # -- sessions
 
-    def wait_for_session(self, wait: SessionWait, moment: Moment) -> None:
+    def wait_for_session(self, wait: SessionSeeker, moment: Moment) -> None:
         """Put an attach in the line of those who want the next available session."""
         self._waits.setdefault(wait.queue, OrderedDict())[wait] = None
         wait.queue.listen(moment.entity)
 
-    def leave_wait(self, wait: SessionWait, moment: Moment) -> None:
+    def leave_wait(self, wait: SessionSeeker, moment: Moment) -> None:
         """Take it out again; nothing happens when it does not stand there."""
         waits = self._waits.get(wait.queue)
         if waits is not None and wait in waits:
@@ -173,7 +194,15 @@ class NamespaceFace:
             if not waits:
                 del self._waits[wait.queue]
 
-    def session_lock(self, connection: ClientConnection, queue: Entity, session_id: str) -> SessionLock:
+    def hold(self, lock: SessionLock, holder: SessionHolder) -> None:
+        """Know who has the lock of a session, to tell them when it runs out."""
+        self._holders[lock] = holder
+
+    def let_go(self, lock: SessionLock) -> None:
+        """They have it no longer."""
+        self._holders.pop(lock, None)
+
+    def session_lock(self, connection: Hashable, queue: Entity, session_id: str) -> SessionLock:
         """The lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
         lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
         holder = None if lock is None else self._holders.get(lock)
@@ -186,7 +215,7 @@ class NamespaceFace:
         if receiver is not None:
             self.leave(receiver, moment)
             receiver.lapsed(moment)
-            self.stir(receiver.connection)
+            receiver.stir()
 
     def _grant_sessions(self, queue: Entity, moment: Moment) -> None:
         while queue in self._waits:
@@ -196,8 +225,8 @@ class NamespaceFace:
                     return
             except BrokerError as error:
                 self.leave_wait(wait, moment)
-                wait.link.refuse(self.refusal(error, queue.path, moment.entity))
-            self.stir(wait.connection)
+                wait.refused(error, moment)
+            wait.stir()
 
     # -- delivering
 
@@ -251,23 +280,9 @@ class NamespaceFace:
 
     # -- nodes and connections
 
-    def remember(self, node: Node) -> None:
-        """Know a node of an entity, to detach its link when the entity goes."""
-        if node.queue is not None:
-            self.settle_at(node.queue, node)
-        if isinstance(node, SessionReceiver):
-            self._holders[node.lock] = node
-
     def tenants_of(self, queue: Entity) -> Collection[Tenant]:
         """Who is at an entity now: the nodes of its links, and requests that wait there."""
         return self._tenants.get(queue, ())
-
-    def forget(self, node: Node) -> None:
-        """The node's link is over."""
-        if isinstance(node, SessionReceiver):
-            self._holders.pop(node.lock, None)
-        if node.queue is not None:
-            self.move_out(node.queue, node)
 
     def settle_at(self, queue: Entity, tenant: Tenant) -> None:
         """Know who is to be told when the entity goes."""
@@ -280,11 +295,11 @@ class NamespaceFace:
             if not tenants:
                 del self._tenants[queue]
 
-    def stir(self, connection: ClientConnection) -> None:
+    def stir(self, connection: Hashable) -> None:
         """The connection has something to send."""
         self._stirred.add(connection)
 
-    def take_stirred(self) -> list[ClientConnection]:
+    def take_stirred(self) -> list[Hashable]:
         """The connections that got something to send since this was last asked."""
         if not self._stirred:
             return []

@@ -11,13 +11,12 @@ A commit that failed ends all: nobody knows what is on the disk, and what waits 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import StoreFailed
-from ..faces.links.client_connection import ClientConnection
 from ..faces.namespace_face import NamespaceFace
 from .wire import AmqpWire
 
@@ -32,7 +31,7 @@ class Commits:
     def __init__(
         self,
         face: NamespaceFace,
-        wires: Mapping[ClientConnection, AmqpWire],
+        wires: Mapping[Hashable, AmqpWire],
         store: SqliteStore | None,
         chronicle: Chronicle | None,
         fail: Callable[[StoreFailed], None],

@@ -198,9 +198,7 @@ def _summary(station: Station) -> tuple[Row, OperationCounts, int, int]:
 
 
 def _connections(station: Station) -> Row:
-    shown = [
-        page_views.connection(client, _peer(wire)) for client, wire in islice(station.wires.items(), MOST)
-    ]
+    shown = [page_views.connection(wire.client, _peer(wire)) for wire in islice(station.wires.values(), MOST)]
     return {"total": len(station.wires), "rows": shown}
 
 

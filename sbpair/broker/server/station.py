@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from ..access import Verifier
 from ..clock import Clock
 from ..entities.namespace import Namespace
 from ..errors import BrokerError, PortUnavailable, StoreFailed
-from ..faces.links.client_connection import ClientConnection
 from ..faces.moment import Moment
 from ..faces.namespace_face import NamespaceFace
 from ..faults import Outage
@@ -60,7 +59,7 @@ class Station:
         self.face = NamespaceFace(namespace, verifier, store)
         self.neighbours = Neighbours[Station]() if neighbours is None else neighbours
         self.neighbours.all.append(self)
-        self.wires: dict[ClientConnection, AmqpWire] = {}
+        self.wires: dict[Hashable, AmqpWire] = {}
         self._listener = Listener(namespace.name, host, port, self._welcome)
         self._reception = Reception(self, tls)
         self._commits = Commits(self.face, self.wires, store, chronicle, self._fail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from collections.abc import Hashable
 from typing import Any, Protocol, cast
 
 from ..faces.links.client_connection import MOST_CONNECTIONS, ClientConnection
@@ -22,7 +23,7 @@ class WireHost(Protocol):
     """What a wire needs of the station it belongs to."""
 
     face: NamespaceFace
-    wires: dict[ClientConnection, AmqpWire]
+    wires: dict[Hashable, AmqpWire]
     delay: float
 
     @property

@@ -6,8 +6,6 @@ bad token is answered 401, a name of no entity 404: never both hints at once, fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....amqp.message import Message, ValueBody
 from ...auth import TokenRefused, split_audience
 from ...entities.entity import Entity
@@ -15,16 +13,14 @@ from ...errors import EntityNotFound
 from ..address import parse_address
 from ..moment import Moment
 from ..wording import tracked
+from .host import LinkHost
 from .request_node import Answer, State, status
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 _NAMES = ("status-code", "status-description")
 
 
 def put_token(
-    connection: ClientConnection, queue: Entity | None, request: Message, state: State, moment: Moment
+    connection: LinkHost, queue: Entity | None, request: Message, state: State, moment: Moment
 ) -> Answer:
     """Answer a put-token request: 202, 400, 401 or 404."""
     asked = request.application_properties

@@ -325,7 +325,10 @@ class ClientConnection:
             if not self._nodes:
                 self._idleness.last_link_ended(moment.idle)
             node.detached(moment)
-            self.face.forget(node)
+            if isinstance(node, SessionReceiver):
+                self.face.let_go(node.lock)
+            if node.queue is not None:
+                self.face.move_out(node.queue, node)
 
     # -- attaching
 
@@ -402,9 +405,12 @@ class ClientConnection:
         node.used = moment
         self._nodes[node.link] = node
         self._idleness.link_opened(moment.idle)
-        self.face.remember(node)
+        if node.queue is not None:
+            self.face.settle_at(node.queue, node)
+        if isinstance(node, SessionReceiver):
+            self.face.hold(node.lock, node)
 
-    def granted(self, wait: SessionWait, receiver: SessionReceiver, moment: Moment) -> None:
+    def _session_granted(self, wait: SessionWait, receiver: SessionReceiver, moment: Moment) -> None:
         """The attach that waited got its session."""
         self._drop(wait.link, moment)
         self._open(wait.attach, receiver, moment)
@@ -476,7 +482,7 @@ class ClientConnection:
                 "It is not possible for an entity that requires sessions to create a non-sessionful message "
                 f"receiver: attach to '{queue.path}' with a session filter."
             )
-        wait = SessionWait(self, link, queue, attach)
+        wait = SessionWait(self, link, queue, attach, self._session_granted)
         lock = queue.sessions.accept(asked_session(attach), moment.entity)
         return wait if lock is None else SessionReceiver(self, link, lock, deletes=deletes)
 

@@ -9,8 +9,6 @@ transactions are on, and sends to others go via it. That is how SDKs ask for tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....amqp.errors import NOT_IMPLEMENTED
 from ....amqp.events import MessageReceived
 from ....amqp.link import ReceiverLink
@@ -22,10 +20,8 @@ from ...entities.transaction import Anchor, Transaction, top_level
 from ...errors import BrokerError, MalformedMessage, TooManyTransactions, UnknownTransaction
 from ..moment import Moment
 from ..wording import tracked
+from .host import LinkHost
 from .node import Node
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 CREDIT = 100
 MOST_OPEN = 100
@@ -37,7 +33,7 @@ class CoordinatorNode(Node):
 
     link: ReceiverLink
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink) -> None:
+    def __init__(self, connection: LinkHost, link: ReceiverLink) -> None:
         super().__init__(connection, link, None)
         self._anchor = Anchor()
         self._open: dict[bytes, Transaction] = {}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ....amqp.link import Link
 from ....amqp.performatives import RELEASED, Condition, DeliveryState, Modified, Rejected
 from ....amqp.types import Described, Symbol, ULong
 from ...faults import AnswerModified, AnswerReleased, CloseConnection, Effect, Ending, Refusal, TwoFieldError
 from ..moment import Moment
 from ..wording import tracked
-
-if TYPE_CHECKING:
-    from ....amqp.link import Link
-    from .client_connection import ClientConnection
+from .host import LinkHost
 
 
 def lie(effect: Effect, tracker: str, moment: Moment) -> DeliveryState:
@@ -37,7 +33,7 @@ def refusal(effect: Refusal | Ending, tracker: str, moment: Moment) -> Condition
     return Condition(effect.condition, tracked(effect.description, tracker, moment.entity))
 
 
-def end(effect: Ending, connection: ClientConnection, link: Link, tracker: str, moment: Moment) -> None:
+def end(effect: Ending, connection: LinkHost, link: Link, tracker: str, moment: Moment) -> None:
     """End the link, or the connection, that the effect struck."""
     if isinstance(effect, CloseConnection):
         connection.close(effect.condition, effect.description, moment)

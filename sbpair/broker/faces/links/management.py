@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ....amqp.message import Message
 from ....amqp.performatives import TransactionalState
@@ -22,11 +21,9 @@ from ..address import management_of
 from ..moment import Moment
 from ..wording import tracked
 from . import message_operations, rule_requests, session_operations
+from .host import LinkHost
 from .management_call import NAMES, ManagementCall, body_of
 from .request_node import Answer, State, status
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 _VENDOR = "com.microsoft:"
 
@@ -64,7 +61,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def manage(
-    connection: ClientConnection, queue: Entity | None, request: Message, state: State, moment: Moment
+    connection: LinkHost, queue: Entity | None, request: Message, state: State, moment: Moment
 ) -> Answer | None:
     """Answer one request on the $management node of ``queue``; None where a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ....amqp.message import Message, ValueBody
 from ....amqp.types import Array
@@ -15,10 +14,8 @@ from ...entities.settlement import Settlement, Verb
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Transaction
 from ...errors import InvalidArgument, OutOfRange
+from .host import LinkHost
 from .request_node import Answer, status
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 NAMES = ("statusCode", "statusDescription")
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
@@ -36,7 +33,7 @@ class ManagementCall:
     The readers raise InvalidArgument or OutOfRange, and name the field.
     """
 
-    connection: ClientConnection
+    connection: LinkHost
     queue: Entity
     body: Body
     now: int

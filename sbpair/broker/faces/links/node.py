@@ -7,24 +7,19 @@ owns the link does the telling; there is one node a link.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ....amqp.link import ReceiverLink, SenderLink
 from ....amqp.performatives import Condition
 from ...entities.entity import Entity
 from ..moment import Moment
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
+from .host import LinkHost
 
 
 class Node:
     """One link's end, at ``queue`` or at the namespace (None); what a kind of link never hears is ignored."""
 
-    def __init__(
-        self, connection: ClientConnection, link: SenderLink | ReceiverLink, queue: Entity | None
-    ) -> None:
+    def __init__(self, connection: LinkHost, link: SenderLink | ReceiverLink, queue: Entity | None) -> None:
         self.used: Moment  # when anything last went over the link; its connection sets it
         self.connection = connection
         self.link = link

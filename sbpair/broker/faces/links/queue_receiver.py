@@ -17,7 +17,6 @@ the link: a token is valid wherever it is shown. The answers to a settlement are
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ....amqp.events import CreditGranted, DispositionReceived
 from ....amqp.link import SenderLink
@@ -46,10 +45,8 @@ from ...faults import Delay, Effect, Ending, Operation, Refusal
 from ..message_form import delivered
 from ..moment import Moment
 from .fault_answers import end, lie
+from .host import LinkHost
 from .node import Node
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 SETTLED = 1  # 2.8.2
 _SPANS = 2**32
@@ -61,9 +58,7 @@ class QueueReceiver(Node):
     queue: Entity
     link: SenderLink
 
-    def __init__(
-        self, connection: ClientConnection, link: SenderLink, queue: Entity, *, deletes: bool
-    ) -> None:
+    def __init__(self, connection: LinkHost, link: SenderLink, queue: Entity, *, deletes: bool) -> None:
         super().__init__(connection, link, queue)
         self._face = connection.face
         self.deletes = deletes

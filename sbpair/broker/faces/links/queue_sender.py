@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ....amqp.events import MessageReceived
 from ....amqp.link import ReceiverLink
@@ -15,10 +14,8 @@ from ...faults import Delay, Effect, Ending, LateVisibility, Operation
 from ..intake import messages_of, messages_of_run
 from ..moment import Moment
 from .fault_answers import end, lie
+from .host import LinkHost
 from .node import Node
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 """The link property that names where messages go on to: the link's target is the entity they go via (3.7)."""
@@ -34,7 +31,7 @@ class QueueSender(Node):
 
     def __init__(
         self,
-        connection: ClientConnection,
+        connection: LinkHost,
         link: ReceiverLink,
         queue: Entity,
         destination: Entity | None = None,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ....amqp.errors import PRECONDITION_FAILED
 from ....amqp.events import MessageReceived
@@ -25,10 +24,8 @@ from ...entities.entity import Entity
 from ...errors import MalformedMessage
 from ..moment import Moment
 from ..wording import tracked
+from .host import LinkHost
 from .node import Node
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 CREDIT = 200
 MAX_REQUEST_SIZE = 1_048_576
@@ -43,7 +40,7 @@ class Answer:
 
 
 State = DeliveryState | None
-Operation = Callable[["ClientConnection", Entity | None, Message, State, Moment], Answer | None]
+Operation = Callable[["LinkHost", Entity | None, Message, State, Moment], Answer | None]
 
 
 class ResponseNode(Node):
@@ -51,9 +48,7 @@ class ResponseNode(Node):
 
     link: SenderLink
 
-    def __init__(
-        self, connection: ClientConnection, link: SenderLink, queue: Entity | None, address: str
-    ) -> None:
+    def __init__(self, connection: LinkHost, link: SenderLink, queue: Entity | None, address: str) -> None:
         super().__init__(connection, link, queue)
         self.address = address
         self._tags = 0
@@ -84,7 +79,7 @@ class RequestNode(Node):
 
     def __init__(
         self,
-        connection: ClientConnection,
+        connection: LinkHost,
         link: ReceiverLink,
         queue: Entity | None,
         address: str,

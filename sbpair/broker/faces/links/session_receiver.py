@@ -12,8 +12,8 @@ takes its link with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ....amqp.link import SenderLink
 from ....amqp.performatives import ACCEPTED, Attach, DeliveryState, Source
@@ -21,15 +21,13 @@ from ....amqp.types import Described
 from ...entities.entity import Entity
 from ...entities.message_session import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...errors import InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
+from ...errors import BrokerError, InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
 from ..message_form import LONGEST_ID
 from ..moment import Moment
 from ..wording import condition_of
+from .host import LinkHost
 from .node import Node
 from .queue_receiver import SETTLED, QueueReceiver
-
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
 
 FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
@@ -66,9 +64,7 @@ def patience(attach: Attach) -> int:
 class SessionReceiver(QueueReceiver):
     """Hands a client the messages of the one session it holds."""
 
-    def __init__(
-        self, connection: ClientConnection, link: SenderLink, lock: SessionLock, *, deletes: bool
-    ) -> None:
+    def __init__(self, connection: LinkHost, link: SenderLink, lock: SessionLock, *, deletes: bool) -> None:
         super().__init__(connection, link, lock.queue, deletes=deletes)
         self.lock = lock
         if deletes and lock.queue.sessions is not None:
@@ -123,16 +119,23 @@ class SessionReceiver(QueueReceiver):
             self.queue.sessions.release(self.lock, moment.entity)
 
 
+Granted = Callable[["SessionWait", SessionReceiver, Moment], None]
+"""Told of an attach that waited, and of the session that it has got."""
+
+
 class SessionWait(Node):
     """A link whose attach waits, unanswered, for the next available session."""
 
     queue: Entity
     link: SenderLink
 
-    def __init__(self, connection: ClientConnection, link: SenderLink, queue: Entity, attach: Attach) -> None:
+    def __init__(
+        self, connection: LinkHost, link: SenderLink, queue: Entity, attach: Attach, granted: Granted
+    ) -> None:
         super().__init__(connection, link, queue)
         self.attach = attach
         self.span = patience(attach)
+        self._granted = granted
 
     @property
     def deletes(self) -> bool:
@@ -146,8 +149,12 @@ class SessionWait(Node):
         if lock is None:
             return False
         receiver = SessionReceiver(self.connection, self.link, lock, deletes=self.deletes)
-        self.connection.granted(self, receiver, moment)
+        self._granted(self, receiver, moment)
         return True
+
+    def refused(self, error: BrokerError, moment: Moment) -> None:
+        """There is no session to be had."""
+        self.link.refuse(self.connection.face.refusal(error, self.queue.path, moment.entity))
 
     def ran_out(self, moment: Moment) -> None:
         """Nothing came in time."""
