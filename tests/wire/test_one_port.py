@@ -17,6 +17,7 @@ from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Source, Target
 from sbpair.broker import Broker
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
+from sbpair.broker.faults import Outage
 
 NAMES = ("contoso", "contoso-dr")
 
@@ -113,6 +114,23 @@ def test_one_namespace_goes_down_and_the_other_goes_on(broker: Broker) -> None:
     finally:
         broker.namespace("contoso").bring_up()
     send(broker, "contoso")
+
+
+@pytest.mark.parametrize(
+    ("outage", "seen"), [(Outage.RESET, ConnectionError), (Outage.SILENT, TimeoutError)], ids=str
+)
+def test_a_request_to_the_namespace_that_is_down_meets_its_outage(
+    broker: Broker, outage: Outage, seen: type[OSError]
+) -> None:
+    broker.namespace("contoso").take_down(outage)
+    connection = HTTPConnection("localhost", broker.namespace("contoso").port, timeout=0.5)
+    try:
+        connection.request("GET", "/orders", headers={"Host": "contoso"})
+        with pytest.raises(seen):
+            connection.getresponse()
+    finally:
+        connection.close()
+        broker.namespace("contoso").bring_up()
 
 
 def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[bool, str]:

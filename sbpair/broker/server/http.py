@@ -104,7 +104,7 @@ class HttpServer:
         if station is None:
             names = self._front.neighbours.names
             return _plain(404, f"Host names none of the namespaces of this port: {names}.")
-        if station.is_deaf:
+        if station.turns_away(transport):
             await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
         spelt = {name.lower(): name for name in request.headers}

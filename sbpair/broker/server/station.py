@@ -201,12 +201,7 @@ class Station:
         if self._outage is not None and self.neighbours.are_several:
             others = set()  # not ours alone: each request is judged when it comes
         for transport in [*(wire.transport for wire in self.wires.values()), *others]:
-            if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
-                sock = transport.get_extra_info("socket")
-                if sock is not None:
-                    with suppress(OSError, ValueError):  # it is gone already
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            transport.abort()
+            _abort(transport)
         others.clear()
         for sock in self._unheard:
             _reset(sock)
@@ -216,14 +211,17 @@ class Station:
     def admit(self, wire: AmqpWire) -> None:
         """A client of the shared port has said that it means this namespace: it meets its outage."""
         if self._outage is Outage.RESET:
-            wire.transport.abort()
+            _abort(wire.transport)
         elif self._outage is Outage.SILENT:
             wire.mute()
 
-    @property
-    def is_deaf(self) -> bool:
-        """A request over HTTP that came by a shared port is not to be answered."""
-        return self.neighbours.are_several and self._outage in (Outage.RESET, Outage.SILENT)
+    def turns_away(self, transport: asyncio.Transport | None) -> bool:
+        """Whether a request over HTTP by a shared port is not to be answered; a reset it meets at once."""
+        if not self.neighbours.are_several:
+            return False  # then the port itself fails
+        if self._outage is Outage.RESET and transport is not None:
+            _abort(transport)
+        return self._outage in (Outage.RESET, Outage.SILENT)
 
     def _welcome(self, sock: socket.socket) -> None:
         outage = None if self.neighbours.are_several else self._outage
@@ -279,6 +277,16 @@ class Station:
     def _ring(self) -> None:
         self._timer = None
         self.handle_timer()
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    """End it with a reset."""
+    if not transport.is_closing():  # a TLS transport closed twice has no socket to ask for
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError, ValueError):  # it is gone already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()
 
 
 def _reset(sock: socket.socket) -> None:
