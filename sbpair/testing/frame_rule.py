@@ -20,6 +20,11 @@ class Action(Enum):
     RESET = "reset"  # as cut, with a reset
     KILL = "kill"  # the process `pid` is killed in front of it, and it never arrives
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        known = ", ".join(each.value for each in cls)
+        raise ValueError(f"there is no action {value!r}: one of {known}")
+
 
 @dataclass(frozen=True, slots=True)
 class FrameRule:

@@ -26,8 +26,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+SHOWN = 5  # ids of each kind, in a report's repr
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class LedgerReport:
     """What became of every message id (G-1 to G-4).
 
@@ -55,12 +57,27 @@ class LedgerReport:
         """True when nothing acknowledged is missing and nothing came from nowhere (G-1, G-2)."""
         return not self.lost and not self.unexpected
 
+    def __repr__(self) -> str:
+        """What pytest shows of a check that failed, and cuts short: first what is wrong, by its ids."""
+        wrong = (
+            ("lost", self.lost),
+            ("unexpected", self.unexpected),
+            ("more copies than ambiguities", self.unexplained),
+        )
+        return f"<{''.join(f'{title}: {_some(ids)}; ' for title, ids in wrong if ids)}{self}>"
+
     def __str__(self) -> str:
         return (
             f"sent {self.sent}, acknowledged {self.acknowledged}, delivered {self.delivered}, "
             f"lost {len(self.lost)}, duplicated {len(self.duplicated)} (+{self.duplicates} copies), "
             f"unexpected {len(self.unexpected)}, recovered {len(self.recovered)}"
         )
+
+
+def _some(ids: frozenset[str]) -> str:
+    shown = sorted(map(str, ids))
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return ", ".join(shown[:SHOWN]) + more
 
 
 class Ledger:

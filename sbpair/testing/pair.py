@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -10,6 +11,7 @@ from types import TracebackType
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.pairing.aio_client import PairedServiceBusClient as AsyncPairedServiceBusClient
 from sbpair.pairing.client import PairedServiceBusClient
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.syphon import Syphon, SyphonOptions
@@ -54,13 +56,27 @@ class NamespacePair:
         self._clients.append(client)
         return client
 
+    def async_client(self, options: PairedNamespaceOptions = QUICK) -> AsyncPairedServiceBusClient:
+        """One for asyncio, which the test closes: ``async with servicebus_pair.async_client() as client``."""
+        self._backlogs = options.backlog_queue_count
+        return AsyncPairedServiceBusClient.from_connection_strings(
+            self.primary.connection_string,
+            self.secondary.connection_string,
+            options=replace(options, primary_namespace_name=self.primary.name),
+            connection_verify=self.ca_file,
+        )
+
     def drain(self) -> int:
-        """Run the syphon until the backlog queues are empty; how many messages it brought home."""
+        """Run the syphon until the backlog queues are empty; how many messages it brought home.
+
+        It may be called where a loop runs: the syphon has one of its own, in another thread.
+        """
         options = SyphonOptions(backlog_queue_count=self._backlogs, primary_namespace_name=self.primary.name)
         syphon = Syphon.from_connection_strings(
             self.primary.connection_string, self.secondary.connection_string, options=options
         )
-        return asyncio.run(syphon.drain()).completed
+        with ThreadPoolExecutor(1) as aside:
+            return aside.submit(lambda: asyncio.run(syphon.drain())).result().completed
 
     def receive_all(self, entity: str) -> list[str]:
         """Take everything that waits in an entity of the primary; the message ids, copies included."""

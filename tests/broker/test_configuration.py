@@ -197,6 +197,15 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
             "policies[0].rights: expected a list of Send",
         ),
         (
+            '[[contoso.policies]]\nname = "p"\nkey = "env:KEY"\nrights = ["Manage"]',
+            "policies[0].rights: expected Send and Listen beside Manage",
+        ),
+        (
+            '[[contoso.policies]]\nname = "RootManageSharedAccessKey"\nkey = "env:KEY"\nrights = ["Send"]',
+            "policies: expected at most 11 policies, each of a name of its own, and none of the root's",
+        ),
+        ('[contoso.queues.q]\nauthorization_rules = "p"', "authorization_rules: expected no such key"),
+        (
             '[contoso.topics.t.subscriptions.s.rules.r]\nsql = "a ="',
             "rules.r: expected a rule that can be read",
         ),

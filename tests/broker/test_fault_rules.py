@@ -86,6 +86,8 @@ class TestRule:
             (lambda: FaultRule(Down("flood")), "flood"),
             (lambda: FaultRule(Down("slow", -1)), "delay"),
             (lambda: FaultRule(Down(), times=1), "stands"),
+            (lambda: FaultRule(Down(), "orders"), "entity is 'orders'.*leave it out"),
+            (lambda: FaultRule(CutAfter(1), "orders"), "entity is 'orders'.*leave it out"),
             (lambda: FaultRule(PartitionDown(0)), "entity"),
             (lambda: FaultRule(Disabled(), "orders*"), "entity"),
             (lambda: FaultRule(Disabled("Off"), "orders"), "Off"),

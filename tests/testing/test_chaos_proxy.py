@@ -248,7 +248,7 @@ class TestRules:
         ("wrong", "names"),
         [
             ({"performative": "transmit", "action": "drop"}, "transmit"),
-            ({"action": "explode"}, "explode"),
+            ({"action": "explode"}, "explode.*one of drop, delay"),
             ({"action": "drop", "direction": "up"}, "up"),
             ({"action": "drop", "nth": 0}, "nth"),
             ({"action": "delay", "seconds": -1}, "seconds"),

@@ -124,3 +124,20 @@ def test_threads_may_write_at_the_same_time():
     report = ledger.check()
     assert (report.sent, report.delivered, report.duplicates) == (2000, 2000, 0)
     assert report.is_conserved
+
+
+def test_a_report_names_what_was_lost_first_and_in_order():
+    ledger = told([("acknowledged", f"order-{number:02}") for number in range(30)])
+    ledger.received_all(["order-00", "order-00", "order-00", "order-07", "alien"])
+    ledger.ambiguous("order-00")
+
+    assert repr(ledger.check()) == (
+        "<lost: order-01, order-02, order-03, order-04, order-05 and 23 more; unexpected: alien; "
+        "more copies than ambiguities: order-00; sent 30, acknowledged 30, delivered 2, lost 28, "
+        "duplicated 1 (+2 copies), unexpected 1, recovered 0>"
+    )
+
+
+def test_a_report_of_nothing_wrong_has_only_its_counts():
+    ledger = told([("acknowledged", "a"), ("received", "a")])
+    assert repr(ledger.check()) == f"<{ledger.check()}>"

@@ -138,6 +138,28 @@ def test_a_pair_fails_over_and_is_drained(run):
     )
 
 
+def test_a_pair_serves_a_test_that_is_a_coroutine(run):
+    run(
+        """
+        import asyncio
+        from azure.servicebus import ServiceBusMessage
+
+        def test_it(servicebus_pair, servicebus_ledger):
+            asyncio.run(lose_nothing(servicebus_pair, servicebus_ledger))
+
+        async def lose_nothing(pair, ledger):
+            pair.primary.create_queue("orders")
+            async with pair.async_client() as client:
+                async with client.get_queue_sender("orders") as sender:
+                    with pair.primary.scenario("primary-down"), ledger.sending("1"):
+                        await sender.send_messages(ServiceBusMessage("x", message_id="1"))
+            assert pair.drain() == 1
+            ledger.received_all(pair.receive_all("orders"))
+            assert ledger.check().is_conserved
+        """,
+    )
+
+
 def test_a_users_test_of_a_lost_acknowledgement_ends_in_seconds(pytester):
     result = pytester.runpytest_subprocess(*WITH_PLUGIN, "-p", "no:cacheprovider", str(SAMPLE))
     result.assert_outcomes(passed=1)

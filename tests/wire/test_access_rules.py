@@ -8,7 +8,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.broker.errors import BrokerError
+from sbpair.broker.errors import BrokerError, InvalidDescription
 
 REFUSED = (ServiceBusAuthorizationError, ServiceBusAuthenticationError)
 
@@ -91,6 +91,14 @@ def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) ->
     contoso.remove_policy("twice")
     with pytest.raises(BrokerError, match="no policy 'twice'"):
         contoso.remove_policy("twice")
+
+
+@pytest.mark.parametrize(
+    ("rights", "said"), [(["Sned"], "some of Manage, Send, Listen"), (["Manage"], "also include")]
+)
+def test_rights_that_no_policy_has_are_told(contoso: NamespaceControl, rights: list[str], said: str) -> None:
+    with pytest.raises(InvalidDescription, match=said):
+        contoso.add_policy("odd", rights)
 
 
 def test_with_open_access_there_are_no_policies() -> None:

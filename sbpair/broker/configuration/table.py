@@ -19,6 +19,7 @@ SPANS = frozenset(
         "auto_delete_on_idle",
     )
 )
+RULES = "authorization_rules"  # hold keys: add_policy and administration clients make them
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by what a description annotates; else a text
@@ -108,6 +109,8 @@ class Table:
         """The description whose fields the table sets; ``spelling``: how the file spells each field."""
         given: dict[str, object] = {}
         for each in fields(kind):  # type: ignore[arg-type]
+            if each.name == RULES:
+                continue
             key = (spelling or {}).get(each.name, each.name)
             value = self.take(key)
             if value is not None and value != "":

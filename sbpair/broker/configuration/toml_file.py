@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..auth import Right, SharedAccessPolicy
+from ..auth import ROOT_POLICY_NAME, Right, SharedAccessPolicy
 from ..entities.description import QueueDescription
 from ..entities.rules import Rule
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
@@ -50,8 +50,9 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
         source=table.file,
     )
     names = [policy.name for policy in plan.policies]
-    if len(names) >= MOST_POLICIES or len(set(names)) < len(names):
-        raise table.wrong("policies", f"at most {MOST_POLICIES - 1} policies, each of a name of its own")
+    if len(names) >= MOST_POLICIES or len({*names, ROOT_POLICY_NAME}) <= len(names):
+        expected = f"at most {MOST_POLICIES - 1} policies, each of a name of its own, and none of the root's"
+        raise table.wrong("policies", expected)
     table.end()
     return plan
 
@@ -67,6 +68,8 @@ def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
     rights = table.take("rights")
     if not isinstance(rights, list) or not rights or any(each not in known for each in rights):
         raise table.wrong("rights", f"a list of {', '.join(known)}")
+    if Right.MANAGE.value in rights and set(rights) != set(known):
+        raise table.wrong("rights", "Send and Listen beside Manage")
     table.end()
     found = []
     for given in keys:

@@ -40,10 +40,11 @@ def check_rules(rules: object) -> None:
             )
         if not all(0 < len(key) <= LONGEST_KEY for key in (rule.primary_key, rule.secondary_key)):
             raise InvalidDescription(f"A key of the authorization rule '{rule.name}' is empty or too long.")
-        _check_rights(rule.name, rule.rights)
+        check_rights(rule.name, rule.rights)
 
 
-def _check_rights(name: str, rights: Iterable[str]) -> None:
+def check_rights(name: str, rights: Iterable[str]) -> None:
+    """Raises InvalidDescription for rights that a rule or a policy of that name cannot have."""
     given = set(rights)
     if not given or not given <= set(RIGHTS):
         raise InvalidDescription(

@@ -91,6 +91,7 @@ def _complaints(rule: FaultRule) -> list[str]:
         (_is_never_over(rule), "every needs lasting, and is longer"),
         (_counts_what_stands(rule), "it stands, and has no nth, times or probability"),
         (_lacks_its_entity(rule), f"entity is {rule.entity!r}, one path is needed"),
+        (_has_no_entity(rule), f"entity is {rule.entity!r}, and it is for the whole namespace: leave it out"),
         *_settings_checks(rule.effect),
     ]
     return [complaint for is_wrong, complaint in checks if is_wrong]
@@ -117,6 +118,10 @@ def _counts_what_stands(rule: FaultRule) -> bool:
 def _lacks_its_entity(rule: FaultRule) -> bool:
     is_of_one = isinstance(rule.effect, PartitionDown | Disabled)
     return is_of_one and (rule.entity is None or "*" in rule.entity)
+
+
+def _has_no_entity(rule: FaultRule) -> bool:
+    return isinstance(rule.effect, Down | CutAfter) and rule.entity not in (None, "*")
 
 
 def _settings_checks(effect: Effect) -> list[tuple[bool, str]]:

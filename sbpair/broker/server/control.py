@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 from ..access import SharedAccess
 from ..auth import Right, SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
-from ..entities.access_rule import AccessRule, check_rules
+from ..entities.access_rule import AccessRule, check_rights, check_rules
 from ..entities.description import QueueDescription
 from ..entities.entity import Entity
 from ..entities.kinds import AnySubscription, AnyTopic
@@ -20,7 +20,7 @@ from ..entities.rule_operations import add_rule, remove_rule
 from ..entities.rules import Rule
 from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError, InvalidDescription
-from ..faults import ActiveFault, Effect, FaultRule, Outage, Standing, operation_named
+from ..faults import ActiveFault, Down, Effect, FaultRule, Outage, Standing, operation_named
 from .partition_control import PartitionControl
 from .station import Station
 
@@ -89,7 +89,9 @@ class NamespaceControl:
         ``rights``: of Manage, Send and Listen. Raises BrokerError for a name that is taken,
         InvalidDescription, EntityNotFound.
         """
-        policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in rights))
+        asked = frozenset(rights)
+        check_rights(name, asked)
+        policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in asked))
         given = tuple(right.value for right in Right if right in policy.rights)
         rule = AccessRule(name, given, policy.primary_key, policy.secondary_key)
         check_rules((rule,))
@@ -340,8 +342,9 @@ class NamespaceControl:
     def take_down(self, how: str = "refuse", *, delay: float = 0.2) -> None:
         """Let the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
 
-        ``delay``: seconds each answer waits, for ``slow``. Raises ValueError.
+        ``delay``: seconds each answer waits, for ``slow``. Raises InvalidArgument.
         """
+        FaultRule(Down(how, delay))  # checks them
         outage = Outage(how)
         self._in_loop(lambda: self._station.take_down(outage, delay))
 
