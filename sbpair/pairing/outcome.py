@@ -150,6 +150,7 @@ _REFUSED_LINK = frozenset(
 """Said to a link that is being opened: the entity cannot be sent to, and no waiting cures that."""
 _SIZE = frozenset({"amqp:link:message-size-exceeded"})
 _REFUSED_TOKEN = frozenset({401, 403})
+_PASSING = frozenset({408, 409, 429})  # of 4xx, what another try may cure
 _LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
 
 
@@ -225,7 +226,7 @@ def _by_class(error: BaseException) -> tuple[Failure, str] | None:
 def _by_status(status: int) -> tuple[Failure, str]:
     if status == 404:
         return _CONF, "the entity does not exist"
-    if 400 <= status < 500 and status not in (408, 429):
+    if 400 <= status < 500 and status not in _PASSING:
         return _CONF, f"the credential was refused with status {status}"
     return _U, f"the service answered with status {status}"
 

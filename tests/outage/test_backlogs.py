@@ -6,11 +6,15 @@ import logging
 from datetime import timedelta
 
 import pytest
+from azure.core.exceptions import ResourceExistsError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair import BacklogsCreated, BacklogUnavailableError, Rest
-from sbpair.pairing.backlog import differences
+from sbpair.broker import Conflict
+from sbpair.pairing.backlog import Backlogs, differences
+from sbpair.pairing.failure import Failure
+from sbpair.pairing.outcome import judge
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
 
@@ -42,6 +46,22 @@ def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone
     pairing.client(backlogs=2)
     assert pairing.wait_for(BacklogsCreated).created == (NAMES[1],)
     assert len(pairing.secondary.queue_names()) == 3
+
+
+@pytest.mark.spec("P-11", "P-12")
+def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_there(pairing) -> None:
+    def administration() -> ServiceBusAdministrationClient:
+        return ServiceBusAdministrationClient.from_connection_string(
+            pairing.secondary.connection_string, connection_verify=str(pairing.broker.ca_file)
+        )
+
+    backlogs = Backlogs("contoso", 1, administration)
+    with pairing.secondary.fault(None, Conflict(), times=1):
+        with pytest.raises(ResourceExistsError) as refused:
+            backlogs.ensure()
+        assert judge(refused.value).failure is Failure.UNAVAILABLE  # it is tried again
+        assert backlogs.ensure() == (NAMES[0],)
+        assert backlogs.ensure() == ()
 
 
 @pytest.mark.spec("P-14", "F-47")
