@@ -22,11 +22,28 @@ from typing import TYPE_CHECKING
 from azure.servicebus.exceptions import ServiceBusError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .receipt import Place
+
+_OF_THIS_PROCESS = frozenset({"inner_exception", "exc_type", "exc_value", "exc_traceback"})  # azure-core's
+_PLAIN = (str, int, float, bool, type(None))
+
+_Parts = tuple[type[BaseException], tuple[object, ...], dict[str, object]]
 
 
 class PairingError(ServiceBusError):
-    """The base of everything sbpair itself raises while sending."""
+    """The base of everything sbpair itself raises while sending.
+
+    It can be pickled, as a pool of processes does with what a worker raises; errors of the SDK that it holds
+    arrive with their type and text.
+    """
+
+    def __reduce__(self) -> tuple[object, _Parts]:
+        kept = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
+        if "causes" in kept:
+            kept["causes"] = [_parts(cause) for cause in kept["causes"]]
+        return _restored, (type(self), self.args, kept)
 
 
 class BacklogUnavailableError(PairingError):
@@ -127,3 +144,23 @@ class SpoolError(PairingError):
 
 class SpoolFullError(SpoolError):
     """The message rests nowhere: neither namespace took it, and the spool has no room for it."""
+
+
+def _parts(error: BaseException) -> _Parts:
+    """What of any error another process can read."""
+    kept: dict[str, object] = {
+        name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)
+    }
+    return type(error), tuple(each if isinstance(each, _PLAIN) else str(each) for each in error.args), kept
+
+
+def _restored(
+    kind: type[BaseException], args: tuple[object, ...], state: Mapping[str, object]
+) -> BaseException:
+    """The error that was taken apart; its ``__init__``, which would make up another text, is not called."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(dict.fromkeys(_OF_THIS_PROCESS), **state)
+    causes = state.get("causes")
+    if isinstance(causes, list):
+        vars(error)["causes"] = tuple(_restored(*parts) for parts in causes)
+    return error

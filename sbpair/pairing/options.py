@@ -133,6 +133,9 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
+LONGEST_TIMEOUT = 1e9  # seconds: 31 years, and no clock of the system overflows
+
+
 def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
     """The budget of one call in seconds: the caller's ``timeout``, or ``operation_timeout``.
 
@@ -144,4 +147,4 @@ def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> f
         raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
     if not math.isfinite(timeout) or timeout <= 0:
         raise ValueError(f"timeout must be a finite number of seconds greater than 0, not {timeout}")
-    return float(timeout)
+    return min(float(timeout), LONGEST_TIMEOUT)

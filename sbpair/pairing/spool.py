@@ -17,6 +17,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ class Spool:
         self._counting = threading.Lock()  # around the room and the tickets; held for moments
         self._writing = threading.Lock()  # around the connection; held while the disk is synced
         self._tickets: list[_Ticket] = []
+        self._passed: dict[str, int] = {}  # by sender: the last number that a broker has accepted
+        self._undeleted: set[int] = set()  # accepted, and in the file still: it could not be written
         self._is_closed = self._is_broken = False
         self._next = self._load()
 
@@ -147,8 +150,8 @@ class Spool:
         """The messages of this entity that have waited longest, in their order."""
         rows = self._read(
             "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled "
-            "WHERE sender = ? AND refused IS NULL ORDER BY number LIMIT ?",
-            (path_key(path), most),
+            "WHERE sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
+            (path_key(path), self._passed.get(path_key(path), 0), most),
         )
         return [
             Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
@@ -156,13 +159,20 @@ class Spool:
         ]
 
     def delete(self, path: str, messages: Sequence[Spooled]) -> None:
-        """A broker has accepted these."""
-        self._execute("DELETE FROM spooled WHERE number = ?", [(each.number,) for each in messages])
+        """A broker has accepted these, the oldest of this entity: they are not handed out again.
+
+        Raises SpoolError where the file cannot be written now. They wait for no replay then, and are
+        deleted with the next that are, or at the end; who finds the file before that sends them again.
+        """
         freed = sum(len(each.message) + OVERHEAD for each in messages)
         with self._counting:
             self._room.messages -= len(messages)
             self._room.bytes -= freed
             self._room.waiting[path_key(path)] -= len(messages)
+            self._passed[path_key(path)] = messages[-1].number
+            self._undeleted.update(each.number for each in messages)
+        with self._writing:
+            self._delete_accepted()
 
     def set_aside(self, path: str, message: Spooled, why: str) -> None:
         """No broker will ever accept this one: keep it, with the reason, out of the way of the others."""
@@ -208,6 +218,8 @@ class Spool:
         """Give the file back. What waits in it waits for the next owner."""
         with self._writing:
             if not self._is_closed:
+                with suppress(SpoolError):
+                    self._delete_accepted()
                 self._is_closed = True
                 close_file(self._connection, self.path)
 
@@ -271,6 +283,16 @@ class Spool:
                 else:
                     self._room.messages -= len(ticket.entries)
                     self._room.bytes -= ticket.size
+
+    def _delete_accepted(self) -> None:
+        """All that a broker has accepted; called by whoever may write."""
+        with self._counting:
+            numbers = sorted(self._undeleted)
+        if numbers:
+            self._check_usable()
+            self._transact("DELETE FROM spooled WHERE number = ?", [(number,) for number in numbers])
+            with self._counting:
+                self._undeleted.difference_update(numbers)
 
     def _execute(self, statement: str, rows: list[tuple[object, ...]]) -> None:
         with self._writing:

@@ -26,6 +26,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from . import aliases, envelope
 from .batch import Cargo, SpooledCargo
+from .errors import SpoolError
 from .events import (
     BacklogReturned,
     EntityRecovered,
@@ -218,7 +219,10 @@ class Spooling:
         start = 0
         for backlog, end in rests:
             messages = stored[start:end]
-            self._spool.delete(path, messages)
+            try:
+                self._spool.delete(path, messages)
+            except SpoolError as error:  # they are not sent again in this process (G-4)
+                _logger.warning("what was replayed for %s is in the spool still: %s", path, error)
             left = self._spool.waiting(path)
             ids = tuple(message.message_id for message in messages)
             self._tell([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left, ids)])

@@ -148,6 +148,26 @@ def test_a_full_disk_is_a_full_spool_and_what_was_there_stays(opened: Open) -> N
     assert texts(spool) == ["a", "b"]
 
 
+@pytest.mark.spec("F-89", "G-4")
+def test_what_a_full_disk_kept_in_the_file_is_deleted_at_the_end(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = opened()
+    spool.append("orders", entries("a", "b"), now=1)
+
+    def disk_full(statement: str, rows: object) -> None:
+        raise SpoolFullError("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(spool, "_transact", disk_full)
+        with pytest.raises(SpoolFullError):
+            spool.delete("orders", spool.oldest("orders", 1))
+    assert texts(spool) == ["b"]
+    assert spool.waiting("orders") == 1
+    spool.close()
+    assert texts(opened()) == ["b"]
+
+
 @pytest.mark.spec("F-89")
 def test_after_a_write_that_failed_nothing_more_is_promised(opened: Open) -> None:
     spool = opened()

@@ -70,6 +70,19 @@ def station(tmp_path: Path) -> Iterator[Station]:
     station.spooling.close()
 
 
+@pytest.mark.spec("G-4", "F-89")
+def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_written(
+    station: Station,
+) -> None:
+    station.keep("a", "b")
+    station.spool._connection.execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
+    station.replay()
+    assert station.sent == [["a", "b"]]
+    assert station.spooling.waiting("orders") == 0  # so that newer messages go the direct way
+    assert not station.spool.oldest("orders", 10)
+    assert sum(event.count for event in station.told if isinstance(event, SpoolReplayed)) == 2
+
+
 @pytest.mark.spec("G-1")
 def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
     ids = [f"{n:03}" for n in range(MOST_IN_UNIT * 2 + 5)]
