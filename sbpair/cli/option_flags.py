@@ -82,6 +82,7 @@ def _flag(
     field: dataclasses.Field[object], hint: object, text: str, names: Mapping[str, str]
 ) -> Callable[[Command], Command]:
     kind, is_list = _kind(hint)
+    text = f"{text} Give the flag once for each." if is_list else text
     if isinstance(field.default, timedelta):
         text = f"{text}  [default: {span_text(field.default)}]"
     elif field.default not in (None, False):

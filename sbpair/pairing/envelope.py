@@ -172,7 +172,7 @@ def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnota
     when a time is none, or a key is longer than the service allows.
     """
     original = raw(message)
-    aliases: dict[str, str] = {names.PATH: path, names.VERSION: names.ENVELOPE_VERSION}
+    aliases: dict[str, str] = {names.PATH: path.strip("/"), names.VERSION: names.ENVELOPE_VERSION}
     if deadline is not None:
         aliases[names.DEADLINE] = format_instant(deadline)
     header = _without_time_to_live(original.header, aliases)

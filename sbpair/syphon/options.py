@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from sbpair.pairing.names import check_namespace_name
 
+from .destination_path import path_refusal
 from .route import Route
 
 
@@ -56,6 +57,8 @@ class SyphonOptions:
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
         _span("stop_timeout", self.stop_timeout, 0, 600)
+        if self.allowed_destinations is not None:
+            _paths("allowed_destinations", self.allowed_destinations)
         for number in self.only_backlogs or ():
             _within("only_backlogs", number, 0, self.backlog_queue_count - 1)
         if self.overdue_after is not None:
@@ -77,6 +80,18 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 def _span(name: str, value: timedelta, least: float, most: float) -> None:
     if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
         raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")
+
+
+def _paths(name: str, paths: object) -> None:
+    """A name that no message can have would have every message set aside."""
+    if not isinstance(paths, tuple) or not all(isinstance(path, str) for path in paths):
+        raise ValueError(f"{name} must be a tuple of paths, not {paths!r}")
+    if not paths:
+        raise ValueError(f"{name} must name a path; leave it out to allow all")
+    for path in paths:
+        why = "give each path on its own" if "," in path else path_refusal(path.strip("/"))
+        if why is not None:
+            raise ValueError(f"{name} cannot hold {path!r}: {why}")
 
 
 def _proxy(url: str, *, over_websocket: bool) -> None:

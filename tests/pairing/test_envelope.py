@@ -98,6 +98,12 @@ def test_what_would_make_the_broker_act_is_cleared_and_kept_under_its_alias() ->
     assert list(parked.message_annotations) == ["x-opt-mine"]
 
 
+@pytest.mark.spec("P-20")
+def test_slashes_around_a_path_which_the_primary_does_not_mind_are_not_parked() -> None:
+    parked = park(ServiceBusMessage("x"), "/eu/Orders/")
+    assert (parked.application_properties or {})["x-ms-path"] == "eu/Orders"
+
+
 @pytest.mark.spec("G-16")
 def test_the_parked_copy_cannot_expire() -> None:
     parked = wire(park(ServiceBusMessage("x", time_to_live=timedelta(seconds=1)), "orders"))

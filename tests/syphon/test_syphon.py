@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import re
 from dataclasses import replace
 from uuid import UUID
 
@@ -364,6 +365,24 @@ def test_two_namespaces_on_localhost_need_a_name_for_their_backlogs(broker: Brok
 def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> None:
     with pytest.raises((TypeError, ValueError), match="primary_namespace_name"):
         SyphonOptions(primary_namespace_name=name)
+
+
+@pytest.mark.spec("F-74")
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        ("orders", "must be a tuple of paths, not 'orders'"),
+        ((), "leave it out to allow all"),
+        (("orders", ""), "cannot hold '': it is empty"),
+        (("orders,invoices",), "give each path on its own"),
+        (("orders ",), "a character no entity path may hold"),
+        (("orders/$DeadLetterQueue",), "reserved"),
+    ],
+)
+def test_an_allow_list_that_would_set_every_message_aside_is_refused(paths: object, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        SyphonOptions(allowed_destinations=paths)  # type: ignore[arg-type]
+    SyphonOptions(allowed_destinations=("/Orders/", "eu/orders"))
 
 
 async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
