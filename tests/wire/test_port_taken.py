@@ -97,3 +97,18 @@ def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_ref
     for port in (first.port, second.port):
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), 5)
+
+
+@pytest.mark.parametrize("port", [65_536, -1])
+def test_a_port_that_is_none_is_told_and_not_waited_for(port):
+    with pytest.raises(PortUnavailable, match=rf"'contoso' cannot listen on 127.0.0.1:{port}: .*0-65535"):
+        Broker({"contoso": port}).start()
+    with Broker({"contoso": 0}) as broker:
+        with pytest.raises(PortUnavailable, match="'more'"):
+            broker.add_namespace("more", port)
+        broker.add_namespace("more").create_queue("orders")
+
+
+def test_a_start_that_fails_in_a_way_nobody_thought_of_is_told_and_not_waited_for():
+    with pytest.raises((TypeError, ValueError), match="null"):
+        Broker({"contoso": 0}, host="a\0b").start()

@@ -255,7 +255,7 @@ class Broker:
                 return
             try:
                 station.open()
-            except BrokerError:
+            except Exception:
                 self._forget(station)
                 if self._disk is not None:
                     self._disk.release(name)
@@ -334,7 +334,7 @@ class Broker:
         try:
             for station in self._stations:
                 station.open()
-        except BrokerError as error:
+        except Exception as error:  # who waits for the start is told, whatever it is
             try:
                 await self._close_all()
             finally:

@@ -48,9 +48,11 @@ class Listener:
         bound.setblocking(False)
         try:
             bound.bind((self.host, self.port))
-        except OSError as error:
+        except Exception as error:
             bound.close()
-            raise self._unavailable(error) from error
+            if isinstance(error, OSError | OverflowError):
+                raise self._unavailable(error) from error
+            raise
         self._socket = bound
         self.port = bound.getsockname()[1]
 
@@ -80,8 +82,9 @@ class Listener:
             self._socket.close()
             self._socket = None
 
-    def _unavailable(self, error: OSError) -> PortUnavailable:
-        return PortUnavailable(self._name, self.host, self.port, error.strerror or str(error))
+    def _unavailable(self, error: OSError | OverflowError) -> PortUnavailable:
+        reason = getattr(error, "strerror", None) or str(error).removesuffix(".")
+        return PortUnavailable(self._name, self.host, self.port, reason)
 
     def _knock(self, listening: socket.socket) -> None:
         """Somebody is at the door. No future holds an accepted socket: a cancelled one would lose it."""
