@@ -71,6 +71,7 @@ class TestRule:
     @pytest.mark.parametrize(
         ("make", "names"),
         [
+            (lambda: FaultRule(Withhold), r"<class .*Withhold'>.*, an effect such as Withhold\(\) is needed"),
             (lambda: FaultRule(Withhold(), nth=0), "nth"),
             (lambda: FaultRule(Withhold(), times=0), "times"),
             (lambda: FaultRule(Withhold(), probability=1.5), "probability"),

@@ -49,6 +49,8 @@ class FaultRule:
     every: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.effect, Effect):  # a test forgot the brackets: it would never strike
+            raise InvalidArgument(f"The fault is {self.effect!r}, an effect such as Withhold() is needed.")
         for complaint in _complaints(self):
             raise InvalidArgument(f"The fault '{self.effect.name}': {complaint}.")
 

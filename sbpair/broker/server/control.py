@@ -83,13 +83,15 @@ class NamespaceControl:
 
     # -- keys
 
-    def add_policy(self, name: str, rights: Iterable[str] = ("Send", "Listen"), *, entity: str = "") -> str:
+    def add_policy(
+        self, name: str, rights: Iterable[str | Right] = ("Send", "Listen"), *, entity: str = ""
+    ) -> str:
         """A connection string with these rights only: on the whole namespace, or on one queue or topic.
 
         ``rights``: of Manage, Send and Listen. Raises BrokerError for a name that is taken,
         InvalidDescription, EntityNotFound.
         """
-        asked = frozenset(rights)
+        asked = frozenset(right.value if isinstance(right, Right) else right for right in rights)
         check_rights(name, asked)
         policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in asked))
         given = tuple(right.value for right in Right if right in policy.rights)
@@ -339,13 +341,14 @@ class NamespaceControl:
 
     # -- faults
 
-    def take_down(self, how: str = "refuse", *, delay: float = 0.2) -> None:
+    def take_down(self, how: str | Outage = "refuse", *, delay: float = 0.2) -> None:
         """Let the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
 
         ``delay``: seconds each answer waits, for ``slow``. Raises InvalidArgument.
         """
-        FaultRule(Down(how, delay))  # checks them
-        outage = Outage(how)
+        way = how.value if isinstance(how, Outage) else how
+        FaultRule(Down(way, delay))  # checks them
+        outage = Outage(way)
         self._in_loop(lambda: self._station.take_down(outage, delay))
 
     def bring_up(self) -> None:
