@@ -216,11 +216,14 @@ def dead_letter_reasons() -> str:
     )
 
 
-def queue_description() -> str:
-    from sbpair.broker.entities.description import QueueDescription
+def entity_fields() -> str:
+    from sbpair.broker import QueueDescription, SubscriptionDescription, TopicDescription
 
-    rows = [(f"`{field.name}`", f"`{field.default!r}`") for field in dataclasses.fields(QueueDescription)]
-    return table(("field", "default (spans in ms)"), rows)
+    kinds = (QueueDescription, TopicDescription, SubscriptionDescription)
+    defaults = [{field.name: f"`{field.default!r}`" for field in dataclasses.fields(kind)} for kind in kinds]
+    names = dict.fromkeys(name for each in defaults for name in each)
+    rows = [(f"`{name}`", *(each.get(name, "-") for each in defaults)) for name in names]
+    return table(("field", "of a queue", "of a topic", "of a subscription"), rows)
 
 
 def limits() -> str:
@@ -548,7 +551,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "syphon-errors": syphon_errors,
     "syphon-events": syphon_events,
     "dead-letter-reasons": dead_letter_reasons,
-    "queue-description": queue_description,
+    "entity-fields": entity_fields,
     "limits": limits,
     "broker-errors": broker_errors,
     "exit-codes": exit_codes,

@@ -1,4 +1,4 @@
-"""A Service Bus namespace to test against: in memory, on loopback, for unmodified clients.
+"""A Service Bus namespace to test against: in memory or on disk, on loopback, for unmodified clients.
 
 with Broker({"contoso": 0}) as broker:
     contoso = broker.namespace("contoso")

@@ -34,14 +34,15 @@ def pair_options(command: Command) -> Command:
 
 
 def namespace_option(side: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """Add --primary or --secondary; the command receives a Source, or None."""
+    """Add --primary, --secondary or --namespace; the command receives a Source, or None."""
+    kind = side if side == "namespace" else f"{side} namespace"
     return click.option(
         f"--{side}",
         required=required,
         envvar=f"SBPAIR_{side.upper()}",
         metavar="SOURCE",
         callback=_resolved,
-        help=f"The {side} namespace: env:NAME, file:PATH, its name, or a connection string.",
+        help=f"The {kind}: env:NAME, file:PATH, its name, or a connection string.",
         show_envvar=True,
     )
 

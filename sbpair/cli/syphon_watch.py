@@ -66,7 +66,8 @@ def watch_options(command: Command) -> Command:
             click.option(
                 "--webhook",
                 metavar="URL",
-                help="POST a signed notice for each dead-lettered message: a URL, env:NAME or file:PATH.",
+                help="POST a signed notice for each dead letter, and of what waits too long (--overdue-after): "
+                "a URL, env:NAME or file:PATH.",
             ),
             click.option(
                 "--webhook-secret",

@@ -1,4 +1,4 @@
-"""Seen from outside: journal, metrics, webhooks, status and logs of a sender or a syphon.
+"""Seen from outside: journal, metrics, webhooks, status and logs.
 
 Each takes events, of whatever room: ``attach(client, journal, metrics, webhook)``. The libraries they need
 (prometheus-client, httpx, aiohttp) are loaded when they are first used.

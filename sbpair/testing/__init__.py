@@ -1,7 +1,7 @@
 """What our users' tests import: the ledger that says what was lost, and a proxy that breaks things.
 
-The pytest plugin (fixtures ``servicebus``, ``namespace``, ``pair`` …) is in ``sbpair.testing.plugin``, and
-loads itself. Names are loaded when they are first used.
+The pytest plugin (fixtures ``servicebus_namespace``, ``servicebus_pair`` …) is in ``sbpair.testing.plugin``,
+and loads itself. Names are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ JOURNAL = click.Path(exists=True, file_okay=False, path_type=Path)
 def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
     """Prove from journals that every message is accounted for.
 
-    Reads the journals of senders, syphons and receivers (--journal of the demo and the
-    syphon), and writes report.html, summary.json and Parquet tables. Exit code 1 when a
-    message is lost, unexpected or unproven, or has a copy that nothing explains.
+    Reads the journals of senders, syphons, receivers and brokers (--journal of the demo,
+    the syphon and the broker), and writes report.html, summary.json and Parquet tables.
+    Exit code 1 when a message is lost, unexpected or unproven, or has a copy that nothing
+    explains.
 
       sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
     """
