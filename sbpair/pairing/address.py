@@ -82,6 +82,7 @@ class Side:
         credential: Credential | AsyncCredential | None = None,
         use_tls: bool = True,
         custom_endpoint_address: str | None = None,
+        entity_path: str | None = None,
     ) -> None:
         host = endpoint.split("://", 1)[-1].split("/", 1)[0].strip()
         if not host:
@@ -91,6 +92,7 @@ class Side:
         self._settings = settings
         self._connection_string = connection_string
         self._credential = credential
+        self._entity_path = entity_path  # of a connection string that is for one entity
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
         self._trust: BoundedHandshake | None = None
@@ -101,6 +103,12 @@ class Side:
     ) -> Side:
         """Raises ValueError that says which side is wrong, and what is missing."""
         fields = connection_fields(role, text)
+        entity_path = fields.get("entitypath")
+        if entity_path and role == Role.SECONDARY:
+            raise ValueError(
+                "the secondary connection string is that of one entity (EntityPath): it opens no backlog "
+                "queue; use the namespace's own"
+            )
         return cls(
             role,
             fields["endpoint"],
@@ -108,6 +116,7 @@ class Side:
             connection_string=text,
             use_tls=fields.get("usedevelopmentemulator") != "true",  # the SDK knows this spelling only
             custom_endpoint_address=custom_endpoint_address,
+            entity_path=entity_path,
         )
 
     def access(self) -> Access:
@@ -127,6 +136,14 @@ class Side:
             return self._custom_endpoint_address.split("://", 1)[-1].casefold()
         host = self.info.endpoint.casefold()
         return host.rsplit(":", 1)[0] if self._use_tls and not host.endswith("]") else host
+
+    def check_entity(self, what: str, name: str) -> None:
+        """Raises ValueError for an entity that the connection string is not for, as the SDK does."""
+        if self._entity_path and name != self._entity_path:
+            raise ValueError(
+                f"{what} {name!r} does not match the EntityPath {self._entity_path!r} in the {self.role} "
+                "connection string; use the namespace's own"
+            )
 
     def check_credential(self, *, is_asyncio: bool) -> None:
         """Raises TypeError for a credential that the skin cannot ask."""

@@ -213,6 +213,7 @@ class ClientSurface(Generic[CredentialT, NamespaceT]):
             raise ValueError(f"{what} must not be empty")
         if len(name) > LONGEST_PATH:
             raise ValueError(f"{what} must have at most {LONGEST_PATH} characters, not {len(name)}")
+        self._primary.check_entity(what, name)
         self._check_open()
         self._core.announce()
         with self._core.exclusive():

@@ -59,6 +59,17 @@ def test_a_bad_connection_string_is_told_by_side_and_by_what_is_missing_never_th
     assert raised.value.__cause__ is None
 
 
+def test_a_connection_string_of_one_entity_opens_that_entity_and_no_backlog_queue() -> None:
+    primary = string("contoso.servicebus.windows.net", emulator=False, extra=";EntityPath=orders")
+    with paired(primary, GOOD) as client:
+        client.get_queue_sender("orders").close()
+        with pytest.raises(ValueError, match="queue_name 'invoices' does not match the EntityPath 'orders'"):
+            client.get_queue_sender("invoices")
+    with pytest.raises(ValueError, match="the secondary connection string is that of one entity") as raised:
+        paired(string("contoso.servicebus.windows.net", emulator=False), f"{GOOD};EntityPath=orders")
+    assert SECRET not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("primary", "secondary"),
     [
