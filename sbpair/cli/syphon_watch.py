@@ -66,8 +66,8 @@ def watch_options(command: Command) -> Command:
             click.option(
                 "--webhook",
                 metavar="URL",
-                help="POST a signed notice for each dead letter, and of what waits too long (--overdue-after): "
-                "a URL, env:NAME or file:PATH.",
+                help="POST a signed notice of dead letters, and of what is overdue (--overdue-after): a URL, "
+                "env:NAME or file:PATH.",
             ),
             click.option(
                 "--webhook-secret",
