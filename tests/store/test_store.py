@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import stat
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -337,7 +338,8 @@ def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
         StoreError, match=rf"has layout {len(MIGRATIONS) + 1}; this sbpair knows {len(MIGRATIONS)}: use"
     ):
         kept.open()
-    assert sqlite3.connect(kept.file).execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
+    with closing(sqlite3.connect(kept.file)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
 
 
 def test_an_older_layout_is_brought_up_step_by_step_and_a_step_that_fails_changes_nothing(kept: Kept) -> None:

@@ -28,6 +28,7 @@ from sbpair.broker import (
     TwoFieldError,
     Withhold,
 )
+from sbpair.broker.errors import InvalidArgument
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
@@ -139,7 +140,7 @@ class TestOutages:
         assert other.counts("steady").active >= 1
 
     def test_an_outage_of_no_known_kind_is_refused(self, contoso):
-        with pytest.raises(ValueError, match="flood"):
+        with pytest.raises(InvalidArgument, match="'flood', one of refuse, reset, silent, slow, half-open"):
             contoso.take_down("flood")
 
 
