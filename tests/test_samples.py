@@ -11,17 +11,18 @@ import pytest
 FILES = sorted((Path(__file__).resolve().parent.parent / "samples").glob("*.py"))
 SAMPLES = [file for file in FILES if not file.name.startswith("test_")]  # those: tests/testing/test_plugin.py
 MOST_LINES = 50
+PATIENCE = 240  # seconds: Spark starts, beside five other workers
 
 
 def test_there_are_samples() -> None:
     assert len(SAMPLES) >= 4
 
 
+@pytest.mark.timeout(PATIENCE + 10)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_runs_and_ends_well(sample: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(sample)], capture_output=True, text=True, timeout=60, cwd=tmp_path
-    )
+    program = [sys.executable, "-W", "error", str(sample)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "a sample shows something"
