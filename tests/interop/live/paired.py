@@ -15,6 +15,7 @@ from typing import Any
 
 import azure.servicebus
 import azure.servicebus.aio
+from azure.core.credentials import AzureSasCredential
 from azure.servicebus.exceptions import ServiceBusError
 
 import sbpair
@@ -165,6 +166,10 @@ class _Pairing:
     def _paired_client(self) -> Any:
         if self._pair is None:
             namespace, credential, named = self._made_from
+            if isinstance(
+                credential, str
+            ):  # a test of settings alone; a pair refuses what is none
+                credential = AzureSasCredential(credential)
             self._pair = self._PAIRED(
                 namespace,
                 f"{SECONDARY}{SUFFIX}",
