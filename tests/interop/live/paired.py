@@ -166,9 +166,7 @@ class _Pairing:
     def _paired_client(self) -> Any:
         if self._pair is None:
             namespace, credential, named = self._made_from
-            if isinstance(
-                credential, str
-            ):  # a test of settings alone; a pair refuses what is none
+            if isinstance(credential, str):  # a test of settings alone; a pair refuses what is none
                 credential = AzureSasCredential(credential)
             self._pair = self._PAIRED(
                 namespace,
