@@ -24,8 +24,11 @@ def chromium() -> Iterator[Chromium]:
 
 
 @pytest.fixture
-def browser(chromium) -> Iterator[Chromium]:
-    """The browser; a test fails when its console complains, as it does of what the policy blocks."""
+def browser(chromium: Chromium, page: Page) -> Iterator[Chromium]:
+    """The browser; a test fails when its console complains, as it does of what the policy blocks.
+
+    It leaves the page before that is closed: it asks again and again, and complains of no answer.
+    """
     chromium.complaints.clear()
     chromium.requests.clear()
     chromium.resize(1280, 900)
