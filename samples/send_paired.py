@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.broker import Broker
 
 OPTIONS = PairedNamespaceOptions(
@@ -32,13 +32,13 @@ def main() -> None:
             client.get_queue_sender("orders") as sender,
         ):
             receipt = sender.send_messages(ServiceBusMessage("one order"))
-            print(f"contoso is up:   the message rests on the {receipt.rests.value}")
-            assert receipt.rests is Rest.PRIMARY
+            print(f"contoso is up:   the message is stored on the {receipt.stored_in.value}")
+            assert receipt.stored_in is StoredIn.PRIMARY
 
             primary.take_down("refuse")
             receipt = sender.send_messages([ServiceBusMessage("another"), ServiceBusMessage("a third")])
-            print(f"contoso is down: the messages rest in {receipt.rests.value} {receipt.backlog}")
-            assert receipt.rests is Rest.BACKLOG
+            print(f"contoso is down: the messages are in {receipt.stored_in.value} {receipt.backlog}")
+            assert receipt.stored_in is StoredIn.BACKLOG
 
 
 if __name__ == "__main__":

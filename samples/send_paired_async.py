@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from azure.servicebus import ServiceBusMessage
 
-from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient, PairedServiceBusSender, Rest
+from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient, PairedServiceBusSender, StoredIn
 from sbpair.broker import Broker
 
 OPTIONS = PairedNamespaceOptions(
@@ -19,9 +19,9 @@ OPTIONS = PairedNamespaceOptions(
 )
 
 
-async def send_many(sender: PairedServiceBusSender, count: int) -> Counter[Rest]:
+async def send_many(sender: PairedServiceBusSender, count: int) -> Counter[StoredIn]:
     sends = (sender.send_messages(ServiceBusMessage(f"order {n}")) for n in range(count))
-    return Counter(receipt.rests for receipt in await asyncio.gather(*sends))
+    return Counter(receipt.stored_in for receipt in await asyncio.gather(*sends))
 
 
 async def main() -> None:

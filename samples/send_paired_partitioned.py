@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
 
@@ -36,8 +36,8 @@ def main() -> None:
             home = (first.sequence_number or 0) >> 48
             with primary.partition("orders", home).take_down():
                 receipt = sender.send_messages(ORDER)
-                print(f"partition {home} is down: the message rests in the {receipt.rests.value}")
-                assert receipt.rests is Rest.BACKLOG
+                print(f"partition {home} is down: the message is stored in the {receipt.stored_in.value}")
+                assert receipt.stored_in is StoredIn.BACKLOG
             moved = asyncio.run(Syphon.from_connection_strings(*strings, options=SYPHON).drain())
             (second,) = receiver.receive_messages(1, max_wait_time=5)
             print(f"brought home: {moved.completed}; its key is {second.partition_key}")

@@ -27,6 +27,7 @@ def main() -> None:
             secondary.connection_string,
             options=OPTIONS,
             connection_verify=str(broker.ca_file),
+            retry_total=0,  # show the first failure; by default a send is tried three times more
         )
         home = threading.Event()
         client.on_event(lambda event: print(type(event).__name__, event.path))

@@ -1,7 +1,7 @@
 """Paired-namespace high availability for Azure Service Bus.
 
-The names are loaded when the first of them is used: importing the package alone loads neither the SDK nor
-an HTTP library.
+Public names are loaded on first use, so importing the package alone loads neither the SDK nor an HTTP
+library.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from . import shared
-    from .pairing.client import PairedServiceBusClient
+    from .paired_client.blocking import PairedServiceBusClient
     from .pairing.sender import PairedServiceBusSender
     from .shared import *  # noqa: F403  (its __all__ says which)
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name.startswith("_") and name != "__all__":  # what the import system looks for
+    if name.startswith("_") and name != "__all__":  # names the import system looks up
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = _public()
     if name not in found:
@@ -32,10 +32,14 @@ def __getattr__(name: str) -> object:
 
 
 def _public() -> dict[str, object]:
+    from .paired_client.blocking import PairedServiceBusClient
+    from .pairing.sender import PairedServiceBusSender
+
+    # "from . import shared" would ask __getattr__ for the name
     shared = import_module(".shared", __name__)
     found: dict[str, object] = {name: getattr(shared, name) for name in shared.__all__}
-    for home, name in (("client", "PairedServiceBusClient"), ("sender", "PairedServiceBusSender")):
-        found[name] = getattr(import_module(f".pairing.{home}", __name__), name)
+    for public in (PairedServiceBusClient, PairedServiceBusSender):
+        found[public.__name__] = public
     return found | {"__all__": sorted([*found, "__version__"])}
 
 

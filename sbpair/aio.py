@@ -6,7 +6,7 @@ Only the client and its senders differ from those of ``sbpair``; the rest is the
 from __future__ import annotations
 
 from . import __version__, shared
-from .pairing.aio_client import PairedServiceBusClient
+from .paired_client.aio import PairedServiceBusClient
 from .pairing.aio_sender import PairedServiceBusSender
 from .shared import *  # noqa: F403  (its __all__ says which)
 

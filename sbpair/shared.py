@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .pairing.batch import PairedMessageBatch
-from .pairing.bond import SideState
 from .pairing.errors import (
     BacklogUnavailableError,
     CaFileError,
@@ -41,11 +39,11 @@ from .pairing.events import (
     SpooledMessageRefused,
     SpoolReplayed,
 )
-from .pairing.failure import Failure
 from .pairing.health import EntityState
-from .pairing.observation import ObservationOptions
-from .pairing.options import PairedNamespaceOptions
-from .pairing.receipt import Place, Rest, SendReceipt
+from .pairing.options import ObservationOptions, PairedNamespaceOptions
+from .pairing.outcome import Failure, Location, SendReceipt, StoredIn
+from .pairing.pair_state import SideState
+from .pairing.request import PairedMessageBatch
 
 __all__ = [
     "BacklogReturned",
@@ -62,6 +60,7 @@ __all__ = [
     "Failure",
     "HeadroomShort",
     "LinkProbed",
+    "Location",
     "MessageParked",
     "MessageSpooled",
     "ObservationOptions",
@@ -77,9 +76,7 @@ __all__ = [
     "PartlyParkedError",
     "PingFailed",
     "PingSent",
-    "Place",
     "ReservedPropertyError",
-    "Rest",
     "SendRaised",
     "SendReceipt",
     "SideClosed",
@@ -90,4 +87,5 @@ __all__ = [
     "SpoolFullError",
     "SpoolReplayed",
     "SpooledMessageRefused",
+    "StoredIn",
 ]

@@ -1,4 +1,4 @@
-"""A forked child, and how it ended."""
+"""Child processes: how one ended, and a stop that holds for all of its threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 PATIENCE = 30.0  # seconds
 
@@ -20,3 +21,21 @@ def exit_code_of(child: int) -> int:
             break
         pause.wait(0.01)
     return os.waitstatus_to_exitcode(ended[1])
+
+
+def suspend(process: int) -> None:
+    """Stop a process, and return when each of its threads has stopped.
+
+    SIGSTOP alone returns earlier: the other threads run on until one of them has taken the signal.
+    """
+    os.kill(process, signal.SIGSTOP)
+    until, pause = time.monotonic() + PATIENCE, threading.Event()
+    while not all(_has_stopped(thread) for thread in Path(f"/proc/{process}/task").iterdir()):
+        if time.monotonic() > until:
+            raise TimeoutError(f"process {process} did not stop within {PATIENCE:g} s")
+        pause.wait(0.001)
+
+
+def _has_stopped(thread: Path) -> bool:
+    state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    return state in "TtZX"

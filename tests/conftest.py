@@ -17,36 +17,18 @@ settings.load_profile("beside others")
 
 ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds
     "tests/page/",
-    "tests/spark/test_cluster.py",  # these two start Sparks of their own,
+    "tests/trials/test_spark_cluster.py",  # these two start Sparks of their own,
     "tests/spark/test_command.py",
-    "tests/spark/",  # the others share one
+    "tests/spark/test_audit.py",  # these share a Spark,
+    "tests/spark/test_outage.py",  # those that wait for outages another,
+    "tests/spark/test_messages_in_spark.py",
+    "tests/spark/",  # and the others a third
     "tests/interop/test_go.py",
     "tests/interop/test_java.py",
     "tests/interop/test_javascript.py",
     "tests/cli/test_demo.py",
+    "tests/test_spec.py",  # parses every file once
 )
-
-
-# Real processes, sockets and time on a shared machine: these get a second try, which the summary tells.
-SECOND_TRY = (
-    "tests/amqp/test_rhea",
-    "tests/cli/",
-    "tests/interop/",
-    "tests/outage/",
-    "tests/page/",
-    "tests/soak/",
-    "tests/spark/",
-    "tests/syphon/",
-    "tests/testing/",
-    "tests/wire/",
-    "tests/test_samples",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid.startswith(SECOND_TRY):
-            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.hookimpl(optionalhook=True)

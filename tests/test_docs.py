@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
-import sbpair
 from sbpair.cli.group import COMMANDS, cli
-from sbpair.pairing.observation import ObservationOptions
-from sbpair.pairing.options import PairedNamespaceOptions
+from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
 from sbpair.syphon.options import SyphonOptions
-from tests import generate_docs
-from tests.bench import page as performance
-from tests.generate_docs import BLOCK, BLOCKS, DOCS, ROOT
+from tests.tools import generate_docs
+from tests.tools.generate_docs import BLOCK, BLOCKS, DOCS, ROOT
+from tests.trials.bench import page as performance
 
 PAGES = generate_docs.pages()
 WITH_README = [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"]
@@ -48,6 +52,11 @@ def fences(language: str) -> list[tuple[str, bool, str]]:
 def anchors(text: str) -> set[str]:
     """The fragments that a page's headings can be linked by."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def is_for_users(page: Path) -> bool:
+    """Whether requirement ids are out of place there: everywhere but in the record of what is proved."""
+    return page.parent.name != "spec" and page.name not in ("proofs.md", "contribute.md", "architecture.md")
 
 
 def dead_links(page: Path) -> list[str]:
@@ -81,13 +90,18 @@ def test_every_page_can_be_reached_from_the_index():
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_generated_blocks_are_fresh(page):
     text = page.read_text("utf-8")
-    assert generate_docs.rendered(text) == text, "stale: run `python -m tests.generate_docs`"
+    assert generate_docs.rendered(text) == text, "stale: run `python -m tests.tools.generate_docs`"
 
 
 def test_the_page_of_performance_is_what_its_run_says():
     stored = json.loads((DOCS / "performance.json").read_text("utf-8"))
     written = (DOCS / "performance.md").read_text("utf-8")
-    assert written == performance.text(stored), "stale: run `python -m tests.bench --docs`"
+    assert written == performance.text(stored), "stale: run `python -m tests.trials.bench --docs`"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if is_for_users(page)], ids=name_of)
+def test_pages_for_users_show_no_requirement_ids(page):
+    assert re.findall(rf"(?<![\w-]){generate_docs.REQUIREMENT}(?!\w)", page.read_text("utf-8")) == []
 
 
 def test_every_block_is_closed_and_every_generator_used():
@@ -99,14 +113,14 @@ def test_every_block_is_closed_and_every_generator_used():
 
 @pytest.mark.parametrize("options", [PairedNamespaceOptions, ObservationOptions, SyphonOptions])
 def test_every_option_is_documented_with_a_sentence(options):
-    page = (DOCS / "options.md").read_text("utf-8")
+    page = (DOCS / "reference" / "options.md").read_text("utf-8")
     documented = dict(re.findall(r"^\| `(\w+)` .*\| ([^|]+) \|$", page, re.MULTILINE))
     fields = {field.name for field in dataclasses.fields(options)}
     assert {name for name in fields if len(documented.get(name, "")) < 20} == set()
 
 
 def test_every_command_and_every_flag_is_documented():
-    page = (DOCS / "cli.md").read_text("utf-8")
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
     sections = dict(re.findall(r"^## sbpair (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     missing = [
         f"{name} {flag}"
@@ -117,9 +131,11 @@ def test_every_command_and_every_flag_is_documented():
     assert missing == []
 
 
-def test_every_public_name_is_explained_somewhere():
-    text = "".join(page.read_text("utf-8") for page in PAGES)
-    assert [name for name in sbpair.__all__ if name[0] != "_" and not re.search(rf"\b{name}\b", text)] == []
+@pytest.mark.parametrize(("page", "module"), generate_docs.API.items())
+def test_every_public_name_is_in_the_api_reference(page, module):
+    text = (DOCS / "reference" / "api" / f"{page}.md").read_text("utf-8")
+    listed = set(re.findall(r"(?:^::: |\]\[)sbpair(?:\.\w+)?\.(\w+)\b", text, re.MULTILINE))
+    assert listed == set(import_module(module).__all__)
 
 
 def flags_of(command: str) -> set[str]:
@@ -132,7 +148,10 @@ def flags_of(command: str) -> set[str]:
 
 def test_every_command_line_in_the_docs_is_one_that_works():
     lines = [
-        line for _, _, text in fences("bash") for line in text.splitlines() if re.match(r"sbpair \w", line)
+        line
+        for _, _, text in fences("bash")
+        for line in text.replace("\\\n", " ").splitlines()
+        if re.match(r"sbpair \w", line)
     ]
     assert lines
     for line in lines:
@@ -165,3 +184,47 @@ def test_a_dead_link_and_a_dead_anchor_are_found(tmp_path):
 def test_a_stale_block_is_rewritten():
     stale = "<!-- generated:states -->\nold\n<!-- /generated:states -->\n"
     assert "HEALTHY" in generate_docs.rendered(stale)
+
+
+def terminal(name: str) -> str:
+    """A block of the quickstart, by the terminal it belongs to."""
+    text = (DOCS / "tutorial" / "quickstart.md").read_text("utf-8")
+    found = re.search(rf"^<!-- terminal: {name} -->\n```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found[1]
+
+
+def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
+    for name, call in (("python", ""), ("sbpair", "-c 'from sbpair.cli import main; main()'")):
+        command = tmp_path / "bin" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} {call} "$@"\n')
+        command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"cwd": tmp_path, "env": {**os.environ, "PATH": path}, "text": True, "stdout": subprocess.PIPE}
+
+    def bash(text: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(["bash", "-euc", text], start_new_session=True, **settings)
+
+    running = [bash(terminal("broker"))]
+    try:
+        until(lambda: (tmp_path / "broker.env").exists() and (tmp_path / "broker.env").stat().st_size > 0)
+        running.append(bash(terminal("syphon")))
+        program = bash(terminal("program"))
+        running.append(program)
+        printed, _ = program.communicate(timeout=60)
+        assert program.returncode == 0
+        assert {line.split(": ")[1] for line in printed.splitlines()} == {"primary", "backlog"}
+        until(lambda: "0 messages wait" in bash(terminal("check")).communicate(timeout=30)[0])
+    finally:
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.communicate(timeout=20)
+
+
+def until(is_so: Callable[[], bool], within: float = 60) -> None:
+    end = time.monotonic() + within
+    while not is_so():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Which room may stand on which: the imports are read and held against docs/architecture.md."""
+"""Which room may stand on which: the imports are read and held against docs/explanation/architecture.md."""
 
 from __future__ import annotations
 
@@ -16,35 +16,57 @@ PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
 PURE_PAIRING = (
     "options",
-    "failure",
+    "outcome",
     "health",
+    "retry",
     "rotation",
     "pair",
     "events",
-    "names",
-    "iso8601",
-    "aliases",
     "inventory",
     "meter",
-    "bond",
-    "observation",
-    "redaction",
+    "pair_state",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
-WITHOUT_CIRCLES = ("cli", "observation", "pairing", "syphon", "testing")
+SYPHONS_ENVELOPE = ("names", "aliases", "values", "scan", "shape", "restore", "inspect")
+
+WITHOUT_CIRCLES = (
+    "auth",
+    "cli",
+    "client",
+    "envelope",
+    "observation",
+    "paired_client",
+    "pairing",
+    "syphon",
+    "testing",
+)
 
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
     "amqp": set(),
+    "auth": set(),
     "broker": {"amqp", "observation"},  # the latter for its server alone: it writes the journal
-    "pairing": set(),
-    "syphon": {"amqp", "pairing"},
-    "observation": set(),  # it takes events as dataclasses, whatever room they are of
-    "hosting": {"amqp", "observation", "pairing", "syphon"},
-    "spark": {"amqp", "observation", "pairing", "syphon"},
-    "testing": {"amqp", "broker", "pairing", "syphon"},
-    "cli": {"amqp", "broker", "observation", "pairing", "spark", "syphon", "testing"},
+    "envelope": {"amqp", "auth"},
+    "client": {"amqp", "auth"},
+    "pairing": {"auth", "envelope"},
+    "syphon": {"amqp", "auth", "client", "envelope", "pairing"},
+    "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
+    "paired_client": {"auth", "envelope", "observation", "pairing", "syphon"},
+    "spark": {"amqp", "auth", "client", "envelope", "observation", "pairing", "syphon"},
+    "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "syphon"},
+    "cli": {
+        "amqp",
+        "auth",
+        "broker",
+        "client",
+        "envelope",
+        "observation",
+        "pairing",
+        "spark",
+        "syphon",
+        "testing",
+    },
 }
 
 
@@ -138,6 +160,17 @@ def test_the_syphon_takes_only_the_pure_modules_of_pairing() -> None:
         assert not outside, f"{path.name} imports {sorted(outside)}"
 
 
+def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
+    allowed = {f"sbpair.envelope.{name}" for name in SYPHONS_ENVELOPE}
+    for name in SYPHONS_ENVELOPE:
+        used = imports(PACKAGE / "envelope" / f"{name}.py")
+        assert not foreign(used), name
+        assert not {top.split(".")[0] for top in used} & SOCKETS_AND_CLOCKS, name
+    for path in modules("syphon"):
+        taken = {name for name in imports(path) if name.startswith("sbpair.envelope.")}
+        assert taken <= allowed, f"{path.name} imports {sorted(taken - allowed)}"
+
+
 @pytest.mark.parametrize("room", WITHOUT_CIRCLES)
 def test_no_two_modules_of_a_room_need_each_other(room: str) -> None:
     """Not even for a type: what stands under TYPE_CHECKING counts too."""
@@ -183,7 +216,7 @@ def test_no_imports_run_in_a_circle() -> None:
 
 
 def test_types_go_in_circles_only_where_they_still_do() -> None:
-    known = ("sbpair.amqp.", "sbpair.broker.entities.", "sbpair.broker.faces.")
+    known = ("sbpair.amqp.", "sbpair.broker.entities.", "sbpair.broker.frontends.")
     found = circles(import_graph(run_time_only=False))
     assert {name for name in found if not name.startswith(known)} == set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +15,26 @@ MOST_LINES = 50
 PATIENCE = 240  # seconds: Spark starts, beside five other workers
 
 
+def _marked(file: Path) -> Any:
+    marks = [pytest.mark.spark] if file.stem.startswith("spark") else []
+    return pytest.param(file, marks=marks, id=file.stem)
+
+
 def test_there_are_samples() -> None:
     assert len(SAMPLES) >= 4
 
 
 @pytest.mark.timeout(PATIENCE + 10)
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sample", [_marked(file) for file in SAMPLES])
 def test_a_sample_runs_and_ends_well(sample: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-W", "error", str(sample)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "a sample shows something"
-    assert "Traceback" not in done.stderr
     assert "SharedAccessKey=" not in done.stdout + done.stderr
+    if "spark" not in sample.stem:  # a JVM says a word about itself
+        assert done.stderr == ""
 
 
 @pytest.mark.parametrize("sample", FILES, ids=lambda path: path.stem)

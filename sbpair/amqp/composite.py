@@ -1,17 +1,15 @@
-"""How does a dataclass become a described list and back (1.4)?
-
-A composite type is a frozen row of fields, each declared where it stands:
+"""Composite types: dataclasses as described lists (1.4).
 
     @composite(0x11, "amqp:begin:list")
     @dataclass(slots=True)
     class Begin:
         remote_channel: Annotated[int | None, USHORT] = None
 
-The `Kind` in the annotation knows how the field is written and what may be read into it; a field
-without a default, that cannot be None, is mandatory. Nothing else is said about any frame anywhere.
+The :class:`FieldType` in the annotation writes and checks the field. A field is mandatory when it has no default
+and cannot be None.
 
-Written: all fields, trailing nulls too, and the descriptor as a smallulong; both because there
-are readers that count on it. Read: any list form, fewer fields than listed, either descriptor.
+Encoding writes every field, trailing nulls included, and the descriptor as a smallulong, because some peers rely
+on both. Decoding accepts every list encoding, missing trailing fields, and numeric or symbolic descriptors.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from .decoding import Budget, decode
+from .decoding import DecodeBudget, decode
 from .encoding import (
     encode,
     encode_into,
@@ -37,14 +35,14 @@ from .encoding import (
     write_ushort,
 )
 from .errors import DecodeError, EncodeError
-from .primitives import Array, Described, Symbol, symbols
+from .types import Array, Described, Symbol, symbols
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One field type: how to write it, and what a decoded value must be to be read as it."""
+class FieldType:
+    """A field type: ``write`` encodes a value, ``read`` checks a decoded one and raises DecodeError or TypeError."""
 
     name: str
     write: Callable[[bytearray, Any], None]
@@ -52,20 +50,20 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The row of fields of one composite type."""
+class _Composite:
+    """The fields of a composite type, in order."""
 
     cls: type
     prefix: bytes
-    rows: tuple[tuple[str, Kind, bool, object], ...]  # name, kind, mandatory, default
+    rows: tuple[tuple[str, FieldType, bool, object], ...]  # name, kind, mandatory, default
 
 
-_LAYOUTS: dict[type, Layout] = {}
-_BY_DESCRIPTOR: dict[object, Layout] = {}
+_COMPOSITES: dict[type, _Composite] = {}
+_BY_DESCRIPTOR: dict[object, _Composite] = {}
 
 
 def composite(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
-    """Register a dataclass, whose annotations carry kinds, as the composite type of this descriptor."""
+    """Register a dataclass as the composite type with this descriptor, as a number and as a symbol."""
 
     def register(cls: type[T]) -> type[T]:
         rows = []
@@ -74,15 +72,15 @@ def composite(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
             value_type, kind = get_args(field.type)
             mandatory = bare and type(None) not in get_args(value_type)
             rows.append((field.name, kind, mandatory, None if bare else field.default))
-        layout = Layout(cls, bytes((0x00, 0x53, code)), tuple(rows))
-        _LAYOUTS[cls] = _BY_DESCRIPTOR[code] = _BY_DESCRIPTOR[symbol] = layout
+        layout = _Composite(cls, bytes((0x00, 0x53, code)), tuple(rows))
+        _COMPOSITES[cls] = _BY_DESCRIPTOR[code] = _BY_DESCRIPTOR[symbol] = layout
         return cls
 
     return register
 
 
 def encode_composite(value: object) -> bytes:
-    """The described list of a composite value. Raises EncodeError."""
+    """Encode a composite value as a described list. Raises EncodeError."""
     out = bytearray()
     write_composite(out, value)
     return bytes(out)
@@ -92,9 +90,9 @@ def write_composite(out: bytearray, value: object) -> None:
     if isinstance(value, Described):
         encode_into(out, value)
         return
-    layout = _LAYOUTS.get(type(value))
+    layout = _COMPOSITES.get(type(value))
     if layout is None:
-        raise EncodeError(f"{type(value).__name__} is no composite type")
+        raise EncodeError(f"{type(value).__name__} is not a composite type")
     content = bytearray()
     for name, kind, _mandatory, _default in layout.rows:
         item = getattr(value, name)
@@ -109,7 +107,7 @@ def write_composite(out: bytearray, value: object) -> None:
         out.append(0x45)
 
 
-def _write_field(content: bytearray, owner: str, name: str, kind: Kind, item: object) -> None:
+def _write_field(content: bytearray, owner: str, name: str, kind: FieldType, item: object) -> None:
     try:
         kind.write(content, item)
     except EncodeError:
@@ -118,17 +116,19 @@ def _write_field(content: bytearray, owner: str, name: str, kind: Kind, item: ob
         raise EncodeError(f"{owner}.{name} cannot be {item!r:.80}: {error}") from None
 
 
-def decode_composite(data: bytes, offset: int, end: int, budget: Budget | None = None) -> tuple[object, int]:
-    """The composite value at `offset`, and the offset behind it. Raises DecodeError."""
+def decode_composite(
+    data: bytes, offset: int, end: int, budget: DecodeBudget | None = None
+) -> tuple[object, int]:
+    """Return the composite value at ``offset`` and the offset after it. Raises DecodeError."""
     value, position = decode(data, offset, end, budget)
     if not isinstance(value, Described):
-        raise DecodeError("a value that is not described where a frame body should be")
+        raise DecodeError("a frame body that is not described")
     return build(value), position
 
 
 def build(value: Described) -> object:
-    """The composite object for a decoded described list. Raises DecodeError when it is none we know."""
-    layout = layout_of(value)
+    """Build the composite value of a described list. Raises DecodeError for an unknown descriptor or bad fields."""
+    layout = _composite_of(value)
     if layout is None:
         raise DecodeError(f"unknown descriptor {value.descriptor!r:.60}")
     if not isinstance(value.value, list):
@@ -136,14 +136,14 @@ def build(value: Described) -> object:
     return _build_fields(layout, value.value)
 
 
-def layout_of(value: Described) -> Layout | None:
+def _composite_of(value: Described) -> _Composite | None:
     try:
         return _BY_DESCRIPTOR.get(value.descriptor)
     except TypeError:  # a descriptor that is a list or a map
         return None
 
 
-def _build_fields(layout: Layout, items: list[object]) -> object:
+def _build_fields(layout: _Composite, items: list[object]) -> object:
     if len(items) > len(layout.rows):
         raise DecodeError(f"{layout.cls.__name__} has {len(layout.rows)} fields, not {len(items)}")
     values = []
@@ -182,12 +182,17 @@ def _whole(limit: int) -> Callable[[object], object]:
     return read
 
 
-def _read_symbols(value: object) -> object:
-    """A field of `multiple` type: one value, or an array of them (1.4)."""
-    items = value.items if isinstance(value, Array) else (value,)
-    if not all(isinstance(item, str) for item in items):
+def _read_symbol(value: object) -> object:
+    """A symbol, or an ASCII string: some peers send strings."""
+    if not isinstance(value, str) or not value.isascii():
         raise DecodeError(f"not {value!r:.60}")
-    return tuple(Symbol(item) for item in items)
+    return value
+
+
+def _read_symbols(value: object) -> object:
+    """A field that allows multiple values: one value, or an array (1.4)."""
+    items = value.items if isinstance(value, Array) else (value,)
+    return tuple(Symbol(_read_symbol(item)) for item in items)
 
 
 def _write_symbols(out: bytearray, value: tuple[str, ...]) -> None:
@@ -195,14 +200,14 @@ def _write_symbols(out: bytearray, value: tuple[str, ...]) -> None:
 
 
 def read_nested(value: object) -> object:
-    """A composite inside a composite; one with a descriptor we do not know stays `Described`."""
+    """A nested composite value; with an unknown descriptor it stays :class:`Described`."""
     if not isinstance(value, Described):
         raise DecodeError(f"not {value!r:.60}")
-    return value if layout_of(value) is None else build(value)
+    return value if _composite_of(value) is None else build(value)
 
 
-def nested(*classes: type) -> Kind:
-    """The kind of a field that holds one of these composite types."""
+def nested(*classes: type) -> FieldType:
+    """A field that holds one of these composite types."""
 
     def read(value: object) -> object:
         item = read_nested(value)
@@ -210,21 +215,21 @@ def nested(*classes: type) -> Kind:
             raise DecodeError(f"not a {type(item).__name__}")
         return item
 
-    return Kind(" or ".join(cls.__name__ for cls in classes), write_composite, read)
+    return FieldType(" or ".join(cls.__name__ for cls in classes), write_composite, read)
 
 
 def _write_any(out: bytearray, value: object) -> None:
     out += encode(value)
 
 
-BOOLEAN = Kind("a boolean", write_boolean, _instance(bool))
-UBYTE = Kind("a ubyte", write_ubyte, _whole(1 << 8))
-USHORT = Kind("a ushort", write_ushort, _whole(1 << 16))
-UINT = Kind("a uint", write_uint, _whole(1 << 32))
-ULONG = Kind("a ulong", write_ulong, _whole(1 << 64))
-STRING = Kind("a string", write_string, _instance(str))
-SYMBOL = Kind("a symbol", write_symbol, _instance(str))
-BINARY = Kind("binary", write_binary, _instance(bytes))
-MAP = Kind("a map", _write_any, _instance(dict))
-SYMBOLS = Kind("symbols", _write_symbols, _read_symbols)
-ANYTHING = Kind("anything", _write_any, lambda value: value)
+BOOLEAN = FieldType("a boolean", write_boolean, _instance(bool))
+UBYTE = FieldType("a ubyte", write_ubyte, _whole(1 << 8))
+USHORT = FieldType("a ushort", write_ushort, _whole(1 << 16))
+UINT = FieldType("a uint", write_uint, _whole(1 << 32))
+ULONG = FieldType("a ulong", write_ulong, _whole(1 << 64))
+STRING = FieldType("a string", write_string, _instance(str))
+SYMBOL = FieldType("a symbol", write_symbol, _read_symbol)
+BINARY = FieldType("binary", write_binary, _instance(bytes))
+MAP = FieldType("a map", _write_any, _instance(dict))
+SYMBOLS = FieldType("symbols", _write_symbols, _read_symbols)
+ANYTHING = FieldType("anything", _write_any, lambda value: value)

@@ -1,14 +1,14 @@
-"""Connections: bytes in, events out; bytes out, when asked (2.4).
+"""AMQP connections without I/O (2.4).
 
-    preamble (headers, SASL)  ->  open  ->  frames  ->  close
+    handshake (headers, SASL)  ->  open  ->  frames  ->  close
 
-    receive_data(data, now)   the peer's bytes, in pieces of any size
-    events()                  what the owner should know
-    data_to_send()            what must go out
+    receive_data(data, now)   feed bytes of the peer, in pieces of any size
+    events()                  take the events they caused
+    data_to_send()            take the bytes to send
     next_timer(), handle_timer(now)
 
-Nothing here opens a socket or reads a clock. Whatever the peer sends, `receive_data` does not
-raise: a broken rule is answered with close, end or detach, and becomes an event.
+No socket is opened and no clock read. `receive_data` does not raise for anything the peer sends: a violation is
+answered with close, end or detach, and becomes an event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 
 from .composite import decode_composite, encode_composite
-from .decoding import Budget
+from .decoding import DecodeBudget
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     DECODE_ERROR,
@@ -29,10 +29,12 @@ from .errors import (
     UNAUTHORIZED_ACCESS,
     ConnectionFault,
     DecodeError,
-    LinkMisuse,
+    EncodeError,
+    LocalProtocolError,
     SessionFault,
 )
 from .events import ConnectionClosed, ConnectionOpened, Event
+from .fast_path import DISPOSITION, TRANSFER, Reader
 from .frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -41,17 +43,19 @@ from .frames import (
     MIN_MAX_FRAME_SIZE,
     frame,
 )
+from .handshake import Handshake, Phase, Role
 from .limits import Limits
 from .performatives import AmqpMap, Begin, Close, Condition, Open, without_details
-from .preamble import Phase, Preamble, Role
 from .session import Session
-from .shortcut import DISPOSITION, TRANSFER, Reader
 
 __all__ = ["Connection", "Limits", "Role"]
 
+NODE_WEIGHT = 64  # bytes of memory per decoded value, its text not counted
+SESSION_WEIGHT = 4096
+
 
 class Connection(Endpoint):
-    """One AMQP connection, either role. Times are seconds of a monotonic clock."""
+    """One AMQP connection, client or server. Times are seconds of a monotonic clock."""
 
     def __init__(
         self,
@@ -70,16 +74,21 @@ class Connection(Endpoint):
         first_delivery_id: int = 0,
         limits: Limits | None = None,
     ) -> None:
-        """A client's SASL init goes out at once, and all it has queued after the outcome; a server waits.
+        """Create a connection; a client queues its SASL init and open at once, and sends frames after the outcome.
 
-        `idle_time_out` is what we announce: a peer silent for twice as long is closed (2.4.5).
-        A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them.
+        A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them. The connection
+        closes after a silence of the peer of twice `idle_time_out`, the announced one (2.4.5).
+
+        Raises LocalProtocolError for a `max_frame_size` below 512.
         """
         super().__init__()
         if max_frame_size < MIN_MAX_FRAME_SIZE:
-            raise LinkMisuse(f"max_frame_size is at least {MIN_MAX_FRAME_SIZE}, not {max_frame_size}")
+            raise LocalProtocolError(f"max_frame_size is at least {MIN_MAX_FRAME_SIZE}, not {max_frame_size}")
         self.role = role
         self.limits = limits or Limits()
+        self.allowance = self.limits.max_held
+        """Bytes of memory the peer may occupy; may be changed at any time."""
+        self.disposition_budget = self.limits.disposition_budget
         self.channel_max = channel_max
         self.handle_max = handle_max
         self.remote_open: Open | None = None
@@ -96,10 +105,10 @@ class Connection(Endpoint):
             properties=properties,
         )
         self._first_delivery_id = first_delivery_id
-        self._greeting: list[bytes] = []  # goes out before any frame
+        self._greeting: list[bytes] = []  # sent before any frame
         self._events: list[Event] = []
         self.report: Callable[[Event], None] = self._events.append
-        self._preamble = Preamble(
+        self._handshake = Handshake(
             role,
             mechanisms,
             initial_response,
@@ -116,45 +125,46 @@ class Connection(Endpoint):
         self._ours: dict[int, Session] = {}  # by our channel
         self._theirs: dict[int, Session] = {}  # by the peer's channel
         self._links = 0
-        self._is_over = False  # ConnectionClosed is out
+        self._held = 0
+        self._is_finished = False  # ConnectionClosed was emitted
         self._now = self._last_received = self._last_sent = now
         self._handshake_deadline: float | None = now + self.limits.handshake_timeout
         self._close_deadline: float | None = None
         if role is Role.CLIENT:
-            self._preamble.start()
+            self._handshake.start()
             self._out.append(AMQP_HEADER)
             self._send_open()
 
-    # The owner's verbs
+    # For the application
 
     def receive_data(self, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Take bytes of the peer. Never raises for what is in them."""
+        """Process bytes of the peer. Never raises for their content."""
         if not isinstance(data, bytes):
             data = bytes(data)
         self._now = self._last_received = now
-        if self._is_over:
+        if self._is_finished:
             return
         if self._pending:
             self._pending += data
-            if len(self._pending) < self._needed and self._preamble.phase is not Phase.AUTHENTICATING:
+            if len(self._pending) < self._needed and self._handshake.phase is not Phase.AUTHENTICATING:
                 return
             data = bytes(self._pending)
             self._pending.clear()
         self._parse(data)
 
     def receive_eof(self, now: float) -> None:
-        """The peer will send nothing more; idempotent."""
+        """Process the end of the peer's stream; idempotent."""
         self._now = now
-        self._die(None)
+        self._finish(None)
 
     def events(self) -> list[Event]:
-        """What happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         events = self._events[:]
         self._events.clear()
         return events
 
     def data_to_send(self) -> bytes:
-        """What must go out now; the dispositions of a run in one range."""
+        """Return the bytes to send, with consecutive dispositions as one range."""
         if self._with_acks:
             sessions, self._with_acks = self._with_acks, []
             for session in sessions:
@@ -167,7 +177,7 @@ class Connection(Endpoint):
         return self._frames_to_send()
 
     def _frames_to_send(self) -> bytes:
-        if not self._out or not self._preamble.lets_frames_out:
+        if not self._out or not self._handshake.may_send_frames:
             return b""
         data = b"".join(self._out)
         self._out.clear()
@@ -175,8 +185,8 @@ class Connection(Endpoint):
         return data
 
     def next_timer(self) -> float | None:
-        """When :meth:`handle_timer` wants to be called; None for never."""
-        if self._is_over:
+        """Return when to call :meth:`handle_timer`; None for never."""
+        if self._is_finished:
             return None
         deadlines = (
             self._handshake_deadline,
@@ -187,12 +197,12 @@ class Connection(Endpoint):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
-        """Do what is due at `now`: a heartbeat, or giving the peer up."""
+        """Send a heartbeat, or close the connection to a silent peer, as due at `now`."""
         self._now = now
-        if self._is_over:
+        if self._is_finished:
             return
         if _is_due(self._close_deadline, now):
-            self._die(None)
+            self._finish(None)
         elif _is_due(self._handshake_deadline, now):
             self._fault(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.handshake_timeout:g} s")
         elif _is_due(self._silence_deadline(), now):
@@ -201,31 +211,31 @@ class Connection(Endpoint):
             self._out.append(EMPTY_FRAME)
 
     def authenticate(self, accepted: bool) -> None:
-        """Server: answer a SaslInitReceived. Raises LinkMisuse when there is none to answer."""
-        if self._is_over:
+        """Server: answer a SaslInitReceived. Raises LocalProtocolError without one to answer."""
+        if self._is_finished:
             return
-        self._preamble.authenticate(accepted)
+        self._handshake.authenticate(accepted)
         if not accepted:
-            self._die(Condition(UNAUTHORIZED_ACCESS, "authentication was refused"))
+            self._finish(Condition(UNAUTHORIZED_ACCESS, "authentication failed"))
             return
         data = bytes(self._pending)
         self._pending.clear()
         self._parse(data)
 
     def begin(self) -> Session:
-        """Begin a session (2.5.1). Raises LinkMisuse when closed or out of channels."""
+        """Begin a session (2.5.1). Raises LocalProtocolError when closed or out of channels."""
         if self.local is not OPEN:
-            raise LinkMisuse("the connection is not open")
+            raise LocalProtocolError("the connection is not open")
         session = self._new_session()
         session.begin()
         return session
 
     def close(self, condition: Condition | None = None) -> None:
-        """Close our half; idempotent. ConnectionClosed follows when the peer has closed its own."""
-        if not self._is_over and self.local is not CLOSED:
+        """Close our half; idempotent. ConnectionClosed follows once the peer has closed its half."""
+        if not self._is_finished and self.local is not CLOSED:
             self._close_deadline = self._now + self.limits.close_timeout
-            if not self._send_close(condition):  # before AMQP: there is nobody to wait for
-                self._die(condition)
+            if not self._send_close(condition):  # before AMQP: no close of the peer will follow
+                self._finish(condition)
 
     @property
     def sessions(self) -> list[Session]:
@@ -234,43 +244,53 @@ class Connection(Endpoint):
 
     @property
     def is_closed(self) -> bool:
-        """Nothing more will come in; what :meth:`data_to_send` still holds may go out."""
-        return self._is_over
+        """Whether the connection has ended; :meth:`data_to_send` may still return bytes to send."""
+        return self._is_finished
 
-    # What the sessions ask for
+    # For sessions and links
 
     def send(self, channel: int, performative: object) -> None:
-        """One frame; an error too long for the peer's frame size loses its details (2.3)."""
+        """Send a frame; an error too long for the peer's frame size is sent without details (2.3)."""
         body = encode_composite(performative)
         if len(body) + 8 > self.remote_max_frame_size:
             body = encode_composite(without_details(performative))
         self._out.append(frame(channel, body))
 
-    def has_acks(self, session: Session) -> None:
+    def queue_acks(self, session: Session) -> None:
         self._with_acks.append(session)
 
     def forget_session(self, session: Session) -> None:
-        self._ours.pop(session.channel, None)
+        if self._ours.pop(session.channel, None) is not None:
+            self.charge(-session.weight)
         if session.remote_channel is not None:
             self._theirs.pop(session.remote_channel, None)
 
+    def charge(self, size: int) -> None:
+        """Count `size` bytes (negative: fewer) as occupied by the peer. Raises ConnectionFault above `allowance`."""
+        self._held += size
+        if size > 0 and self._held > self.allowance:
+            raise ConnectionFault(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"more than {self.allowance} bytes of links and partial deliveries",
+            )
+
     def count_links(self, more: int, *, ours: bool = False) -> None:
-        """Keep the number of links in bounds. Raises SessionFault, or LinkMisuse when they are `ours`."""
+        """Count `more` links. Raises SessionFault above the limit, or LocalProtocolError when they are `ours`."""
         if more > 0 and self._links >= self.limits.max_links:
             text = f"{self._links} links on this connection"
-            raise LinkMisuse(text) if ours else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
+            raise LocalProtocolError(text) if ours else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
         self._links += more
 
-    # Bytes
+    # Frames
 
     def _parse(self, data: bytes) -> None:
         position = 0
         try:
-            while self._preamble.phase is not Phase.DONE:
-                step = self._preamble.step(data, position)
+            while self._handshake.phase is not Phase.DONE:
+                step = self._handshake.step(data, position)
                 if step is None:
-                    self._needed = self._preamble.needed
-                    self._keep_ahead(data, position)
+                    self._needed = self._handshake.needed
+                    self._keep_handshake_bytes(data, position)
                     return
                 position = step
             self._parse_frames(data, position)
@@ -278,12 +298,14 @@ class Connection(Endpoint):
             self._fault(fault.symbol, fault.description)
         except DecodeError as error:
             self._fault(DECODE_ERROR, str(error))
+        except EncodeError as error:  # an answer repeats a value of the peer that cannot be encoded
+            self._fault(INVALID_FIELD, str(error))
         except (IndexError, struct.error):
             self._fault(DECODE_ERROR, "a frame ends inside a value")
 
-    def _keep_ahead(self, data: bytes, position: int) -> None:
-        if len(data) - position > self.limits.ahead_of_handshake:
-            raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too much ahead of the handshake")
+    def _keep_handshake_bytes(self, data: bytes, position: int) -> None:
+        if len(data) - position > self.limits.max_handshake_bytes:
+            raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too many bytes before the handshake completed")
         self._keep(data, position)
 
     def _keep(self, data: bytes, position: int) -> None:
@@ -300,7 +322,7 @@ class Connection(Endpoint):
             end = position + frame_size
             at = position + 4 * offset
             if frame_size < 8 or frame_size > limit or offset < 2 or at > end or kind != AMQP_FRAME:
-                raise ConnectionFault(FRAMING_ERROR, _frame_complaint(frame_size, offset, kind))
+                raise ConnectionFault(FRAMING_ERROR, _framing_error(frame_size, offset, kind))
             if end > size:
                 self._needed = frame_size
                 break
@@ -317,7 +339,7 @@ class Connection(Endpoint):
                 except SessionFault as fault:
                     if session is not None:
                         session.fault(Condition(fault.symbol, fault.description))
-                if self._is_over:
+                if self._is_finished:
                     return
             position = end
         else:
@@ -325,14 +347,17 @@ class Connection(Endpoint):
         self._keep(data, position)
 
     def _frame_limit(self) -> int:
-        return self._max_frame_size if self.remote_open is not None else self.limits.pre_open_frame_size
+        if self.remote_open is None:
+            return self.limits.pre_open_frame_size
+        return min(self._max_frame_size, self.allowance)
 
     def _receive(self, channel: int, session: Session | None, data: bytes, at: int, end: int) -> None:
         if end - at > self.limits.performative_size:
             raise ConnectionFault(DECODE_ERROR, f"a performative of {end - at} bytes")
-        performative, stop = decode_composite(data, at, end, Budget(end - at))
+        budget = DecodeBudget(end - at)
+        performative, stop = decode_composite(data, at, end, budget)
         if stop != end:
-            raise DecodeError(f"{end - stop} bytes behind {type(performative).__name__}")
+            raise DecodeError(f"{end - stop} bytes after {type(performative).__name__}")
         if isinstance(performative, Open):
             self._receive_open(performative)
         elif self.remote is not OPEN:
@@ -340,15 +365,15 @@ class Connection(Endpoint):
         elif isinstance(performative, Close):
             self._receive_close(performative)
         elif self.local is CLOSED:
-            return  # it was said before the peer heard of our close
+            return  # sent before the peer received our close
         elif isinstance(performative, Begin):
-            self._receive_begin(channel, performative)
+            self._receive_begin(channel, performative, end - at + NODE_WEIGHT * budget.spent)
         elif session is None:
             raise ConnectionFault(
-                NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, no session"
+                NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, which has no session"
             )
         else:
-            session.receive(performative)
+            session.receive(performative, end - at + NODE_WEIGHT * budget.spent)
 
     # Handshake
 
@@ -365,7 +390,7 @@ class Connection(Endpoint):
             self._send_open()
         self.report(ConnectionOpened(performative))
 
-    def _receive_begin(self, channel: int, begin: Begin) -> None:
+    def _receive_begin(self, channel: int, begin: Begin, weight: int) -> None:
         if channel in self._theirs:
             raise ConnectionFault(NOT_ALLOWED, f"a second begin on channel {channel}")
         if channel > self.channel_max:
@@ -380,14 +405,17 @@ class Connection(Endpoint):
             answered = self._ours.get(begin.remote_channel)
             if answered is None or answered.remote is not UNOPENED or answered.remote_channel is not None:
                 raise ConnectionFault(
-                    NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which did not ask"
+                    NOT_ALLOWED,
+                    f"begin answers channel {begin.remote_channel}, which did not begin a session",
                 )
             session = answered
+        session.weight = SESSION_WEIGHT + weight
+        self.charge(session.weight)
         session.remote_channel = channel
         self._theirs[channel] = session
         session.receive_begin(begin)
 
-    def _new_session(self, failure: type[Exception] = LinkMisuse) -> Session:
+    def _new_session(self, failure: type[Exception] = LocalProtocolError) -> Session:
         most = (
             self.channel_max
             if self.remote_open is None
@@ -397,7 +425,9 @@ class Connection(Endpoint):
         if channel is None:
             text = f"all {most + 1} channels are in use"
             raise (
-                LinkMisuse(text) if failure is LinkMisuse else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
+                LocalProtocolError(text)
+                if failure is LocalProtocolError
+                else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
             )
         session = Session(self, channel, self._first_delivery_id)
         self._ours[channel] = session
@@ -407,17 +437,17 @@ class Connection(Endpoint):
         self.remote = CLOSED
         if self.local is OPEN:
             self._send_close(None)
-        self._die(performative.error)
+        self._finish(performative.error)
 
-    # The end
+    # Open and close
 
     def _send_open(self) -> None:
         self.local = OPEN
         self._out.append(frame(0, encode_composite(self._open)))
 
     def _send_close(self, condition: Condition | None) -> bool:
-        """Close, with an open before it if there was none (2.4.3); False when AMQP has not begun."""
-        if self._preamble.phase is not Phase.DONE and self.role is Role.SERVER:
+        """Send close, after an open if none was sent (2.4.3); False before the AMQP header."""
+        if self._handshake.phase is not Phase.DONE and self.role is Role.SERVER:
             return False
         for session in self._ours.values():
             session.flush_acks()
@@ -429,18 +459,18 @@ class Connection(Endpoint):
 
     def _fault(self, symbol: str, description: str) -> None:
         condition = Condition(symbol, description)
-        if self._preamble.phase is Phase.DONE and self.local is not CLOSED:
+        if self._handshake.phase is Phase.DONE and self.local is not CLOSED:
             self._send_close(condition)
-        self._die(condition)
+        self._finish(condition)
 
-    def _die(self, condition: Condition | None) -> None:
+    def _finish(self, condition: Condition | None) -> None:
         self.local = self.remote = CLOSED
         self._pending.clear()
-        if not self._is_over:
-            self._is_over = True
+        if not self._is_finished:
+            self._is_finished = True
             self.report(ConnectionClosed(condition))
 
-    # Time
+    # Timers
 
     def _silence_deadline(self) -> float | None:
         if self._idle_time_out is None or self.remote_open is None:
@@ -450,12 +480,14 @@ class Connection(Endpoint):
     def _heartbeat_due(self) -> float | None:
         if self.remote_open is None or not self.remote_open.idle_time_out or self.local is CLOSED:
             return None
-        return self._last_sent + max(self.remote_open.idle_time_out / 2000, self.limits.smallest_heartbeat)
+        return self._last_sent + max(
+            self.remote_open.idle_time_out / 2000, self.limits.min_heartbeat_interval
+        )
 
 
 def _is_due(deadline: float | None, now: float) -> bool:
     return deadline is not None and now >= deadline
 
 
-def _frame_complaint(size: int, offset: int, kind: int) -> str:
-    return f"a frame of {size} bytes, data offset {offset}, type {kind} is not allowed here"
+def _framing_error(size: int, offset: int, kind: int) -> str:
+    return f"a frame of {size} bytes, data offset {offset}, type {kind} is malformed"

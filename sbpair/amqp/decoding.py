@@ -1,11 +1,11 @@
-"""How do AMQP bytes become a Python value (1.6), when the bytes may be hostile?
+"""Decode AMQP values from untrusted bytes (1.6).
 
-One reader per format code. A reader takes the position behind the code and answers the value
-and the position behind it; it may look past `end` (never past the data), because whoever opened
-the range checks, once, that the content ended where the range does.
+There is one reader per format code. It takes the position after the code, and returns the value and the position
+after it. A reader may read past ``end``, though never past the data: the caller that opened the range checks once
+that the content ends where the range does.
 
-Bounds: nesting (64), and a budget of nodes for the whole of what is decoded, because an array of
-zero-width elements names a million values in a few bytes.
+Nesting is limited to 64 levels, and the number of values by a budget: an array of zero-width elements encodes a
+million values in a few bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 
 from .errors import DecodeError
-from .primitives import (
+from .types import (
     Array,
     Byte,
     Char,
@@ -28,6 +28,7 @@ from .primitives import (
     Short,
     Symbol,
     Timestamp,
+    TypedKey,
     UByte,
     UInt,
     ULong,
@@ -39,37 +40,42 @@ NODES_PER_BYTE = 8
 MAX_NODES = 250_000
 
 
-class Budget:
-    """How many values may still be built out of one frame or message."""
+class DecodeBudget:
+    """The number of values that may still be decoded from one frame or message of ``size`` bytes."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_granted", "left")
 
     def __init__(self, size: int) -> None:
-        self.left = min(max(64, NODES_PER_BYTE * size), MAX_NODES)
+        self._granted = self.left = min(max(64, NODES_PER_BYTE * size), MAX_NODES)
+
+    @property
+    def spent(self) -> int:
+        """The number of values decoded."""
+        return self._granted - self.left
 
     def spend(self, nodes: int) -> None:
-        """Take `nodes` off. Raises DecodeError when there are not that many left."""
+        """Deduct ``nodes``. Raises DecodeError when fewer are left."""
         self.left -= nodes
         if self.left < 0:
-            raise DecodeError("more values than the bytes justify")
+            raise DecodeError("more values than the size of the data allows")
 
 
-Reader = Callable[[bytes, int, int, Budget, int], tuple[object, int]]
+Reader = Callable[[bytes, int, int, DecodeBudget, int], tuple[object, int]]
 
 
 def decode(
     data: bytes | bytearray | memoryview,
     offset: int = 0,
     end: int | None = None,
-    budget: Budget | None = None,
+    budget: DecodeBudget | None = None,
 ) -> tuple[object, int]:
-    """The value at `offset`, and the offset behind it. Raises DecodeError."""
+    """Return the value at ``offset`` and the offset after it. Raises DecodeError."""
     if not isinstance(data, bytes):
         data = bytes(data)
     if end is None:
         end = len(data)
     if budget is None:
-        budget = Budget(end - offset)
+        budget = DecodeBudget(end - offset)
     try:
         value, position = read(data, offset, end, budget, 0)
     except (IndexError, struct.error):
@@ -77,23 +83,23 @@ def decode(
     except UnicodeDecodeError as error:
         raise DecodeError(f"text is not {error.encoding}: {error.reason}") from None
     if position > end:
-        raise DecodeError("a value is longer than what holds it")
+        raise DecodeError("a value is longer than its container")
     return value, position
 
 
 def skip(data: bytes, offset: int, end: int) -> int:
-    """The offset behind the value at `offset`, without building it. Raises DecodeError."""
+    """Return the offset after the value at ``offset``, without decoding it. Raises DecodeError."""
     try:
         position = _skip(data, offset, end)
     except (IndexError, struct.error):
         raise DecodeError("the data ends inside a value") from None
     if position > end:
-        raise DecodeError("a value is longer than what holds it")
+        raise DecodeError("a value is longer than its container")
     return position
 
 
 def _skip(data: bytes, position: int, end: int) -> int:
-    values = 1  # a described value is two: its descriptor and itself
+    values = 1  # a described value counts as two: descriptor and value
     while values:
         if position >= end:
             raise DecodeError("the data ends where a value should begin")
@@ -106,7 +112,7 @@ def _skip(data: bytes, position: int, end: int) -> int:
                 raise DecodeError(f"nested deeper than {MAX_DEPTH}")
             continue
         if _READERS[code] is None:
-            raise DecodeError(f"no AMQP type has the format code 0x{code:02x}")
+            raise DecodeError(f"unknown format code 0x{code:02x}")
         kind = code >> 4
         if kind < 0xA:
             position += _FIXED_WIDTH[kind]
@@ -122,11 +128,11 @@ _U32 = struct.Struct(">I")
 _U32_PAIR = struct.Struct(">II")
 
 
-def read(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+def read(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
     code = data[position]
     reader = _READERS[code]
     if reader is None:
-        raise DecodeError(f"no AMQP type has the format code 0x{code:02x}")
+        raise DecodeError(f"unknown format code 0x{code:02x}")
     return reader(data, position + 1, end, budget, depth)
 
 
@@ -140,7 +146,7 @@ def _constant(value: object) -> Reader:
     return lambda data, position, end, budget, depth: (value, position)
 
 
-def _empty_list(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+def _empty_list(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
     return [], position
 
 
@@ -148,7 +154,9 @@ def _fixed(layout: str) -> Reader:
     unpack = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
-    def read_fixed(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_fixed(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         return unpack(data, position)[0], position + width
 
     return read_fixed
@@ -158,13 +166,15 @@ def _made(layout: str, make: Callable[..., object]) -> Reader:
     unpack = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
-    def read_made(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_made(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         return make(unpack(data, position)[0]), position + width
 
     return read_made
 
 
-def _boolean(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+def _boolean(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
     value = data[position]
     if value > 1:
         raise DecodeError(f"a boolean of value {value}")
@@ -172,7 +182,9 @@ def _boolean(data: bytes, position: int, end: int, budget: Budget, depth: int) -
 
 
 def _raw(width: int, make: Callable[[bytes], object]) -> Reader:
-    def read_raw(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_raw(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         content = data[position : position + width]
         if len(content) != width:
             raise DecodeError("the data ends inside a value")
@@ -190,7 +202,9 @@ def _uuid(content: bytes) -> uuid.UUID:
 
 
 def _sized(wide: bool, make: Callable[[bytes], object]) -> Reader:
-    def read_sized(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_sized(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         if wide:
             start = position + 4
             stop = start + _U32.unpack_from(data, position)[0]
@@ -198,7 +212,7 @@ def _sized(wide: bool, make: Callable[[bytes], object]) -> Reader:
             start = position + 1
             stop = start + data[position]
         if stop > end:
-            raise DecodeError("a value is longer than what holds it")
+            raise DecodeError("a value is longer than its container")
         return make(data[start:stop]), stop
 
     return read_sized
@@ -223,19 +237,23 @@ def _open_compound(data: bytes, position: int, end: int, wide: bool) -> tuple[in
     else:
         stop, count, position = position + 1 + data[position], data[position + 1], position + 2
     if not position <= stop <= end:
-        raise DecodeError("a compound value is longer than what holds it")
+        raise DecodeError("a compound value is longer than its container")
     return count, position, stop
 
 
 def _list(wide: bool) -> Reader:
-    def read_list(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_list(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         count, position, stop = _open_compound(data, position, end, wide)
         return _items(data, position, stop, count, budget, depth), stop
 
     return read_list
 
 
-def _items(data: bytes, position: int, stop: int, count: int, budget: Budget, depth: int) -> list[object]:
+def _items(
+    data: bytes, position: int, stop: int, count: int, budget: DecodeBudget, depth: int
+) -> list[object]:
     if count > stop - position:
         raise DecodeError(f"{count} items in {stop - position} bytes")
     depth = _deeper(depth)
@@ -245,28 +263,41 @@ def _items(data: bytes, position: int, stop: int, count: int, budget: Budget, de
         value, position = read(data, position, stop, budget, depth)
         items.append(value)
     if position != stop:
-        raise DecodeError("the size of a compound value is not that of its items")
+        raise DecodeError("the size of a compound value does not match its items")
     return items
 
 
 def _map(wide: bool) -> Reader:
-    def read_map(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_map(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         count, position, stop = _open_compound(data, position, end, wide)
         if count % 2:
-            raise DecodeError("a map with a key that has no value")
+            raise DecodeError("a map with an odd number of items")
         items = _items(data, position, stop, count, budget, depth)
         try:
             mapping = dict(zip(items[::2], items[1::2], strict=True))
         except TypeError:
-            raise DecodeError("a map key that holds a list or a map") from None
-        if 2 * len(mapping) != count:
-            raise DecodeError("a map with the same key twice")
-        return mapping, stop
+            raise DecodeError("a map key that contains a list or a map") from None
+        return mapping if 2 * len(mapping) == count else _distinguish_keys(items), stop
 
     return read_map
 
 
-def _described(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+def _distinguish_keys(items: list[object]) -> dict[object, object]:
+    """Decode a map with keys that Python takes for equal: 1 and 1.0, a symbol and a string. Raises DecodeError."""
+    mapping: dict[object, object] = {}
+    kinds: set[tuple[type, object]] = set()
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        typed = type(key), key
+        if typed in kinds:
+            raise DecodeError("a map with the same key twice")
+        kinds.add(typed)
+        mapping[TypedKey(*typed) if key in mapping else key] = value
+    return mapping
+
+
+def _described(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
     depth = _deeper(depth)
     budget.spend(1)
     descriptor, position = read(data, position, end, budget, depth)
@@ -275,7 +306,9 @@ def _described(data: bytes, position: int, end: int, budget: Budget, depth: int)
 
 
 def _array(wide: bool) -> Reader:
-    def read_array(data: bytes, position: int, end: int, budget: Budget, depth: int) -> tuple[object, int]:
+    def read_array(
+        data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+    ) -> tuple[object, int]:
         count, position, stop = _open_compound(data, position, end, wide)
         depth = _deeper(depth)
         budget.spend(count + 1)
@@ -285,16 +318,16 @@ def _array(wide: bool) -> Reader:
         code = data[position]
         reader = _READERS[code]
         if reader is None or code == 0x00:
-            raise DecodeError(f"no array element has the format code 0x{code:02x}")
+            raise DecodeError(f"array elements cannot have the format code 0x{code:02x}")
         position += 1
         items = []
         for _ in range(count):
             if position > stop:
-                raise DecodeError("an array is longer than what holds it")
+                raise DecodeError("an array is longer than its container")
             value, position = reader(data, position, stop, budget, depth)
             items.append(value)
         if position != stop:
-            raise DecodeError("the size of an array is not that of its elements")
+            raise DecodeError("the size of an array does not match its elements")
         return Array(code, tuple(items), descriptor), stop
 
     return read_array

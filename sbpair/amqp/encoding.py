@@ -1,7 +1,7 @@
-"""How does a Python value become AMQP bytes (1.6), in the fewest of them?
+"""Encode Python values as AMQP, each in its smallest form (1.6).
 
-One writer per Python class, found by the class of the value; one writer per format code for
-the elements of an array, which share a constructor.
+There is one writer per Python class, and one per format code for the elements of an array, which share a
+constructor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import EncodeError
-from .primitives import (
+from .types import (
     Array,
     Byte,
     Char,
@@ -25,6 +25,7 @@ from .primitives import (
     Short,
     Symbol,
     Timestamp,
+    TypedKey,
     UByte,
     UInt,
     ULong,
@@ -36,14 +37,14 @@ Writer = Callable[[bytearray, Any, int], None]
 
 
 def encode(value: object) -> bytes:
-    """The smallest encoding of `value`. Raises EncodeError."""
+    """Return the smallest encoding of ``value``. Raises EncodeError."""
     out = bytearray()
     write(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: object) -> None:
-    """Append the smallest encoding of `value` to `out`. Raises EncodeError."""
+    """Append the smallest encoding of ``value`` to ``out``. Raises EncodeError."""
     write(out, value)
 
 
@@ -180,7 +181,7 @@ def write_symbol(out: bytearray, value: str, depth: int = 0) -> None:
 
 
 def write_compound(out: bytearray, code8: int, count: int, content: bytes | bytearray) -> None:
-    """A list (0xC0) or map (0xC1) whose items are already encoded, in its smaller form."""
+    """Append a list (0xC0) or map (0xC1) of encoded items, in its short form when it fits."""
     size = len(content)
     if size < 255 and count < 256:
         out += bytes((code8, size + 1, count))
@@ -212,10 +213,15 @@ def _map(out: bytearray, value: dict[object, object], depth: int) -> None:
 def _described(out: bytearray, value: Described, depth: int) -> None:
     depth = _deeper(depth)
     out.append(0x00)
-    if isinstance(value.descriptor, int) and not isinstance(value.descriptor, bool):
-        write_ulong(out, value.descriptor)  # descriptors are ulongs, whatever int they came as (1.3.2)
+    code = value.descriptor
+    if isinstance(code, int) and code >= 0 and not isinstance(code, bool):
+        write_ulong(out, code)  # descriptors are ulongs, whatever the Python integer type (1.3.2)
     else:
         write(out, value.descriptor, depth)
+    write(out, value.value, depth)
+
+
+def _typed_key(out: bytearray, value: TypedKey, depth: int) -> None:
     write(out, value.value, depth)
 
 
@@ -238,7 +244,7 @@ def _array_content(value: Array, depth: int) -> bytearray:
     content.append(value.code)
     element = _ELEMENTS.get(value.code)
     if element is None:
-        raise EncodeError(f"no AMQP type has the format code 0x{value.code:02x}")
+        raise EncodeError(f"unknown format code 0x{value.code:02x}")
     for item in value.items:
         element(content, item, depth)
     return content
@@ -256,7 +262,7 @@ def _fixed(layout: str) -> Writer:
 def _constant(expected: object) -> Writer:
     def write_nothing(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         if value != expected:
-            raise EncodeError(f"an array of {expected!r} cannot hold {value!r:.80}")
+            raise EncodeError(f"an array of {expected!r} cannot charge {value!r:.80}")
 
     return write_nothing
 
@@ -338,6 +344,7 @@ _WRITERS: dict[type, Writer] = {
     dict: _map,
     Described: _described,
     Array: _array,
+    TypedKey: _typed_key,
 }
 
 _ELEMENTS: dict[int, Writer] = {

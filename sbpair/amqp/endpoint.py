@@ -1,8 +1,7 @@
-"""The handshake that connections, sessions and links have in common.
+"""The open and close states that connections, sessions and links share.
 
-Each endpoint has two halves, ours and the peer's. A half only moves forward: UNOPENED, OPEN,
-CLOSED. The state names of the standard (ATTACH SENT, DETACH RCVD, ...) are pairs of halves, so
-there is no list of them to keep.
+An endpoint has two halves, local and remote, and each only moves forward: UNOPENED, OPEN, CLOSED. The states of the
+standard (ATTACH SENT, DETACH RCVD, ...) are pairs of halves.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from enum import IntEnum
 
 
 class Half(IntEnum):
-    """One side of an endpoint; it only moves forward."""
+    """The state of one side of an endpoint; it only moves forward."""
 
     UNOPENED, OPEN, CLOSED = range(3)
 
 
-UNOPENED, OPEN, CLOSED = Half  # Python 3.11 looks them up at ten times the price as members of an enum
+UNOPENED, OPEN, CLOSED = Half  # an attribute lookup on the enum costs ten times as much in Python 3.11
 
 
 class Endpoint:
-    """Two halves."""
+    """A local and a remote half."""
 
     __slots__ = ("local", "remote")
 
@@ -30,10 +29,10 @@ class Endpoint:
 
     @property
     def is_open(self) -> bool:
-        """Both peers opened it and neither closed it."""
+        """Whether both peers opened it and neither closed it."""
         return self.local is OPEN and self.remote is OPEN
 
     @property
     def is_closed(self) -> bool:
-        """Nothing more will be said about it by either peer."""
+        """Whether both peers closed it."""
         return self.local is CLOSED and self.remote is CLOSED

@@ -1,16 +1,16 @@
-"""What can go wrong, and what is it called on the wire?
+"""Exceptions, and the error conditions of AMQP and Service Bus.
 
     AmqpError
-    ├── EncodeError     our value has no place in the type it was meant for
-    ├── DecodeError     the bytes are not what the standard says (1.6, 2.3)
-    ├── LinkMisuse      our own program broke a rule (a transfer without credit)
-    └── PeerFault       the peer broke a rule; never leaves the engine
-        ├── ConnectionFault   answered with close
-        ├── SessionFault      answered with end
-        └── LinkFault         answered with detach
+    ├── EncodeError             a value does not fit its AMQP type
+    ├── DecodeError             malformed bytes (1.6, 2.3)
+    ├── LocalProtocolError      the application broke a rule (a transfer without credit)
+    └── PeerFault               the peer broke a rule; internal
+        ├── ConnectionFault     answered with close
+        ├── SessionFault        answered with end
+        └── LinkFault           answered with detach
 
-A peer's fault is answered on the wire and becomes an event; only `EncodeError`, `LinkMisuse`
-and, from the codec itself, `DecodeError` are raised at a caller.
+A PeerFault is answered on the wire and becomes an event. Callers see EncodeError, LocalProtocolError and, from the
+codec, DecodeError.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STOLEN: Final = "amqp:link:stolen"
 TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"
 TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
 TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
-# Service Bus's own
+# Service Bus
 SERVER_BUSY: Final = "com.microsoft:server-busy"
 TIMEOUT: Final = "com.microsoft:timeout"
 ENTITY_DISABLED: Final = "com.microsoft:entity-disabled"
@@ -75,19 +75,19 @@ class AmqpError(Exception):
 
 
 class EncodeError(AmqpError, ValueError):
-    """A value that does not fit the AMQP type it was given as."""
+    """A value does not fit its AMQP type."""
 
 
 class DecodeError(AmqpError, ValueError):
-    """Bytes that are not a legal AMQP encoding, or that ask for more than the bounds allow."""
+    """The bytes are not valid AMQP, or exceed the limits of the decoder."""
 
 
-class LinkMisuse(AmqpError):
-    """The owner asked for what the state of the endpoint does not allow."""
+class LocalProtocolError(AmqpError):
+    """The state of the endpoint does not allow the call."""
 
 
 class PeerFault(AmqpError):
-    """The peer broke a rule: the condition says which. Caught inside the engine."""
+    """The peer broke a rule, named by the condition; never reaches the application."""
 
     def __init__(self, symbol: str, description: str) -> None:
         super().__init__(f"{symbol}: {description}")

@@ -1,7 +1,7 @@
-"""What should the owner of a connection know? Past tense, in the order it happened.
+"""The events of a connection, in the order they happened.
 
-All are immutable. The two that come once a message are named tuples: a frozen dataclass costs
-three times as much to make.
+All are immutable. The two that occur once per message are named tuples, which take a third of the time of a frozen
+dataclass to create.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SaslInitReceived:
-    """Server: a client wants in; the owner answers with `Connection.authenticate` (5.3.3.2)."""
+    """Server: a client authenticates; answer with `Connection.authenticate` (5.3.3.2)."""
 
     mechanism: str
     initial_response: bytes | None
     hostname: str | None
 
-    def __repr__(self) -> str:  # the response is a secret
+    def __repr__(self) -> str:  # omits the response, which is a secret
         return f"SaslInitReceived(mechanism={self.mechanism!r}, hostname={self.hostname!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOpened:
-    """The peer's open is in (2.4.1)."""
+    """The peer sent its open (2.4.1)."""
 
     open: Open
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """It is over: closed by either side, end of stream, or a protocol error. Emitted once, and last.
+    """The connection ended: closed by either side, end of stream, or a protocol error. Emitted once, and last.
 
-    Sessions and links are not ended one by one: `Connection.sessions` still lists them.
+    Sessions and links emit no events of their own then: `Connection.sessions` still lists them.
     """
 
     condition: Condition | None
@@ -54,7 +54,7 @@ class SessionBegun:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The session is over; `session.links` still lists what was attached."""
+    """The session ended; `session.links` still lists its links."""
 
     session: Session
     condition: Condition | None
@@ -62,8 +62,11 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class LinkAttached:
-    """The peer attached (2.6.3). Of its own accord: answer with `link.attach` or `link.refuse`.
-    As the answer to ours: `link.is_refused` when its terminus is missing, and LinkDetached follows."""
+    """The peer attached a link (2.6.3).
+
+    When the peer initiated it, answer with `link.attach` or `link.refuse`. When it answers our attach without a
+    terminus, `link.is_refused` is true and LinkDetached follows.
+    """
 
     link: Link
     attach: Attach
@@ -71,7 +74,7 @@ class LinkAttached:
 
 @dataclass(frozen=True, slots=True)
 class LinkDetached:
-    """The link is over; `closed` False when the peer only suspended it (2.6.4)."""
+    """The link ended; ``closed`` is False when the peer only suspended it (2.6.4)."""
 
     link: Link
     condition: Condition | None
@@ -80,7 +83,7 @@ class LinkDetached:
 
 @dataclass(frozen=True, slots=True)
 class CreditGranted:
-    """The peer set what we may send (2.6.7); with `drain` it wants it used or given back now."""
+    """The peer set our link credit (2.6.7); with ``drain`` it must be used or given back now."""
 
     link: SenderLink
     credit: int
@@ -90,15 +93,15 @@ class CreditGranted:
 
 @dataclass(frozen=True, slots=True)
 class CreditDrained:
-    """The sender gave back the credit we asked it to drain."""
+    """The sender used or gave back the credit of a drain."""
 
     link: ReceiverLink
 
 
 class MessageReceived(NamedTuple):
-    """All transfer frames of one delivery are in (2.6.14).
+    """A delivery arrived in full (2.6.14).
 
-    It may have been on its way when the owner refused or detached the link: look at `link.is_open`.
+    It may have been in flight when the application refused or detached the link: check `link.is_open`.
     """
 
     link: ReceiverLink
@@ -111,7 +114,7 @@ class MessageReceived(NamedTuple):
 
 
 class DispositionReceived(NamedTuple):
-    """The peer told the state of deliveries first … last of one link, all known to us (2.6.12)."""
+    """The peer set the state of deliveries ``first`` to ``last`` of one link, all known (2.6.12)."""
 
     link: SenderLink | ReceiverLink
     first: int

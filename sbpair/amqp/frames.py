@@ -1,4 +1,4 @@
-"""Where does a frame begin and end (2.3), and what do the two header exchanges look like (2.2, 5.3.1)?
+"""Frame layout (2.3) and protocol headers (2.2, 5.3.1).
 
    0       1       2       3
 +-------------------------------+
@@ -23,5 +23,5 @@ FRAME_HEAD: Final = struct.Struct(">IBBH")
 
 
 def frame(channel: int, body: bytes, payload_size: int = 0, *, kind: int = AMQP_FRAME) -> bytes:
-    """One frame around an encoded performative; a payload of that size is to follow it."""
+    """Frame an encoded performative; the caller appends a payload of ``payload_size`` bytes."""
     return FRAME_HEAD.pack(8 + len(body) + payload_size, 2, kind, channel) + body

@@ -1,13 +1,13 @@
-"""Links: one direction of transfer, paced by credit (2.6).
+"""Links: transfer in one direction, paced by credit (2.6).
 
-A link sees performatives, never frames, and never waits. The session hands it what arrived; what
-it has to say leaves through the session, in order. A peer that breaks a rule is answered with a
-detach that names the condition, and the owner reads a LinkDetached event. Only our own misuse
-raises; what is said on a link the peer has just closed is dropped, for the owner cannot know yet.
+A violation by the peer is answered with a detach that names the condition, and becomes a LinkDetached event. Methods
+raise for misuse only: calls on a link that the peer has just closed have no effect, because the application cannot
+know yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,10 @@ from .errors import (
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     LinkFault,
-    LinkMisuse,
+    LocalProtocolError,
 )
 from .events import CreditDrained, CreditGranted, LinkDetached, MessageReceived
+from .fast_path import TransferTail
 from .performatives import (
     MAX_UINT,
     RECEIVER,
@@ -39,16 +40,16 @@ from .performatives import (
     Target,
 )
 from .serial import MASK, distance, ids
-from .shortcut import TransferTail
 
 if TYPE_CHECKING:
     from .session import Session
 
 MAX_TAG = 32  # 2.8.7
+PIECE_WEIGHT = 64  # bytes of memory per piece of a delivery, its payload not counted
 
 
 class Link(Endpoint):
-    """What both directions share: name, handles, attach and detach."""
+    """What both directions share: name, handle, attach and detach."""
 
     role = SENDER
 
@@ -62,8 +63,10 @@ class Link(Endpoint):
         self.credit = 0
         self.delivery_count = 0
         self.unsettled: dict[int, bytes] = {}
-        """Deliveries whose fate is open: delivery-id to tag, in order."""
-        self._is_over = False  # LinkDetached is out
+        """Unsettled deliveries: delivery-id to tag, in order."""
+        self.held_bytes = 0
+        """Bytes counted for the peer's attach and a partial delivery."""
+        self._is_finished = False  # LinkDetached was emitted
         out = bytearray()
         write_uint(out, handle)
         self.encoded_handle = bytes(out)
@@ -73,7 +76,7 @@ class Link(Endpoint):
 
     @property
     def is_refused(self) -> bool:
-        """The peer answered our attach without its terminus; LinkDetached follows (2.6.3)."""
+        """Whether the peer answered our attach without a terminus; LinkDetached follows (2.6.3)."""
         attach = self.remote_attach
         return attach is not None and (attach.target if self.role is SENDER else attach.source) is None
 
@@ -90,15 +93,16 @@ class Link(Endpoint):
         offered_capabilities: tuple[str, ...] | None = None,
         desired_capabilities: tuple[str, ...] | None = None,
     ) -> None:
-        """Open our half, as the first or as the answer; modes default to the peer's (2.6.3).
+        """Attach our half, first or in answer; settle modes default to the peer's (2.6.3).
 
         A receiver's `max_message_size` is enforced: larger deliveries are answered with
-        rejected{amqp:link:message-size-exceeded} and never reach the owner.
+        rejected{amqp:link:message-size-exceeded} and never reach the owner. Without one, a delivery beyond
+        `Limits.max_message_size` detaches the link, and nothing is settled.
 
-        Raises LinkMisuse when done twice.
+        Raises LocalProtocolError when the link is attached already.
         """
         if self.local is OPEN:
-            raise LinkMisuse(f"link {self.name!r} is attached already")
+            raise LocalProtocolError(f"link {self.name!r} is attached already")
         if self.local is CLOSED:
             return
         remote = self.remote_attach
@@ -128,7 +132,7 @@ class Link(Endpoint):
         )
 
     def refuse(self, condition: Condition) -> None:
-        """Answer the peer's attach with none of our own terminus, then close (2.6.3)."""
+        """Answer the peer's attach without a terminus, then detach with `condition` (2.6.3)."""
         remote = self.remote_attach
         if self.local is UNOPENED and remote is not None:
             is_sender = self.role is SENDER
@@ -138,7 +142,7 @@ class Link(Endpoint):
         self.detach(condition)
 
     def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
-        """Close the link, or with `closed` False suspend it; idempotent. Queued transfers are dropped."""
+        """Close the link, or suspend it with `closed` False; idempotent. Drops queued transfers."""
         if self.local is OPEN:
             self.session.out.drop(self)
             self.session.send(Detach(self.handle, closed, condition))
@@ -146,23 +150,28 @@ class Link(Endpoint):
         self.credit = 0
 
     def fault(self, condition: Condition) -> None:
-        """Detach because of what the peer did, and tell the owner at once."""
+        """Detach for a violation by the peer, and emit LinkDetached now."""
         self.refuse(condition)
-        self.over(condition, True)
+        self.finish(condition, True)
 
     def receive_detach(self, detach: Detach) -> None:
         self.remote = CLOSED
-        if self.local is UNOPENED:  # the owner was not asked yet: answer for it
+        if self.local is UNOPENED:  # the application has not answered the attach: answer for it
             self.attach(source=None, target=None)
         self.detach(closed=detach.closed)
-        self.over(detach.error, detach.closed)
+        self.finish(detach.error, detach.closed)
 
-    def over(self, condition: Condition | None, closed: bool) -> None:
+    def finish(self, condition: Condition | None, closed: bool) -> None:
         self.credit = 0
         self.session.forget_deliveries(self)
-        if not self._is_over:
-            self._is_over = True
+        if not self._is_finished:
+            self._is_finished = True
             self.session.report(LinkDetached(self, condition, closed))
+
+    def charge(self, size: int) -> None:
+        """Count bytes occupied by the peer. Raises ConnectionFault above the allowance of the connection."""
+        self.held_bytes += size
+        self.session.connection.charge(size)
 
     def receive_attach(self, attach: Attach) -> None:
         self.remote_attach = attach
@@ -173,7 +182,7 @@ class Link(Endpoint):
 
 
 class SenderLink(Link):
-    """Our end sends: the peer grants credit and every transfer spends one."""
+    """A link that sends: the peer grants credit, and each message uses one."""
 
     role = SENDER
 
@@ -191,17 +200,16 @@ class SenderLink(Link):
         state: DeliveryState | None = None,
         force: bool = False,
     ) -> int:
-        """Send one message, cut to the peer's frame size; returns its delivery-id.
+        """Send one message, split to the peer's frame size; return its delivery-id.
 
-        Raises LinkMisuse without credit, unless `force`: to look before sending is the caller's part;
-        and for a tag longer than 32 bytes.
+        Raises LocalProtocolError without credit, unless `force`, and for a tag longer than 32 bytes.
         """
         if self.credit > 0:
             self.credit -= 1
         elif not force:
-            raise LinkMisuse(f"no credit on link {self.name!r}")
+            raise LocalProtocolError(f"no credit on link {self.name!r}")
         if len(tag) > MAX_TAG:
-            raise LinkMisuse(f"a delivery-tag has at most {MAX_TAG} bytes, not {len(tag)}")
+            raise LocalProtocolError(f"a delivery-tag has at most {MAX_TAG} bytes, not {len(tag)}")
         session = self.session
         delivery_id = session.next_delivery_id
         if self.local is not OPEN or session.local is not OPEN:
@@ -215,7 +223,7 @@ class SenderLink(Link):
         return delivery_id
 
     def drained(self) -> None:
-        """Give back the credit there are no messages for (2.6.7)."""
+        """Give back all remaining credit, in answer to a drain (2.6.7)."""
         self.delivery_count = (self.delivery_count + self.credit) & MASK
         self.credit = 0
         if self.local is OPEN:
@@ -223,7 +231,7 @@ class SenderLink(Link):
         self.drain = False
 
     def settle(self, first: int, last: int, state: DeliveryState | None) -> None:
-        """Tell the receiver that deliveries first … last are settled, as `state` (2.6.12)."""
+        """Settle deliveries `first` to `last` with `state` (2.6.12)."""
         unsettled, outgoing = self.unsettled, self.session.outgoing
         for number in (first,) if first == last else ids(first, last):
             unsettled.pop(number & MASK, None)
@@ -234,38 +242,41 @@ class SenderLink(Link):
     def receive_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
             theirs = flow.delivery_count
-            if theirs is None:  # it has not seen our attach
+            if theirs is None:  # the peer has not received our attach
                 theirs = self.delivery_count
-            self.credit = max(0, flow.link_credit - distance(theirs, self.delivery_count))
+            self.credit = min(MAX_UINT, max(0, flow.link_credit - distance(theirs, self.delivery_count)))
         self.drain = flow.drain
         self.session.report(CreditGranted(self, self.credit, flow.drain, flow.properties))
         if flow.echo and self.local is OPEN:
             self.session.flow(self, self.credit, drain=self.drain)
 
 
-_make = tuple.__new__  # past the wrapper of a named tuple, which costs as much again
+_make = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
 
 
 @dataclass(slots=True)
 class _Partial:
-    """A delivery of which frames are in, and the last is not."""
+    """A delivery whose last frame has not arrived."""
 
     delivery_id: int
     tag: bytes
     message_format: int
     settled: bool = False
+    state: DeliveryState | None = None
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
+    held_bytes: int = 0
 
 
 class ReceiverLink(Link):
-    """Our end receives: we grant the credit."""
+    """A link that receives: we grant the credit."""
 
     role = RECEIVER
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle)
         self._partial: _Partial | None = None
+        self._refused_for_size: Callable[[int], Condition] | None = None
         self._largest = session.connection.limits.max_message_size
         self._most_unsettled = session.connection.limits.max_unsettled
         self._is_draining = False
@@ -297,17 +308,26 @@ class ReceiverLink(Link):
         if max_message_size:  # 0 means no limit of the link (2.7.3)
             self._largest = max_message_size
 
+    def tolerate(self, largest: int, refused: Callable[[int], Condition]) -> None:
+        """Accept deliveries up to ``largest`` bytes, above the limit of our attach.
+
+        ``refused`` returns the error for a larger delivery of the given size in bytes.
+        """
+        self._largest = largest
+        self._refused_for_size = refused
+
     def receive_attach(self, attach: Attach) -> None:
         super().receive_attach(attach)
         self.delivery_count = attach.initial_delivery_count or 0
 
     def flow(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
-        """Let the peer send up to `credit` messages from now on, not more and not less (2.6.7).
+        """Set the link credit to `credit` messages (2.6.7).
 
-        With `drain` it sends what it has and gives the rest back: CreditDrained follows.
+        With `drain` the peer sends what it has and gives the rest back; CreditDrained follows. Raises
+        LocalProtocolError unless `credit` is 0 to 2^32 - 1.
         """
         if not 0 <= credit <= MAX_UINT:
-            raise LinkMisuse(f"credit is 0 … {MAX_UINT}, not {credit}")
+            raise LocalProtocolError(f"credit is 0 … {MAX_UINT}, not {credit}")
         if self.local is not OPEN:
             return
         self.credit = credit
@@ -315,7 +335,7 @@ class ReceiverLink(Link):
         self.session.flow(self, credit, drain=drain, echo=echo)
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True) -> None:
-        """Say what became of deliveries first … last, and with `settled` forget them (2.6.12)."""
+        """Send the state of deliveries `first` to `last`, settling them if `settled` (2.6.12)."""
         if settled:
             unsettled, incoming = self.unsettled, self.session.incoming
             for number in (first,) if first == last else ids(first, last):
@@ -327,7 +347,7 @@ class ReceiverLink(Link):
     def receive_transfer(
         self, delivery_id: int | None, tag: bytes | None, tail: TransferTail, payload: bytes
     ) -> None:
-        """One frame of a delivery. Raises LinkFault."""
+        """Process one frame of a delivery. Raises LinkFault, ConnectionFault."""
         partial = self._partial
         if partial is None:
             if delivery_id is None or tag is None:
@@ -341,8 +361,8 @@ class ReceiverLink(Link):
                 raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
             self.delivery_count = (self.delivery_count + 1) & MASK
             if not tail.is_piece:
-                told = (self, delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
-                self._finish(_make(MessageReceived, told))
+                fields = (self, delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
+                self._deliver(_make(MessageReceived, fields))
                 return
             partial = self._partial = _Partial(delivery_id, tag, tail.message_format)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
@@ -351,29 +371,40 @@ class ReceiverLink(Link):
         self._add_piece(partial, tail, payload)
 
     def _add_piece(self, partial: _Partial, tail: TransferTail, payload: bytes) -> None:
-        if tail.aborted:  # 2.6.14: as if it had never been
-            self._partial = None
+        if tail.aborted:  # discarded, as if never sent (2.6.14)
+            self._drop_partial()
             return
-        partial.settled = partial.settled or tail.settled
+        partial.settled = partial.settled or tail.settled  # set by any frame of the delivery (2.7.5)
+        if tail.state is not None:
+            partial.state = tail.state
         partial.size += len(payload)
         if partial.size <= self._largest:
             partial.pieces.append(payload)
+            partial.held_bytes += len(payload) + PIECE_WEIGHT
+            self.charge(len(payload) + PIECE_WEIGHT)
         else:
-            partial.pieces.clear()  # to be rejected when its last frame is in; nothing more is kept
+            partial.pieces.clear()  # rejected once its last frame arrives; nothing is kept until then
+            self.charge(-partial.held_bytes)
+            partial.held_bytes = 0
         if tail.more:
             return
-        self._partial = None
+        self._drop_partial()
         number, settled = partial.delivery_id, partial.settled
         if partial.size > self._largest:
             self._reject(number, settled, partial.size)
         else:
             whole, message_format = b"".join(partial.pieces), partial.message_format
-            self._finish(
-                MessageReceived(self, number, partial.tag, whole, settled, message_format, tail.state)
+            self._deliver(
+                MessageReceived(self, number, partial.tag, whole, settled, message_format, partial.state)
             )
 
-    def _finish(self, event: MessageReceived) -> None:
-        """All of a delivery is in."""
+    def _drop_partial(self) -> None:
+        if self._partial is not None:
+            self.charge(-self._partial.held_bytes)
+            self._partial = None
+
+    def _deliver(self, event: MessageReceived) -> None:
+        """Report a complete delivery. Raises LinkFault."""
         _, delivery_id, tag, payload, settled, _, _ = event
         if len(payload) > self._largest:
             self._reject(delivery_id, settled, len(payload))
@@ -381,8 +412,8 @@ class ReceiverLink(Link):
         session = self.session
         if not settled:
             incoming = session.incoming
-            # An id in use is taken again: the Python SDK's requests that race on one link are numbered alike,
-            # and the service answers each of them.
+            # A delivery-id in use is accepted: concurrent requests of the Python SDK on one link can share an id, and
+            # Service Bus answers each of them.
             if len(incoming) >= self._most_unsettled:
                 raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
@@ -390,14 +421,20 @@ class ReceiverLink(Link):
         session.report(event)
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
+        """Reject a message above the limit of our attach.
+
+        Raises LinkFault for one above our local limit only, which the peer does not know: it stays unsettled.
+        """
+        text = f"a message of {size} bytes; this link takes {self._largest}"
+        if not self.max_message_size:
+            raise LinkFault(MESSAGE_SIZE_EXCEEDED, text)
         if not settled:
-            text = f"a message of {size} bytes; this link takes {self._largest}"
-            self.session.dispose(
-                RECEIVER, delivery_id, delivery_id, True, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, text))
-            )
+            refused = self._refused_for_size
+            why = Condition(MESSAGE_SIZE_EXCEEDED, text) if refused is None else refused(size)
+            self.session.dispose(RECEIVER, delivery_id, delivery_id, True, Rejected(why))
 
     def receive_flow(self, flow: Flow) -> None:
-        """The sender's view: only the answer to our drain changes something (2.6.7)."""
+        """Process the sender's flow, of which only the answer to a drain matters (2.6.7)."""
         if self._is_draining and flow.delivery_count is not None:
             given_back = distance(self.delivery_count, flow.delivery_count)
             if 0 <= given_back <= self.credit:
@@ -409,6 +446,6 @@ class ReceiverLink(Link):
         if flow.echo and self.local is OPEN:
             self.session.flow(self, self.credit, drain=self._is_draining)
 
-    def over(self, condition: Condition | None, closed: bool) -> None:
-        self._partial = None
-        super().over(condition, closed)
+    def finish(self, condition: Condition | None, closed: bool) -> None:
+        self._drop_partial()
+        super().finish(condition, closed)

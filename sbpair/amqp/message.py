@@ -1,12 +1,18 @@
-"""What does a message say (3.2), once it is decoded?
+"""Messages: the sections of part 3, found, decoded and encoded.
 
-`Header` and `Properties` are read from and written to one section each; `Message` is the whole of
-it, typed, for management nodes and tests. What only passes through stays bytes: see `sections`.
+    header · delivery-annotations · message-annotations · properties · application-properties
+    · body: data* or sequence* or value · footer
+
+`split` finds the sections of an encoded message without decoding them, and `split_entries` the entries of a map
+section: what is not asked for stays bit for bit as it came. `Message` is the whole message decoded, for management
+nodes and tests.
 """
 
+import struct
 import uuid
 from dataclasses import dataclass, field
-from typing import Annotated
+from enum import IntEnum
+from typing import Annotated, NamedTuple
 
 from .composite import (
     ANYTHING,
@@ -16,26 +22,206 @@ from .composite import (
     SYMBOL,
     UBYTE,
     UINT,
-    Kind,
+    FieldType,
+    build,
     composite,
     decode_composite,
     encode_composite,
 )
-from .decoding import decode
-from .encoding import encode
+from .decoding import DecodeBudget, decode, skip
+from .encoding import encode, write_compound
 from .errors import DecodeError
-from .outcomes import AmqpMap
-from .primitives import Described, Timestamp, ULong
-from .sections import (
-    Section,
-    Sections,
-    decode_map_section,
-    encode_map_section,
-    join_entries,
-    section_value,
-    split,
-    split_entries,
-)
+from .performatives import AmqpMap, Declare, Discharge
+from .types import Described, Symbol, Timestamp, ULong
+
+
+class Section(IntEnum):
+    """The descriptors of the sections."""
+
+    HEADER = 0x70
+    DELIVERY_ANNOTATIONS = 0x71
+    MESSAGE_ANNOTATIONS = 0x72
+    PROPERTIES = 0x73
+    APPLICATION_PROPERTIES = 0x74
+    DATA = 0x75
+    SEQUENCE = 0x76
+    VALUE = 0x77
+    FOOTER = 0x78
+
+
+class Sections(NamedTuple):
+    """The encoded sections, each with its descriptor, or b""; a body may be several sections in a row."""
+
+    header: bytes = b""
+    delivery_annotations: bytes = b""
+    message_annotations: bytes = b""
+    properties: bytes = b""
+    application_properties: bytes = b""
+    body: bytes = b""
+    footer: bytes = b""
+
+
+# descriptor -> index in Sections
+_BODY = 5
+_PLACES = {0x70: 0, 0x71: 1, 0x72: 2, 0x73: 3, 0x74: 4, 0x75: 5, 0x76: 5, 0x77: 5, 0x78: 6}
+_SYMBOLS = {
+    "amqp:header:list": 0x70,
+    "amqp:delivery-annotations:map": 0x71,
+    "amqp:message-annotations:map": 0x72,
+    "amqp:properties:list": 0x73,
+    "amqp:application-properties:map": 0x74,
+    "amqp:data:binary": 0x75,
+    "amqp:amqp-sequence:list": 0x76,
+    "amqp:amqp-value:*": 0x77,
+    "amqp:footer:map": 0x78,
+}
+# the value of a section: list for 70, 73, 76; map for 71, 72, 74, 78; binary for 75; any for 77
+_LISTS, _MAPS, _BINARIES = frozenset((0x45, 0xC0, 0xD0)), frozenset((0xC1, 0xD1)), frozenset((0xA0, 0xB0))
+_FORMS = {
+    0x70: _LISTS,
+    0x73: _LISTS,
+    0x76: _LISTS,
+    0x71: _MAPS,
+    0x72: _MAPS,
+    0x74: _MAPS,
+    0x78: _MAPS,
+    0x75: _BINARIES,
+}
+
+
+# the usual first four bytes of a section, descriptor and format code: header size and width of the size field
+_HEAD = struct.Struct(">II").unpack_from
+_USUAL = {
+    0x00530000 | code << 8 | form: (code, 8, 0) if form in (0xB0, 0xD0, 0xD1) else (code, 5, 24)
+    for code, forms in _FORMS.items()
+    for form in forms
+    if form != 0x45
+}
+
+
+def split(payload: bytes | bytearray | memoryview) -> Sections:
+    """Find the sections of an encoded message, which may be empty. Raises DecodeError."""
+    if not isinstance(payload, bytes):
+        payload = bytes(payload)
+    parts = [b""] * 7
+    position, end, last = 0, len(payload), 0
+    body_at, body_end = -1, 0  # the sections of a body are contiguous: one slice holds all
+    while position < end:
+        usual = None
+        if position + 8 <= end:
+            word, size = _HEAD(payload, position)
+            usual = _USUAL.get(word)
+        if usual is not None:
+            code, head, unused_bits = usual
+            stop = position + head + (size >> unused_bits)
+            if stop > end:
+                raise DecodeError("a value is longer than its container")
+        else:
+            code, stop = _section(payload, position, end)
+        if code == 0x71 and last > code and stop == end and not parts[1]:
+            # The Python SDK writes delivery annotations last; they are not part of the bare message.
+            parts[1] = payload[position:]
+            break
+        if code <= last and not (code == last and code in (0x75, 0x76)):
+            raise DecodeError(f"section 0x{code:02x} after section 0x{last:02x}")
+        if last in (0x75, 0x76, 0x77) and code != last and code != 0x78:
+            raise DecodeError("a body of two section types")
+        if code < 0x75 or code > 0x77:
+            parts[_PLACES[code]] = payload[position:stop]
+        elif last < 0x75:
+            body_at = position
+        if code <= 0x77:
+            body_end = stop
+        position, last = stop, code
+    if body_at >= 0:
+        parts[_BODY] = payload[body_at:body_end]
+    return Sections(*parts)
+
+
+def _section(payload: bytes, position: int, end: int) -> tuple[int, int]:
+    """Return the code of the section at ``position`` and the offset after it."""
+    code, value_at = _descriptor(payload, position, end)
+    stop = skip(payload, value_at, end)
+    if code != 0x77 and payload[value_at] not in _FORMS[code]:
+        raise DecodeError(f"section 0x{code:02x} holds a value of format 0x{payload[value_at]:02x}")
+    return code, stop
+
+
+def _descriptor(payload: bytes, position: int, end: int) -> tuple[int, int]:
+    if payload.startswith(b"\x00\x53", position) and position + 3 < end:
+        code: object = payload[position + 2]
+        value_at = position + 3
+    else:
+        if payload[position] != 0x00:
+            raise DecodeError("a section without a descriptor")
+        code, value_at = decode(payload, position + 1, end)
+        code = _SYMBOLS.get(code) if isinstance(code, Symbol) else code
+    if not isinstance(code, int) or code not in _PLACES:
+        raise DecodeError(f"unknown section descriptor {code!r:.60}")
+    if value_at >= end:
+        raise DecodeError("a section without a value")
+    return int(code), value_at
+
+
+def section_value(section: bytes) -> object:
+    """Decode the value of one section. Raises DecodeError."""
+    value, stop = decode(section)
+    if not isinstance(value, Described) or stop != len(section):
+        raise DecodeError("not one section")
+    return value.value
+
+
+def decode_map_section(section: bytes) -> dict[object, object]:
+    """Decode an annotations, application-properties or footer section; b"" is the empty map."""
+    if not section:
+        return {}
+    value = section_value(section)
+    if not isinstance(value, dict):
+        raise DecodeError("the section does not hold a map")
+    return value
+
+
+def encode_map_section(code: int, mapping: dict[object, object]) -> bytes:
+    """Encode a map section with this descriptor. Raises EncodeError."""
+    return bytes((0x00, 0x53, code)) + encode(mapping)
+
+
+def split_entries(section: bytes) -> list[tuple[object, bytes]]:
+    """Return the entries of a map section, keys decoded and values encoded. Raises DecodeError."""
+    if not section:
+        return []
+    _code, position = _descriptor(section, 0, len(section))
+    form = section[position]
+    end = len(section)
+    if form not in _MAPS or skip(section, position, end) != end:
+        raise DecodeError("the section does not hold a map")
+    count_at, width = (position + 2, 1) if form == 0xC1 else (position + 5, 4)
+    count = int.from_bytes(section[count_at : count_at + width], "big")
+    position = count_at + width
+    if count % 2 or count > end - position:
+        raise DecodeError(f"a map of {count} items in {end - position} bytes")
+    budget = DecodeBudget(end)
+    entries = []
+    for _ in range(count // 2):
+        key, value_at = decode(section, position, end, budget)
+        position = skip(section, value_at, end)
+        entries.append((key, section[value_at:position]))
+    if position != end:
+        raise DecodeError("the size of a map does not match its items")
+    return entries
+
+
+def join_entries(code: int, entries: list[tuple[object, bytes]]) -> bytes:
+    """Build a map section from entries with encoded values; b"" without entries."""
+    if not entries:
+        return b""
+    out = bytearray((0x00, 0x53, code))
+    content = b"".join(encode(key) + value for key, value in entries)
+    write_compound(out, 0xC1, 2 * len(entries), content)
+    return bytes(out)
+
+
+# Decoded sections
 
 MessageId = ULong | uuid.UUID | bytes | str
 
@@ -56,14 +242,14 @@ def _write_instant(out: bytearray, value: int) -> None:
     out += encode(Timestamp(value))
 
 
-MESSAGE_ID = Kind("a message-id", ANYTHING.write, _read_message_id)
-INSTANT = Kind("a timestamp", _write_instant, _read_instant)
+MESSAGE_ID = FieldType("a message-id", ANYTHING.write, _read_message_id)
+INSTANT = FieldType("a timestamp", _write_instant, _read_instant)
 
 
 @composite(0x70, "amqp:header:list")
 @dataclass(frozen=True, slots=True)
 class Header:
-    """How to transfer it (3.2.1); ttl in milliseconds."""
+    """The header section (3.2.1); ttl in milliseconds."""
 
     durable: Annotated[bool | None, BOOLEAN] = None
     priority: Annotated[int | None, UBYTE] = None
@@ -75,7 +261,7 @@ class Header:
 @composite(0x73, "amqp:properties:list")
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The immutable properties (3.2.4); times are milliseconds since the epoch."""
+    """The properties section (3.2.4); times in milliseconds since the epoch."""
 
     message_id: Annotated[MessageId | None, MESSAGE_ID] = None
     user_id: Annotated[bytes | None, BINARY] = None
@@ -93,7 +279,7 @@ class Properties:
 
 
 def decode_header(section: bytes) -> Header:
-    """The header section; b"" is the header of defaults. Raises DecodeError."""
+    """Decode a header section; b"" has the defaults. Raises DecodeError."""
     if not section:
         return Header()
     header, stop = decode_composite(section, 0, len(section))
@@ -103,12 +289,12 @@ def decode_header(section: bytes) -> Header:
 
 
 def encode_header(header: Header) -> bytes:
-    """The header section. Raises EncodeError."""
+    """Encode a header section. Raises EncodeError."""
     return encode_composite(header)
 
 
 def decode_properties(section: bytes) -> Properties:
-    """The properties section; b"" is no property at all. Raises DecodeError."""
+    """Decode a properties section; b"" has none. Raises DecodeError."""
     if not section:
         return Properties()
     properties, stop = decode_composite(section, 0, len(section))
@@ -118,7 +304,7 @@ def decode_properties(section: bytes) -> Properties:
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The properties section. Raises EncodeError."""
+    """Encode a properties section. Raises EncodeError."""
     return encode_composite(properties)
 
 
@@ -130,7 +316,7 @@ class DataBody:
 
     @property
     def data(self) -> bytes:
-        """All of it in a row."""
+        """The sections concatenated."""
         return b"".join(self.sections)
 
 
@@ -153,7 +339,7 @@ Body = DataBody | SequenceBody | ValueBody
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A whole message, every section decoded; a section that is absent has its default."""
+    """A decoded message; an absent section has its default."""
 
     header: Header | None = None
     delivery_annotations: AmqpMap = field(default_factory=dict)
@@ -164,7 +350,7 @@ class Message:
     footer: AmqpMap = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The encoded message; sections at their default are left out. Raises EncodeError."""
+        """Encode the message without sections at their default. Raises EncodeError."""
         return b"".join(
             (
                 encode_header(self.header) if self.header else b"",
@@ -179,7 +365,7 @@ class Message:
 
     @staticmethod
     def decode(payload: bytes | bytearray | memoryview) -> "Message":
-        """Decode all of an encoded message. Raises DecodeError."""
+        """Decode a message. Raises DecodeError."""
         sections = split(payload)
         return Message(
             decode_header(sections.header) if sections.header else None,
@@ -197,7 +383,7 @@ def _map_section(code: Section, mapping: AmqpMap) -> bytes:
 
 
 def encode_body(body: Body | None) -> bytes:
-    """The body sections. Raises EncodeError."""
+    """Encode the body sections. Raises EncodeError."""
     match body:
         case None:
             return b""
@@ -210,7 +396,7 @@ def encode_body(body: Body | None) -> bytes:
 
 
 def decode_body(data: bytes) -> Body | None:
-    """The body sections, decoded; None for a message without body. Raises DecodeError."""
+    """Decode the body sections; None without any. Raises DecodeError."""
     values = []
     position = 0
     while position < len(data):
@@ -220,7 +406,7 @@ def decode_body(data: bytes) -> Body | None:
         values.append(value)
     if not values:
         return None
-    split(data)  # the right kinds, in the right order
+    split(data)  # checks their types and order
     first = values[0]
     if first.descriptor in (Section.DATA, "amqp:data:binary"):
         return DataBody(tuple(bytes(value.value) for value in values if isinstance(value.value, bytes)))
@@ -229,27 +415,20 @@ def decode_body(data: bytes) -> Body | None:
     return ValueBody(first.value)
 
 
-__all__ = [
-    "Body",
-    "DataBody",
-    "Header",
-    "Message",
-    "MessageId",
-    "Properties",
-    "Section",
-    "Sections",
-    "SequenceBody",
-    "ValueBody",
-    "decode_body",
-    "decode_header",
-    "decode_map_section",
-    "decode_properties",
-    "encode_body",
-    "encode_header",
-    "encode_map_section",
-    "encode_properties",
-    "join_entries",
-    "section_value",
-    "split",
-    "split_entries",
-]
+# Messages to a coordinator (4.2, 4.3)
+
+
+def encode_request(request: Declare | Discharge) -> bytes:
+    """Encode the message that makes this request of a coordinator."""
+    return bytes((0x00, 0x53, Section.VALUE)) + encode_composite(request)
+
+
+def decode_request(payload: bytes) -> Declare | Discharge:
+    """Decode the request of a message to a coordinator. Raises DecodeError."""
+    body = split(payload).body
+    section = decode(body)[0] if body else None
+    request = section.value if isinstance(section, Described) else None
+    asked = build(request) if isinstance(request, Described) else None
+    if not isinstance(asked, Declare | Discharge):
+        raise DecodeError("a message to a coordinator must have a declare or a discharge as its value")
+    return asked

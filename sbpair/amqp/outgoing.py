@@ -1,7 +1,4 @@
-"""How do our messages reach a peer that takes frames of one size and so many at a time (2.5.6, 2.6.14)?
-
-A message is cut to the peer's max-frame-size; a frame beyond its incoming-window waits here.
-"""
+"""Outgoing transfers of a session: split to the peer's max-frame-size, paced by its incoming-window (2.5.6, 2.6.14)."""
 
 from __future__ import annotations
 
@@ -9,27 +6,26 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .composite import encode_composite
-from .delivery_state import DeliveryState
-from .errors import INVALID_FIELD, LinkMisuse, SessionFault
+from .errors import INVALID_FIELD, LocalProtocolError, SessionFault
+from .fast_path import transfer_tail, write_transfer
 from .frames import frame
-from .performatives import Flow, Transfer
+from .performatives import DeliveryState, Flow, Transfer
 from .serial import MASK, distance
-from .shortcut import transfer_tail, write_transfer
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .link import Link, SenderLink
 
 
-class Outgoing:
-    """The outgoing half of one session: cutting, window, queue."""
+class OutgoingTransfers:
+    """Splits messages into frames, and queues frames beyond the peer's incoming-window."""
 
     def __init__(self, connection: Connection, channel: int, first_id: int) -> None:
         self._connection = connection
         self._channel = channel
         self._initial_id = first_id
         self.next_id = first_id
-        self.window = 0  # the peer's incoming-window, as far as we know
+        self.window = 0  # frames the peer still accepts
         self.queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
 
     def transfer(
@@ -42,7 +38,7 @@ class Outgoing:
         message_format: int,
         state: DeliveryState | None,
     ) -> None:
-        """Send one message, in as many frames as it takes."""
+        """Send one message, in as many frames as needed. Raises LocalProtocolError for too long a state."""
         size = len(payload)
         most = self._connection.remote_max_frame_size
         if state is None:
@@ -53,11 +49,11 @@ class Outgoing:
                 return
         at, more = 0, True
         while more:
-            # sized for the head as it is with `more`; without it the head is no longer
+            # sized with `more` set: the head is not longer without it
             head = self._head(link, delivery_id, tag, settled, message_format, state, True, 0)
             room = most - len(head)
             if room < 1:
-                raise LinkMisuse(f"a frame of {most} bytes has no room for this delivery-state")
+                raise LocalProtocolError(f"a frame of {most} bytes is too small for this delivery-state")
             piece = payload[at : at + room]
             at += room
             more = at < size
@@ -93,18 +89,22 @@ class Outgoing:
             self.queue.append((link, head, payload))
 
     def receive_flow(self, flow: Flow) -> None:
-        """Learn the peer's window and send what waited for it. Raises SessionFault."""
+        """Update the peer's window and send queued frames. Raises SessionFault."""
         seen = self._initial_id if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = distance(seen, self.next_id)
         if in_flight < 0:
-            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is ahead of what was sent")
-        self.window = max(0, flow.incoming_window - in_flight)
+            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is beyond what was sent")
+        self.open_window(max(0, flow.incoming_window - in_flight))
+
+    def open_window(self, window: int) -> None:
+        """Set the peer's window to ``window`` frames and send queued frames."""
+        self.window = window
         waiting, self.queue = self.queue, deque()
         while waiting and self.window > 0:
             self._write(*waiting.popleft())
         self.queue = waiting
 
     def drop(self, link: Link) -> None:
-        """Forget what waits of a link that is detached."""
+        """Drop the queued frames of a detached link."""
         if self.queue:
             self.queue = deque(entry for entry in self.queue if entry[0] is not link)

@@ -1,31 +1,201 @@
-"""What can peers say to each other? The nine performatives (2.7) and five SASL frames (5.3.3), as tables.
+"""The composite types of AMQP 1.0 parts 2 to 5: performatives, SASL frames, termini, delivery states, transactions.
 
-A field without a default is mandatory. Names are the standard's with hyphens as underscores; an
-error is called `error` on the wire and a `Condition` here.
+Each is a dataclass whose annotations carry the wire type of its fields. A field without a default is mandatory.
+Names are those of the standard, with underscores for hyphens; its ``error`` type is :class:`Condition`.
 """
 
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from .composite import BINARY, BOOLEAN, MAP, STRING, SYMBOL, SYMBOLS, UBYTE, UINT, ULONG, USHORT, composite
-from .delivery_state import STATE, DeliveryState
-from .outcomes import (
-    ACCEPTED,
-    CONDITION,
-    RELEASED,
-    Accepted,
-    AmqpMap,
-    Condition,
-    Modified,
-    Received,
-    Rejected,
-    Released,
+from .composite import (
+    ANYTHING,
+    BINARY,
+    BOOLEAN,
+    MAP,
+    STRING,
+    SYMBOL,
+    SYMBOLS,
+    UBYTE,
+    UINT,
+    ULONG,
+    USHORT,
+    FieldType,
+    composite,
+    nested,
+    read_nested,
+    write_composite,
 )
-from .terminus import SOURCE, TARGET, Coordinator, Source, Target
-from .transactions import Declare, Declared, Discharge, TransactionalState
+from .types import Described
 
 MAX_UINT = 0xFFFFFFFF
-SENDER, RECEIVER = False, True  # 2.8.1, role
+SENDER, RECEIVER = False, True  # the values of a role (2.8.1)
+LOCAL_TRANSACTIONS = "amqp:local-transactions"  # 4.5.8
+MULTI_TRANSACTIONS = "amqp:multi-txns-per-ssn"
+MULTI_SESSIONS = "amqp:multi-ssns-per-txn"
+
+# Errors and delivery states (2.8.14, 3.4, 4.5)
+
+AmqpMap = dict[object, object]
+
+
+@composite(0x1D, "amqp:error:list")
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An AMQP error: a symbol for programs, a description for people, and additional info (2.8.14)."""
+
+    symbol: Annotated[str, SYMBOL]
+    description: Annotated[str | None, STRING] = None
+    info: Annotated[AmqpMap | None, MAP] = None
+
+
+CONDITION = nested(Condition)
+
+
+@composite(0x23, "amqp:received:list")
+@dataclass(frozen=True, slots=True)
+class Received:
+    """How much of a partial delivery arrived (3.4.1)."""
+
+    section_number: Annotated[int, UINT]
+    section_offset: Annotated[int, ULONG]
+
+
+@composite(0x24, "amqp:accepted:list")
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Accepted by the receiver (3.4.2)."""
+
+
+@composite(0x25, "amqp:rejected:list")
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Invalid; ``error`` says why (3.4.3)."""
+
+    error: Annotated[Condition | None, CONDITION] = None
+
+
+@composite(0x26, "amqp:released:list")
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Not processed, and available to other receivers again (3.4.4)."""
+
+
+@composite(0x27, "amqp:modified:list")
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """Not processed, and modified (3.4.5)."""
+
+    delivery_failed: Annotated[bool | None, BOOLEAN] = None
+    undeliverable_here: Annotated[bool | None, BOOLEAN] = None
+    message_annotations: Annotated[AmqpMap | None, MAP] = None
+
+
+Outcome = Accepted | Rejected | Released | Modified
+OUTCOME = nested(Accepted, Rejected, Released, Modified)
+ACCEPTED = Accepted()
+RELEASED = Released()
+
+
+@composite(0x33, "amqp:declared:list")
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The outcome of a declare (4.5.5)."""
+
+    txn_id: Annotated[bytes, BINARY]
+
+
+@composite(0x34, "amqp:transactional-state:list")
+@dataclass(frozen=True, slots=True)
+class TransactionalState:
+    """The state of a delivery that is part of a transaction, and its outcome on commit (4.5.6)."""
+
+    txn_id: Annotated[bytes, BINARY]
+    outcome: Annotated[Outcome | None, OUTCOME] = None
+
+
+DeliveryState = (
+    Accepted | Rejected | Released | Modified | Received | Declared | TransactionalState | Described
+)
+
+
+def _read_state(value: object) -> object:
+    state = read_nested(value)
+    if not isinstance(state, DeliveryState):
+        raise ValueError("not a delivery state")
+    return state
+
+
+STATE = FieldType("a delivery state", write_composite, _read_state)
+
+
+# Sources and targets (3.5, 4.5.1)
+
+
+@composite(0x28, "amqp:source:list")
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of a link: the node that messages come from (3.5.3)."""
+
+    address: Annotated[str | None, STRING] = None
+    durable: Annotated[int | None, UINT] = None
+    expiry_policy: Annotated[str | None, SYMBOL] = None
+    timeout: Annotated[int | None, UINT] = None
+    dynamic: Annotated[bool | None, BOOLEAN] = None
+    dynamic_node_properties: Annotated[AmqpMap | None, MAP] = None
+    distribution_mode: Annotated[str | None, SYMBOL] = None
+    filter: Annotated[AmqpMap | None, MAP] = None
+    default_outcome: Annotated[DeliveryState | None, STATE] = None
+    outcomes: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+@composite(0x29, "amqp:target:list")
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a link: the node that messages go to (3.5.4)."""
+
+    address: Annotated[str | None, STRING] = None
+    durable: Annotated[int | None, UINT] = None
+    expiry_policy: Annotated[str | None, SYMBOL] = None
+    timeout: Annotated[int | None, UINT] = None
+    dynamic: Annotated[bool | None, BOOLEAN] = None
+    dynamic_node_properties: Annotated[AmqpMap | None, MAP] = None
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+@composite(0x30, "amqp:coordinator:list")
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """The target of a link that controls transactions (4.5.1)."""
+
+    capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
+
+
+SOURCE = nested(Source)
+TARGET = nested(Target, Coordinator)
+
+
+# The values of messages to a coordinator (4.5)
+
+
+@composite(0x31, "amqp:declare:list")
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Begins a transaction; a global id makes it part of a distributed one (4.5.2)."""
+
+    global_id: Annotated[object | None, ANYTHING] = None
+
+
+@composite(0x32, "amqp:discharge:list")
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """Ends a transaction: rolls it back with ``fail``, and commits it without (4.5.3)."""
+
+    txn_id: Annotated[bytes, BINARY]
+    fail: Annotated[bool | None, BOOLEAN] = None
+
+
+# Performatives (2.7)
 
 
 @composite(0x10, "amqp:open:list")
@@ -120,7 +290,7 @@ class Transfer:
 @composite(0x15, "amqp:disposition:list")
 @dataclass(slots=True)
 class Disposition:
-    """2.7.6; the role is that of who sends it."""
+    """2.7.6; the role is that of the peer that sends it."""
 
     role: Annotated[bool, BOOLEAN]
     first: Annotated[int, UINT]
@@ -173,7 +343,7 @@ class SaslInit:
     initial_response: Annotated[bytes | None, BINARY] = None
     hostname: Annotated[str | None, STRING] = None
 
-    def __repr__(self) -> str:  # the response is a secret
+    def __repr__(self) -> str:  # omits the response, which is a secret
         return f"SaslInit(mechanism={self.mechanism!r}, hostname={self.hostname!r})"
 
 
@@ -196,14 +366,14 @@ class SaslResponse:
 @composite(0x44, "amqp:sasl-outcome:list")
 @dataclass(slots=True)
 class SaslOutcome:
-    """5.3.3.5; code 0 is ok, 1 a refused authentication."""
+    """5.3.3.5; code 0 is success, 1 a failed authentication."""
 
     code: Annotated[int, UBYTE]
     additional_data: Annotated[bytes | None, BINARY] = None
 
 
 def without_details(performative: object) -> object:
-    """The same, but for an error in it: its description cut to 100 characters and its info dropped."""
+    """Return the performative with its error, if any, cut to 100 characters of description and without info."""
     if isinstance(performative, Detach | End | Close) and performative.error is not None:
         return replace(performative, error=_brief(performative.error))
     if isinstance(performative, Disposition) and isinstance(performative.state, Rejected):
@@ -218,43 +388,3 @@ def _brief(error: Condition) -> Condition:
 
 Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 SaslFrame = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome
-
-__all__ = [
-    "ACCEPTED",
-    "MAX_UINT",
-    "RECEIVER",
-    "RELEASED",
-    "SENDER",
-    "Accepted",
-    "AmqpMap",
-    "Attach",
-    "Begin",
-    "Close",
-    "Condition",
-    "Coordinator",
-    "Declare",
-    "Declared",
-    "DeliveryState",
-    "Detach",
-    "Discharge",
-    "Disposition",
-    "End",
-    "Flow",
-    "Modified",
-    "Open",
-    "Performative",
-    "Received",
-    "Rejected",
-    "Released",
-    "SaslChallenge",
-    "SaslFrame",
-    "SaslInit",
-    "SaslMechanisms",
-    "SaslOutcome",
-    "SaslResponse",
-    "Source",
-    "Target",
-    "TransactionalState",
-    "Transfer",
-    "without_details",
-]

@@ -1,18 +1,16 @@
-"""Sessions: an ordered conversation with a window in each direction (2.5).
+"""Sessions: an ordered exchange with a flow-control window in each direction (2.5).
 
-    our transfers:   next_delivery_id counts messages; frames and the peer's window: `outgoing`
-    its transfers:   our window shrinks by one a frame and is refreshed when half is gone
-    dispositions:    held back until something else must go out, so that a run becomes one range
-
-A session sees performatives and knows links; what it says leaves through the connection.
+Outgoing transfers go through :mod:`outgoing`. Each incoming transfer frame reduces our window by one, and a flow
+restores it once half is used. Dispositions are queued until other output is due, so that consecutive ones become one
+range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .delivery_state import DeliveryState
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     FRAMING_ERROR,
@@ -25,12 +23,13 @@ from .errors import (
     WINDOW_VIOLATION,
     ConnectionFault,
     LinkFault,
-    LinkMisuse,
+    LocalProtocolError,
     SessionFault,
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
+from .fast_path import DispositionTail, write_disposition
 from .link import Link, ReceiverLink, SenderLink
-from .outgoing import Outgoing
+from .outgoing import OutgoingTransfers
 from .performatives import (
     RECEIVER,
     SENDER,
@@ -39,6 +38,7 @@ from .performatives import (
     Begin,
     Condition,
     Coordinator,
+    DeliveryState,
     Detach,
     Disposition,
     End,
@@ -48,14 +48,16 @@ from .performatives import (
     Target,
 )
 from .serial import MASK, distance, ids
-from .shortcut import DispositionTail, write_disposition
 
 if TYPE_CHECKING:
     from .connection import Connection
 
 
+LINK_WEIGHT = 2048  # bytes of memory, name and terminus not counted
+
+
 class Session(Endpoint):
-    """One session; made by `Connection.begin`, or by the peer's begin."""
+    """One session, created by `Connection.begin` or by the peer's begin."""
 
     def __init__(self, connection: Connection, channel: int, first_delivery_id: int) -> None:
         super().__init__()
@@ -64,12 +66,15 @@ class Session(Endpoint):
         self.channel = channel
         self.remote_channel: int | None = None
         self.links: dict[tuple[str, bool], Link] = {}
-        """By name and our role (False sends, True receives): the same name may run both ways (2.6.1)."""
+        """By name and our role, SENDER or RECEIVER: a name may be used in both directions (2.6.1)."""
         self.next_delivery_id = first_delivery_id
         self.outgoing: dict[int, SenderLink] = {}
         self.incoming: dict[int, ReceiverLink] = {}
-        self.out = Outgoing(connection, channel, first_delivery_id)
+        self.out = OutgoingTransfers(connection, channel, first_delivery_id)
+        self.weight = 0
+        """Bytes counted for the peer's begin."""
         self._next_incoming_id = 0
+        self._transfers_seen = 0  # transfers of both directions at the last disposition of a range
         self._window = connection.limits.incoming_window
         self._half_window = self._window // 2
         self._read_transfer = connection.reader.transfer
@@ -80,10 +85,10 @@ class Session(Endpoint):
 
     @property
     def pending(self) -> int:
-        """Transfer frames that wait for the peer's incoming-window."""
+        """The number of transfer frames that wait for the peer's incoming-window."""
         return len(self.out.queue)
 
-    # What the owner asks for
+    # For the application
 
     def attach_sender(
         self,
@@ -98,19 +103,23 @@ class Session(Endpoint):
         initial_delivery_count: int = 0,
         desired_capabilities: tuple[str, ...] | None = None,
     ) -> SenderLink:
-        """Attach a link that sends to `target` (2.6.3). Raises LinkMisuse when the name is taken."""
-        link = SenderLink(self, name, self._free_handle(LinkMisuse))
-        self._add_ours(link)
-        link.attach(
-            source=source or Source(),
-            target=target,
-            properties=properties,
-            max_message_size=max_message_size,
-            initial_delivery_count=initial_delivery_count,
-            snd_settle_mode=snd_settle_mode,
-            rcv_settle_mode=rcv_settle_mode,
-            desired_capabilities=desired_capabilities,
-        )
+        """Attach a link that sends to `target` (2.6.3).
+
+        Raises LocalProtocolError when the session has ended, the name is in use, or the peer allows no further handle;
+        EncodeError for an argument that cannot be encoded. The name stays free then.
+        """
+        link = SenderLink(self, name, self._free_handle(LocalProtocolError))
+        with self._adding(link):
+            link.attach(
+                source=source or Source(),
+                target=target,
+                properties=properties,
+                max_message_size=max_message_size,
+                initial_delivery_count=initial_delivery_count,
+                snd_settle_mode=snd_settle_mode,
+                rcv_settle_mode=rcv_settle_mode,
+                desired_capabilities=desired_capabilities,
+            )
         return link
 
     def attach_receiver(
@@ -125,28 +134,28 @@ class Session(Endpoint):
         max_message_size: int | None = None,
         desired_capabilities: tuple[str, ...] | None = None,
     ) -> ReceiverLink:
-        """Attach a link that receives from `source` (2.6.3). Raises LinkMisuse when the name is taken."""
-        link = ReceiverLink(self, name, self._free_handle(LinkMisuse))
-        self._add_ours(link)
-        link.attach(
-            source=source,
-            target=target or Target(),
-            properties=properties,
-            max_message_size=max_message_size,
-            snd_settle_mode=snd_settle_mode,
-            rcv_settle_mode=rcv_settle_mode,
-            desired_capabilities=desired_capabilities,
-        )
+        """Attach a link that receives from `source` (2.6.3). Raises as :meth:`attach_sender`."""
+        link = ReceiverLink(self, name, self._free_handle(LocalProtocolError))
+        with self._adding(link):
+            link.attach(
+                source=source,
+                target=target or Target(),
+                properties=properties,
+                max_message_size=max_message_size,
+                snd_settle_mode=snd_settle_mode,
+                rcv_settle_mode=rcv_settle_mode,
+                desired_capabilities=desired_capabilities,
+            )
         return link
 
     def end(self, condition: Condition | None = None) -> None:
-        """End our half; idempotent. SessionEnded follows when the peer has ended its own."""
+        """End our half; idempotent. SessionEnded follows once the peer has ended its half."""
         if self.local is OPEN:
             self.send(End(condition))
         self.local = CLOSED
         self.out.queue.clear()
 
-    # What leaves
+    # Output
 
     def begin(self) -> None:
         limits, connection = self.connection.limits, self.connection
@@ -174,7 +183,7 @@ class Session(Endpoint):
         link.unsettled.clear()
 
     def flow(self, link: Link | None, credit: int = 0, *, drain: bool = False, echo: bool = False) -> None:
-        """Tell our window, and with a link its credit (2.5.6, 2.6.7)."""
+        """Send a flow with our window, restored, and the credit of `link` (2.5.6, 2.6.7)."""
         self._window = self.connection.limits.incoming_window
         flow = Flow(
             None if self.remote is UNOPENED else self._next_incoming_id,
@@ -193,7 +202,7 @@ class Session(Endpoint):
         self.send(flow)
 
     def dispose(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        """Queue a disposition; one that continues the last becomes part of it."""
+        """Queue a disposition; one that continues the queued one extends it."""
         ack = self._ack
         if ack is not None:
             if (
@@ -206,7 +215,7 @@ class Session(Endpoint):
                 return
             self.flush_acks()
         else:
-            self.connection.has_acks(self)
+            self.connection.queue_acks(self)
         self._ack = (role, first, last, settled, state)
 
     def flush_acks(self) -> None:
@@ -223,34 +232,38 @@ class Session(Endpoint):
             else:
                 self.connection.send(self.channel, Disposition(role, first, last, settled, state))
 
-    # What arrives
+    # Input
 
     def receive_begin(self, begin: Begin) -> None:
         self.remote = OPEN
         self._next_incoming_id = begin.next_outgoing_id
-        self.out.window = begin.incoming_window
+        self._transfers_seen = self.next_delivery_id + self._next_incoming_id
         self._remote_handle_max = begin.handle_max
         if self.local is UNOPENED:
             self.begin()
+        self.out.open_window(begin.incoming_window)
         self.report(SessionBegun(self))
 
-    def receive(self, performative: object) -> None:
-        """A performative that is not a transfer or a disposition. Raises SessionFault, ConnectionFault."""
+    def receive(self, performative: object, weight: int) -> None:
+        """Process a performative other than transfer and disposition; `weight` is its memory in bytes.
+
+        Raises SessionFault, ConnectionFault.
+        """
         if isinstance(performative, End):
             self.receive_end(performative)
         elif self.local is CLOSED:
-            return  # it was said before the peer heard of our end
+            return  # sent before the peer received our end
         elif isinstance(performative, Flow):
             self._receive_flow(performative)
         elif isinstance(performative, Attach):
-            self._receive_attach(performative)
+            self._receive_attach(performative, LINK_WEIGHT + weight)
         elif isinstance(performative, Detach):
             self._receive_detach(performative)
         else:
             raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} on a session")
 
     def receive_transfer(self, data: bytes, at: int, end: int) -> None:
-        """A transfer frame, its descriptor at `at`. Raises DecodeError, SessionFault."""
+        """Process a transfer frame with its descriptor at `at`. Raises DecodeError, SessionFault, ConnectionFault."""
         if self.local is CLOSED:
             return
         handle, delivery_id, tag, tail, payload_at = self._read_transfer(data, at, end)
@@ -263,30 +276,24 @@ class Session(Endpoint):
             raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {handle}")
         if link.local is not CLOSED:
             if not isinstance(link, ReceiverLink):
-                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {handle}, where it is the receiver")
+                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {handle}, which it receives on")
             try:
                 link.receive_transfer(delivery_id, tag, tail, data[payload_at:end])
             except LinkFault as fault:
                 link.fault(Condition(fault.symbol, fault.description))
-        if self._window < self._half_window:
+        if self._window <= self._half_window:
             self.flow(None)
 
     def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:
-        """Split a range into runs of one link each (2.6.12). Raises SessionFault."""
+        """Report a disposition as runs of consecutive deliveries of one link (2.6.12). Raises SessionFault."""
         if self.local is CLOSED:
             return
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if role is RECEIVER else self.incoming
-        span = 0 if first == last else distance(first, last)
-        if span < 0:
-            raise SessionFault(INVALID_FIELD, f"a disposition of {first} to {last}")
-        if span == 0:
+        if first == last:
             numbers = [first] if first in table else []
-        elif span < 2 * len(table) + 2:
-            numbers = [number & MASK for number in ids(first, last) if number & MASK in table]
-        else:  # the range names more than there is: look at what there is
-            known = (distance(first, number) for number in table)
-            numbers = [(first + ahead) & MASK for ahead in sorted(known) if 0 <= ahead <= span]
+        else:
+            numbers = self._known_in_range(table, first, last, tail.settled)
         begin = 0
         for index, number in enumerate(numbers):
             if index and (
@@ -296,6 +303,43 @@ class Session(Endpoint):
                 begin = index
         if numbers:
             self._report_run(table, numbers[begin:] if begin else numbers, tail)
+
+    def _known_in_range(
+        self,
+        table: dict[int, SenderLink] | dict[int, ReceiverLink],
+        first: int,
+        last: int,
+        settled: bool,
+    ) -> list[int]:
+        """Return the deliveries of `table` in a range.
+
+        Raises SessionFault for an invalid range, and when the disposition budget is exhausted.
+        """
+        span = distance(first, last)
+        if span < 0:
+            raise SessionFault(INVALID_FIELD, f"a disposition of {first} to {last}")
+        if span < len(table):
+            examined = span + 1
+            numbers = [number & MASK for number in ids(first, last) if number & MASK in table]
+        else:  # the range is wider than the table: search the table
+            examined = len(table)
+            known = (distance(first, number) for number in table)
+            numbers = [(first + ahead) & MASK for ahead in sorted(known) if 0 <= ahead <= span]
+        self._spend_disposition_budget(examined - len(numbers) if settled else examined)
+        return numbers
+
+    def _spend_disposition_budget(self, spent: int) -> None:
+        limits, connection = self.connection.limits, self.connection
+        transfers = self.next_delivery_id + self._next_incoming_id
+        fresh = (transfers - self._transfers_seen) & MASK
+        self._transfers_seen = transfers
+        disposition_budget = min(
+            limits.disposition_budget,
+            connection.disposition_budget + limits.disposition_budget_per_transfer * fresh,
+        )
+        connection.disposition_budget = disposition_budget - spent
+        if connection.disposition_budget < 0:
+            raise SessionFault(RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
 
     def _report_run(
         self,
@@ -323,7 +367,7 @@ class Session(Endpoint):
         if link.local is not CLOSED:
             link.receive_flow(flow)
 
-    def _receive_attach(self, attach: Attach) -> None:
+    def _receive_attach(self, attach: Attach, weight: int) -> None:
         if attach.handle > self.connection.handle_max:
             raise ConnectionFault(
                 FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}"
@@ -343,6 +387,7 @@ class Session(Endpoint):
             self._ours[link.handle] = link
             self.links[key] = link
         self._theirs[attach.handle] = link
+        link.charge(weight)
         link.receive_attach(attach)
         self.report(LinkAttached(link, attach))
 
@@ -355,6 +400,7 @@ class Session(Endpoint):
         if self.links.get((link.name, link.role)) is link:
             del self.links[link.name, link.role]
         self.connection.count_links(-1)
+        link.charge(-link.held_bytes)
 
     def receive_end(self, end: End) -> None:
         is_reported = self.remote is CLOSED
@@ -362,27 +408,37 @@ class Session(Endpoint):
         self.end()
         self.connection.forget_session(self)
         self.connection.count_links(-len(self._ours))
+        for link in self._ours.values():
+            link.charge(-link.held_bytes)
         if not is_reported:
             self.report(SessionEnded(self, end.error))
 
     def fault(self, condition: Condition) -> None:
-        """End because of what the peer did, tell the owner at once, and wait for the peer's end."""
+        """End the session for a violation by the peer, emit SessionEnded now, and await the peer's end."""
         self.end(condition)
         self.remote = CLOSED
         self.report(SessionEnded(self, condition))
 
     # Handles
 
-    def _add_ours(self, link: Link) -> None:
+    @contextmanager
+    def _adding(self, link: Link) -> Iterator[None]:
+        """Register a link of our own, unless attaching it raises. Raises LocalProtocolError."""
         if self.local is not OPEN:
-            raise LinkMisuse("the session has ended")
-        if (link.name, link.role) in self.links:
-            raise LinkMisuse(f"there is a link named {link.name!r} in this direction")
-        self.links[link.name, link.role] = link
-        self._ours[link.handle] = link
+            raise LocalProtocolError("the session has ended")
+        key = link.name, link.role
+        if key in self.links:
+            raise LocalProtocolError(f"there is already a link named {link.name!r} in this direction")
         self.connection.count_links(1, ours=True)
+        self.links[key] = self._ours[link.handle] = link
+        try:
+            yield
+        except BaseException:
+            del self.links[key], self._ours[link.handle]
+            self.connection.count_links(-1)
+            raise
 
-    def _free_handle(self, failure: type[LinkMisuse] | None = None) -> int:
+    def _free_handle(self, failure: type[LocalProtocolError] | None = None) -> int:
         handle = len(self._ours)
         if handle in self._ours:
             handle = next(free for free in range(handle) if free not in self._ours)

@@ -1,10 +1,10 @@
-"""AMQP over WebSocket, for asyncio: a transport that carries a byte stream over somebody's WebSocket.
+"""AMQP over WebSocket: an asyncio transport that carries a byte stream over an open WebSocket.
 
     protocol.write --> outbox --> binary messages --> peer
     protocol.data_received   <--  binary messages <-- peer
 
-A frame may span messages, and a message may hold many frames (AMQP WebSocket Binding 1.0, 2.3). The WebSocket
-is opened, and TLS done, by whoever hands it in; what is asked of it is below.
+A frame may span messages, and a message may hold many frames (AMQP WebSocket Binding 1.0, 2.3). The caller opens
+the WebSocket, TLS included; :class:`WebSocket` is what this transport needs of it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from collections.abc import Callable
 from typing import Protocol
 
 PATH = "/$servicebus/websocket"
-SUBPROTOCOL = "AMQPWSB10"  # Service Bus's name of old, which most SDKs ask for
+SUBPROTOCOL = "AMQPWSB10"  # the older name of Service Bus, which most SDKs request
 STANDARD_SUBPROTOCOL = "amqp"  # AMQP WebSocket Binding 1.0, 2.1; the Go SDK's documentation has it
-LARGEST_MESSAGE = 4 * 1024 * 1024  # bytes of one message that are taken
-PIECE = 256 * 1024  # bytes of one message that is sent
-HIGH_WATER = 256 * 1024  # bytes in the outbox after which the protocol is asked to pause
+LARGEST_MESSAGE = 4 * 1024 * 1024  # bytes of one received message
+PIECE = 256 * 1024  # bytes of one sent message
+HIGH_WATER = 256 * 1024  # bytes in the outbox above which the protocol is paused
 BINARY = 2  # RFC 6455, 5.2
 
 
 class WebSocketMessage(Protocol):
-    """What was received; anything but a binary message ends the stream."""
+    """A received message; any but a binary one ends the stream."""
 
     @property
     def type(self) -> int: ...
 
     @property
-    def data(self) -> object: ...  # bytes, text, a close code or an error, as the type says
+    def data(self) -> object: ...  # bytes, text, a close code or an error, depending on the type
 
 
 class WebSocket(Protocol):
-    """The part of a WebSocket that is needed; one of aiohttp fits, a client's and a server's."""
+    """The WebSocket methods that are used; the client and server ones of aiohttp fit."""
 
     async def receive(self) -> WebSocketMessage: ...
 
@@ -45,7 +45,7 @@ class WebSocket(Protocol):
 
 
 class WebSocketTransport(asyncio.Transport):
-    """Carries the bytes of ``protocol``; ``cut`` drops the connection under the WebSocket at once."""
+    """Carries the bytes of ``protocol``; ``cut`` aborts the connection below the WebSocket."""
 
     def __init__(self, websocket: WebSocket, protocol: asyncio.Protocol, cut: Callable[[], None]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class WebSocketTransport(asyncio.Transport):
         self._is_closing = False
 
     async def run(self) -> None:
-        """Carry until either side ends it; the protocol is told of the beginning and of the end."""
+        """Carry bytes until either side closes; calls ``connection_made`` first and ``connection_lost`` last."""
         self._protocol.connection_made(self)
         writing = asyncio.ensure_future(self._write_all())
         error: Exception | None = None
@@ -98,7 +98,7 @@ class WebSocketTransport(asyncio.Transport):
                 await self._websocket.send_bytes(piece)
                 self._resume_protocol()
             await self._websocket.close()
-        except (OSError, RuntimeError):  # it is closed: the reader tells the protocol
+        except (OSError, RuntimeError):  # closed: the reading side calls connection_lost
             self.abort()
 
     def _resume_protocol(self) -> None:
@@ -106,7 +106,7 @@ class WebSocketTransport(asyncio.Transport):
             self._is_paused = False
             self._protocol.resume_writing()
 
-    # What the protocol asks of a transport.
+    # asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing:
@@ -133,7 +133,7 @@ class WebSocketTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Send what is left, and close the WebSocket."""
+        """Send the outbox, then close the WebSocket."""
         self._is_closing = True
         self._readable.set()
         self._news.set()

@@ -9,10 +9,9 @@ with Broker({"contoso": 0}) as broker:
 from __future__ import annotations
 
 from .clock import ManualClock, ShiftedClock, SystemClock
-from .entities.description import QueueDescription
-from .entities.operations import OperationCounts
+from .entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from .entities.queue import QueueCounts
-from .entities.topic_description import SubscriptionDescription, TopicDescription
+from .entities.queue_context import OperationCounts
 from .errors import BrokerError
 from .faults import (
     ActiveFault,

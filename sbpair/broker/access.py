@@ -1,4 +1,4 @@
-"""How does a namespace judge a token: by its form and its signature, or not at all?"""
+"""Token verifiers: strict, against the keys of shared access policies, or open to any token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from .auth import ALL_RIGHTS, NEVER_S, Grant, Right, SharedAccessPolicy, audience_path, verify
 from .bearer import is_bearer, verify_bearer
-from .entities.access_rule import AccessRule
+from .entities.descriptions import AccessRule
 from .errors import BrokerError
 
 RulesOf = Callable[[str], Iterable[tuple[str, AccessRule]]]
@@ -15,17 +15,18 @@ RulesOf = Callable[[str], Iterable[tuple[str, AccessRule]]]
 
 
 class Verifier(Protocol):
-    """What the faces ask about a token: really checked, or open to all."""
+    """Checks the tokens that clients present."""
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``TokenRefused``."""
+        """The grant that ``token`` proves. Raises ``InvalidToken``."""
 
 
 class SharedAccess:
-    """The strict verifier: a token must be signed with a key of one of ``policies`` (names are unique).
+    """Accepts only tokens signed with a key of one of ``policies`` (unique names).
 
-    A shared access signature or a JWT: the token's form says which. Clients call either of them ``jwt``.
-    A signature for one entity may also be of that entity's own rules, which ``rules_of`` finds.
+    Takes shared access signatures and JWTs; the form of the token decides, because clients declare both as
+    ``jwt``. A signature for one entity may also be made with that entity's own authorization rules, which
+    ``rules_of`` looks up.
     """
 
     __slots__ = ("_policies", "_rules_of")
@@ -35,20 +36,20 @@ class SharedAccess:
         self._rules_of = rules_of
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``TokenRefused``."""
+        """The grant that ``token`` proves. Raises ``InvalidToken``."""
         if is_bearer(token):
             return verify_bearer(token, self._policies.values(), now_s)
         own = (_policy(path, rule) for path, rule in self._rules_of(audience_path(token)))
         return verify(token, [*self._policies.values(), *own], now_s)
 
     def add(self, policy: SharedAccessPolicy) -> None:
-        """Take tokens of this policy of the namespace too. Raises BrokerError for a name that is taken."""
+        """Accept tokens of another policy of the namespace. Raises BrokerError when the name is taken."""
         if policy.name in self._policies:
             raise BrokerError(f"There is a policy '{policy.name}' already.")
         self._policies[policy.name] = policy
 
     def remove(self, name: str) -> None:
-        """Take no more tokens of that policy. Raises BrokerError when there is none."""
+        """Reject tokens of that policy from now on. Raises BrokerError when there is no such policy."""
         if self._policies.pop(name, None) is None:
             raise BrokerError(f"There is no policy '{name}'; there are: {', '.join(self._policies)}.")
 
@@ -59,10 +60,10 @@ def _policy(path: str, rule: AccessRule) -> SharedAccessPolicy:
 
 
 class OpenAccess:
-    """The permissive verifier: any token grants everything, as the emulator's placeholder key needs."""
+    """Accepts any token and grants everything, as the emulator's placeholder key requires."""
 
     __slots__ = ()
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Everything, for ever, whatever ``token`` says."""
+        """A grant of every right, without end, for any ``token``."""
         return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)

@@ -1,14 +1,14 @@
-"""Who may do what: is a shared access signature genuine, and how far does it reach?
+"""Shared access signatures: creation, verification, and the rights they grant.
 
     SharedAccessSignature sr=<audience>&sig=<HMAC>&se=<expiry>&skn=<policy>
                              |                         |            |
                              '-- what the token covers '-- until    '-- which key signed it
 
-What is signed is the audience exactly as it stands in the token (still URL-encoded), a newline, and the
+The signed text is the audience exactly as it appears in the token (still URL-encoded), a newline, and the
 expiry. The HMAC key is the text of the key as the connection string shows it: its base64 is never decoded.
 
-Nothing here reads a clock or keeps a token: seconds since the epoch are an argument, and a ``Grant`` holds
-what was proved. A refusal never repeats any part of the token.
+No clock is read and no token is stored: times are arguments, in seconds since the epoch, and a ``Grant``
+records what a token proved. A rejection never repeats any part of the token.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
+from .entities.paths import LONGEST_ADDRESS, split_address
+
 SCHEME = "SharedAccessSignature"
 ROOT_POLICY_NAME = "RootManageSharedAccessKey"
 EMULATOR_KEY = "SAS_KEY_VALUE"  # the placeholder key that the emulator's published connection string carries
 NEVER_S = 253_402_300_799  # 9999-12-31T23:59:59Z, the last instant an SDK can parse
-CLOCK_SKEW_S = 0  # a token is refused from the very second it names: both ends share one machine's clock
+CLOCK_SKEW_S = 0  # a token expires exactly at its expiry: both ends share one machine's clock
 MAX_TOKEN_LENGTH = 16 * 1024
 
 _FIELDS = frozenset({"sr", "sig", "se", "skn"})
-_SCHEME_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PORT = re.compile(r":([0-9]{1,5})\Z")
 _AUDIENCE = re.compile(r"[ &]sr=([^&]*)")
 _UNKNOWN_NAME_OR_KEY = "the policy is unknown or the signature does not match"
@@ -47,8 +48,8 @@ class Right(Enum):
 ALL_RIGHTS = frozenset(Right)
 
 
-class TokenRefused(Exception):
-    """A token that proves nothing; ``reason`` is fit to be shown to the peer."""
+class InvalidToken(Exception):
+    """The token proves nothing; ``reason`` is safe to show to the peer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -57,9 +58,9 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SharedAccessPolicy:
-    """A named pair of keys with rights: both are valid, so that one can be rotated; repr shows neither.
+    """A named pair of keys with rights. Both keys are valid, so that one can be rotated; repr shows neither.
 
-    ``entity``: the path it is for, with what is under it; empty for the whole namespace.
+    ``entity``: the path the policy applies to, with everything below it; empty for the whole namespace.
     """
 
     name: str
@@ -109,24 +110,28 @@ EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KE
 def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises ``TokenRefused``, with one and the same reason for an unknown policy and for a wrong signature.
+    Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
     """
     fields = _parse(token)
-    host, path = split_audience(unquote_plus(fields["sr"]))
+    audience = unquote_plus(fields["sr"])
+    if len(audience) > LONGEST_ADDRESS:
+        raise InvalidToken(f"the token's audience (sr) is longer than {LONGEST_ADDRESS} characters")
+    host, path = split_audience(audience)
     policy = _signer(fields, [policy for policy in policies if _is_under(path, policy.entity)])
     expires = int(fields["se"])
     if not host:
-        raise TokenRefused("the token's audience (sr) names no host")
+        raise InvalidToken("the token's audience (sr) names no host")
     grant = Grant(host.lower(), path.strip("/").lower(), policy.rights, expires)
     if grant.is_expired(now_s):
-        raise TokenRefused("the token has expired")
+        raise InvalidToken("the token has expired")
     return grant
 
 
 def audience_path(token: str) -> str:
-    """The path that a shared access signature is for; "" where it names none, or is malformed. Unchecked."""
+    """The path a shared access signature is for; "" when it names none or is malformed. Not verified."""
     found = _AUDIENCE.search(token[:MAX_TOKEN_LENGTH])
-    return "" if found is None else split_audience(unquote_plus(found[1]))[1]
+    audience = "" if found is None else unquote_plus(found[1])
+    return "" if len(audience) > LONGEST_ADDRESS else split_audience(audience)[1]
 
 
 def make_token(uri: str, policy_name: str, key: str, expires: int) -> str:
@@ -137,7 +142,7 @@ def make_token(uri: str, policy_name: str, key: str, expires: int) -> str:
 
 
 def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
-    """What a client is configured with: plain TCP to ``host``:``port``, the primary key of ``policy``."""
+    """The connection string for plain TCP to ``host``:``port`` with the primary key of ``policy``."""
     return (
         f"Endpoint=sb://{host}:{port};SharedAccessKeyName={policy.name};"
         f"SharedAccessKey={policy.primary_key};UseDevelopmentEmulator=true"
@@ -145,7 +150,7 @@ def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
 
 
 def cloud_connection_string(name: str, policy: SharedAccessPolicy) -> str:
-    """What a client of the cloud is configured with: the namespace by its name, over TLS."""
+    """The connection string for the namespace's cloud host name over TLS."""
     return (
         f"Endpoint=sb://{name}.servicebus.windows.net/;SharedAccessKeyName={policy.name};"
         f"SharedAccessKey={policy.primary_key}"
@@ -155,7 +160,9 @@ def cloud_connection_string(name: str, policy: SharedAccessPolicy) -> str:
 def split_audience(uri: str) -> tuple[str, str]:
     """Host (with its port, if any) and path of an audience or address; scheme and query do not matter."""
     # JavaScript's administration client signs the whole URL of each request: encoded path, query and all.
-    host, _, path = _SCHEME_PREFIX.sub("", uri, count=1).partition("?")[0].partition("/")
+    host, path = split_address(uri.partition("?")[0])
+    if host is None:
+        host, _, path = path.partition("/")
     return host, unquote(path)
 
 
@@ -164,30 +171,30 @@ def _random_key() -> str:
 
 
 def _parse(token: str) -> dict[str, str]:
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise InvalidToken(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
     scheme, _, rest = token.partition(" ")
     if scheme.lower() != SCHEME.lower():
-        raise TokenRefused(f"the token is not a {SCHEME}")
-    if len(token) > MAX_TOKEN_LENGTH:
-        raise TokenRefused(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+        raise InvalidToken(f"the token is not a {SCHEME}")
     fields: dict[str, str] = {}
     for pair in rest.split("&"):
         name, equals, value = pair.partition("=")
         if name not in _FIELDS or not equals:
-            raise TokenRefused("the token has a field that is none of sr, sig, se, skn")
+            raise InvalidToken("the token has a field other than sr, sig, se, skn")
         if name in fields:
-            raise TokenRefused(f"the token has the field {name} twice")
+            raise InvalidToken(f"the token has the field {name} twice")
         if not value:
-            raise TokenRefused(f"the token's field {name} is empty")
+            raise InvalidToken(f"the token's field {name} is empty")
         fields[name] = value
     for name in sorted(_FIELDS - fields.keys()):
-        raise TokenRefused(f"the token lacks the field {name}")
+        raise InvalidToken(f"the token lacks the field {name}")
     if not (fields["se"].isascii() and fields["se"].isdigit()) or len(fields["se"]) > 12:
-        raise TokenRefused("the token's expiry (se) is not a count of seconds since 1970")
+        raise InvalidToken("the token's expiry (se) is not a count of seconds since 1970")
     return fields
 
 
 def _signer(fields: dict[str, str], policies: Iterable[SharedAccessPolicy]) -> SharedAccessPolicy:
-    # An unknown name costs the same two comparisons as a wrong key: against a policy that nobody holds.
+    # An unknown name costs the same two comparisons as a wrong key, made against a random policy.
     name = unquote_plus(fields["skn"])
     known = [policy for policy in policies if policy.name == name]
     offered = unquote(fields["sig"]).encode("utf-8", "replace")
@@ -198,7 +205,7 @@ def _signer(fields: dict[str, str], policies: Iterable[SharedAccessPolicy]) -> S
         ]
         if any(matches) and known:
             return policy
-    raise TokenRefused(_UNKNOWN_NAME_OR_KEY)
+    raise InvalidToken(_UNKNOWN_NAME_OR_KEY)
 
 
 def _signature(key: str, raw_audience: str, raw_expiry: str) -> str:
@@ -207,13 +214,8 @@ def _signature(key: str, raw_audience: str, raw_expiry: str) -> str:
 
 
 def _is_under(path: str, entity: str) -> bool:
-    theirs, mine = _segments(path), _segments(entity)
-    return theirs[: len(mine)] == mine
-
-
-def _segments(path: str) -> list[str]:
-    trimmed = path.strip("/").lower()
-    return trimmed.split("/") if trimmed else []
+    theirs, mine = path.strip("/").lower(), entity.strip("/").lower()
+    return not mine or theirs == mine or theirs.startswith(f"{mine}/")
 
 
 def _same_host(granted: str, asked: str) -> bool:

@@ -1,13 +1,12 @@
-"""A stand-in for Entra ID: bearer tokens (JWT, RFC 7519) that a policy's own key has signed.
+"""A substitute for Entra ID: bearer tokens (JWT, RFC 7519) signed with a policy's own key.
 
     header {"alg": "HS256", "kid": policy} . payload {"aud": audience, "exp": seconds} . HMAC-SHA256
 
-Entra ID signs with keys of its own (RS256) and knows principals and roles. Here the policy is the principal
-and its rights are the roles, so that what takes a ``TokenCredential`` can be tried with nothing but a broker.
-Signature, audience and both ends of the life are checked; a token that asks for any other algorithm, or for
-none, is refused.
+Entra ID signs with its own keys (RS256) and knows principals and roles. Here the policy is the principal and
+its rights are the roles, so that code which takes a ``TokenCredential`` can be tested with nothing but a
+broker. Signature, audience, ``nbf`` and ``exp`` are checked; any other algorithm, and ``none``, is rejected.
 
-Nothing here reads a clock, and a refusal never repeats any part of the token.
+No clock is read, and a rejection never repeats any part of the token.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from .auth import MAX_TOKEN_LENGTH, Grant, SharedAccessPolicy, TokenRefused, split_audience
+from .auth import MAX_TOKEN_LENGTH, Grant, InvalidToken, SharedAccessPolicy, split_audience
 
 AUDIENCE = "https://servicebus.azure.net"  # of the whole service, as Entra ID's tokens for it
 ALGORITHM = "HS256"
@@ -30,28 +29,28 @@ _UNKNOWN_NAME_OR_KEY = "the policy is unknown or the signature does not match"
 
 
 def is_bearer(token: str) -> bool:
-    """Whether ``token`` has the form of a JWT, after the word Bearer perhaps."""
-    return _FORM.fullmatch(token) is not None
+    """Whether ``token`` has the form of a JWT, optionally preceded by the word Bearer."""
+    return len(token) <= MAX_TOKEN_LENGTH and _FORM.fullmatch(token) is not None
 
 
 def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises ``TokenRefused``, with one and the same reason for an unknown policy and for a wrong signature.
+    Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
     """
     if len(token) > MAX_TOKEN_LENGTH:
-        raise TokenRefused(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+        raise InvalidToken(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
     parts = _FORM.fullmatch(token)
     if parts is None:
-        raise TokenRefused("the token is not a JWT")
+        raise InvalidToken("the token is not a JWT")
     header, payload = _object(parts[1], "header"), _object(parts[2], "payload")
     policy = _signer(header, f"{parts[1]}.{parts[2]}", parts[3], policies)
     expires = _seconds(payload, "exp")
     if "nbf" in payload and _seconds(payload, "nbf") > now_s:
-        raise TokenRefused("the token is not valid yet")
+        raise InvalidToken("the token is not valid yet")
     grant = Grant(_host(payload.get("aud")), "", policy.rights, expires)
     if grant.is_expired(now_s):
-        raise TokenRefused("the token has expired")
+        raise InvalidToken("the token has expired")
     return grant
 
 
@@ -68,7 +67,7 @@ def _object(part: str, what: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise TokenRefused(f"the token's {what} is not a JSON object")
+        raise InvalidToken(f"the token's {what} is not a JSON object")
     return found
 
 
@@ -76,8 +75,8 @@ def _signer(
     header: Mapping[str, object], signed: str, signature: str, policies: Iterable[SharedAccessPolicy]
 ) -> SharedAccessPolicy:
     if header.get("alg") != ALGORITHM:
-        raise TokenRefused(f"the token is not signed with {ALGORITHM}")
-    # An unknown name costs the same two comparisons as a wrong key: against a policy that nobody holds.
+        raise InvalidToken(f"the token is not signed with {ALGORITHM}")
+    # An unknown name costs the same two comparisons as a wrong key, made against a random policy.
     known = {policy.name: policy for policy in policies}
     name = header.get("kid")
     policy = known.get(name) if isinstance(name, str) else None
@@ -89,14 +88,14 @@ def _signer(
     keys = (tried.primary_key, tried.secondary_key)
     matches = [hmac.compare_digest(offered, _signature(key, signed)) for key in keys]
     if policy is None or not any(matches):
-        raise TokenRefused(_UNKNOWN_NAME_OR_KEY)
+        raise InvalidToken(_UNKNOWN_NAME_OR_KEY)
     return policy
 
 
 def _seconds(payload: Mapping[str, object], name: str) -> int:
     value = payload.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-        raise TokenRefused(f"the token's {name} is not a count of seconds since 1970")
+        raise InvalidToken(f"the token's {name} is not a count of seconds since 1970")
     return int(value)
 
 
@@ -104,7 +103,7 @@ def _host(audience: object) -> str:
     """The host that the audience names; "" for the whole service."""
     host = split_audience(audience)[0].lower() if isinstance(audience, str) else ""
     if not host:
-        raise TokenRefused("the token's audience (aud) names no host")
+        raise InvalidToken("the token's audience (aud) names no host")
     return "" if host == _SERVICE else host
 
 

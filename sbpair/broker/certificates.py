@@ -1,16 +1,16 @@
-"""How does an unmodified client come to trust a broker on this machine?
+"""A certificate authority and server certificate for a broker on this machine.
 
-The administration client of every SDK insists on https. So the broker makes a certificate authority of its
-own and a server certificate for the names it answers to; a client is pointed at ``ca_file``, and verifies.
+The administration client of every SDK insists on https. The broker therefore creates its own certificate
+authority and a server certificate for the names it answers to; clients trust it through ``ca_file``.
 
     directory/          mode 0700
-    ├── ca.pem          the authority: what clients are given
+    ├── ca.pem          the authority: given to clients
     ├── ca-key.pem      0600
     ├── server.pem      the server's certificate, then the authority's
     └── server-key.pem  0600
 
-A directory that already holds a pair that is still good for these names is used as it is: clients that trust
-it go on trusting it. No clock is read here: the instant is an argument.
+A directory that holds a certificate still valid for these names is reused, so that clients which trust it
+keep trusting it. No clock is read: the instant is an argument.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "*.servicebus.windows.net")
 LIFETIME = timedelta(days=365)
-BACKDATED = timedelta(days=1)  # a client whose clock runs behind ours is not turned away
+BACKDATED = timedelta(days=1)  # for clients whose clock is behind
 RENEW_BEFORE = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """An authority and a server certificate on disk; leaving the context removes a private directory."""
+    """An authority and a server certificate on disk; leaving the context removes a temporary directory."""
 
     directory: Path
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
@@ -59,14 +59,14 @@ class Certificates:
         return self.directory / "server-key.pem"
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The server's side of TLS 1.2 or later."""
+        """The server-side TLS context, TLS 1.2 or later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.server_file, self.server_key_file)
         return context
 
     def clean_up(self) -> None:
-        """Remove the directory, if it was a private one of ours; a given directory stays."""
+        """Remove the directory if it is a temporary one; a directory given by the caller stays."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -80,10 +80,10 @@ class Certificates:
 
 
 def provide(names: Iterable[str], now_s: int, directory: Path | None = None) -> Certificates:
-    """Certificates for this machine and ``names`` (hosts or addresses), good at ``now_s`` (epoch seconds).
+    """Certificates for this machine and ``names`` (hosts or addresses), valid at ``now_s`` (epoch seconds).
 
-    Without ``directory`` they live in a private temporary one. Raises ``OSError`` if it cannot be written,
-    ``ValueError`` for a name no certificate can hold.
+    Without ``directory`` they live in a temporary directory. Raises ``OSError`` when the directory cannot be
+    written, ``ValueError`` for a name that no certificate can hold.
     """
     now = datetime.fromtimestamp(now_s, UTC)
     wanted = tuple(dict.fromkeys([*LOCAL_NAMES, *(name.lower() for name in names)]))
@@ -108,7 +108,7 @@ def _is_still_good(found: Certificates, wanted: tuple[str, ...], now: datetime) 
             x509.load_pem_x509_certificate(path.read_bytes()) for path in (found.ca_file, found.server_file)
         )
         server.verify_directly_issued_by(authority)
-        found.ssl_context()  # the key is there, reads, and is this certificate's
+        found.ssl_context()  # the key exists, is readable, and belongs to this certificate
         held = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
@@ -218,7 +218,7 @@ def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    # Removed first: the mode of an existing file would stand, and a link would be followed.
+    # Removed first: an existing file would keep its mode, and a link would be followed.
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

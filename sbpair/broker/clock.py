@@ -1,14 +1,33 @@
-"""What time is it for the entities: the wall's, or the one a test turns?
+"""Clocks for entity time, the readings of all clocks at one instant, and ISO 8601 durations.
 
-Entity time drives locks, time to live, schedules and idle deletion. A driven clock starts at the real
-now, since clients compare lock times with their own clock.
+Entity time drives locks, time to live, schedules and idle deletion. A driven clock starts at the real now,
+because clients compare lock expiries with their own clock.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class ClockReading(NamedTuple):
+    """The same instant on every clock a frontend needs."""
+
+    connection: float
+    """Seconds, monotonic: handshakes and heartbeats, which the peer times too."""
+    wall: int
+    """Seconds since the epoch: expiry of tokens."""
+    entity: int
+    """Milliseconds since the epoch: locks, time to live, schedules; a test may drive it."""
+    ahead: float = 0.0
+    """Seconds by which a test has set connection time ahead; ``wall`` includes them."""
+
+    @property
+    def idle(self) -> float:
+        """Seconds of connection time, for measuring how long a link or connection has been idle."""
+        return self.connection + self.ahead
 
 
 class Clock(Protocol):
@@ -18,7 +37,7 @@ class Clock(Protocol):
         """Milliseconds since the epoch."""
 
     def is_driven(self) -> bool:
-        """True when only :meth:`ManualClock.advance` moves it: then no timer waits for it."""
+        """Whether only :meth:`ManualClock.advance` moves the clock: then no timer waits for it."""
 
 
 class SystemClock:
@@ -29,14 +48,14 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def is_driven(self) -> bool:
-        """It runs by itself."""
+        """Always false: the clock runs by itself."""
         return False
 
 
 class ShiftedClock:
-    """The machine's clock, set ahead by what it was advanced: it runs on, so clients agree on short spans.
+    """The machine's clock plus an offset. It keeps running, so clients agree with it on short spans.
 
-    It starts ``ahead`` (milliseconds, or a timedelta; negative: behind) of the machine's.
+    It starts ``ahead`` (milliseconds, or a timedelta; negative: behind) of the machine's clock.
     """
 
     def __init__(self, ahead: int | timedelta = 0) -> None:
@@ -47,7 +66,7 @@ class ShiftedClock:
         return time.time_ns() // 1_000_000 + self._ahead
 
     def is_driven(self) -> bool:
-        """It runs by itself."""
+        """Always false: the clock runs by itself."""
         return False
 
     def advance(self, span: int | timedelta) -> int:
@@ -59,7 +78,7 @@ class ShiftedClock:
 class ManualClock:
     """A clock that stands still until it is advanced; it starts at the real now.
 
-    Clients compare the end of a lock with their own clock: a test that lasts longer than a lock wants a
+    Clients compare lock expiries with their own clock, so a test that outlasts a lock needs a
     :class:`ShiftedClock`.
     """
 
@@ -71,14 +90,14 @@ class ManualClock:
         return self._now
 
     def is_driven(self) -> bool:
-        """It moves only by hand."""
+        """Always true: the clock moves only when advanced."""
         return True
 
     def advance(self, span: int | timedelta) -> int:
-        """Move on by ``span`` (milliseconds, or a timedelta) and return the new now.
+        """Move the clock forward by ``span`` (milliseconds, or a timedelta) and return the new time.
 
-        Raises ValueError for a negative span. On a running broker use ``Broker.advance``, which also
-        lets happen what falls due.
+        Raises ValueError for a negative span. On a running broker use ``Broker.advance``, which also processes
+        everything that falls due.
         """
         self._now += _forward(span)
         return self._now
@@ -87,10 +106,52 @@ class ManualClock:
 def _forward(span: int | timedelta) -> int:
     step = milliseconds(span)
     if step < 0:
-        raise ValueError(f"a clock is not turned back: the span is {span!r}")
+        raise ValueError(f"a clock cannot go back: the span is {span!r}")
     return step
 
 
 def milliseconds(span: int | timedelta) -> int:
     """A span in whole milliseconds."""
     return span // timedelta(milliseconds=1) if isinstance(span, timedelta) else span
+
+
+LARGEST = "P10675199DT2H48M5.4775807S"
+"""The largest count of 100 ns ticks in 64 bits; an SDK may send it back as ...5.477539S: both are never."""
+
+_LARGEST_MS = 922_337_203_685_477
+_SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+_PATTERN = re.compile(
+    r"P(?=[0-9T])(?:([0-9]{1,9})Y)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,12})H)?(?:([0-9]{1,12})M)?(?:([0-9]{1,15})(?:\.([0-9]{1,12}))?S)?)?"
+)
+_UNITS_MS = (365 * _DAY_MS, 30 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)  # as the service counts
+
+
+def parse_duration(text: str) -> int | None:
+    """Milliseconds of an ISO 8601 duration, fractions of one cut off; None for the largest, which means never.
+
+    Raises ``ValueError`` for any other text and for a negative or larger span.
+    """
+    found = _PATTERN.fullmatch(text)
+    if found is None:
+        raise ValueError("it is not an ISO-8601 duration such as PT1M or P1DT12H")
+    *units, fraction = found.groups()
+    whole = sum(int(unit or 0) * size for unit, size in zip(units, _UNITS_MS, strict=True))
+    milliseconds = whole + int((fraction or "").ljust(3, "0")[:3])
+    if milliseconds > _LARGEST_MS:
+        raise ValueError(f"it is longer than {LARGEST}")
+    return None if milliseconds == _LARGEST_MS else milliseconds
+
+
+def format_duration(milliseconds: int | None) -> str:
+    """``milliseconds`` (0 or more) as an ISO 8601 duration of days and smaller units; None gives the largest."""
+    if milliseconds is None or milliseconds >= _LARGEST_MS:
+        return LARGEST
+    days, rest = divmod(milliseconds, _DAY_MS)
+    hours, rest = divmod(rest, _HOUR_MS)
+    minutes, rest = divmod(rest, _MINUTE_MS)
+    seconds = f"{rest // 1000}.{rest % 1000:03}".rstrip("0").rstrip(".")
+    date = f"{days}D" if days else ""
+    parts = ((f"{hours}H", hours), (f"{minutes}M", minutes), (f"{seconds}S", rest))
+    time = "".join(text for text, value in parts if value)
+    return f"P{date}{'T' + time if time else ''}" if date or time else "PT0S"

@@ -1,7 +1,7 @@
-"""What may a broker refuse, and by which names do AMQP and HTTP know the refusal?
+"""The errors with which the broker refuses requests, and their AMQP and HTTP forms.
 
 Every class carries the AMQP ``condition`` its links answer with, the HTTP ``status`` and the
-``sub_code`` its ATOM face answers with. A new refusal is a new class here, never a string elsewhere.
+``sub_code`` of its Atom errors. A new refusal is a new class here, never a string elsewhere.
 
     BrokerError
     ├── EntityNotFound         404  40400  amqp:not-found
@@ -45,7 +45,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     │   ├── StoreDamaged
     │   └── StoreFailed        (no client ever sees it: the broker has stopped)
     ├── PortUnavailable        (no client ever sees it: the broker did not start)
-    └── DoorUnavailable        (likewise: the page or the faults)
+    └── EndpointUnavailable    (no client ever sees it: the dashboard or fault endpoint did not start)
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
 
 
 class BrokerError(Exception):
-    """The broker refuses, and says why: base of all of the broker's errors."""
+    """Base of all errors with which the broker refuses a request."""
 
     condition: ClassVar[str] = "amqp:internal-error"
     status: ClassVar[int] = 500
@@ -76,7 +76,7 @@ class EntityNotFound(BrokerError):
 
 
 class TargetNotFound(EntityNotFound):
-    """An entity was to forward to one that is not there; the text names both."""
+    """The forwarding target of an entity does not exist; the text names both."""
 
     def __init__(self, path: str, source: str, field: str) -> None:
         super().__init__(path)
@@ -86,7 +86,7 @@ class TargetNotFound(EntityNotFound):
 
 
 class EntityAlreadyExists(BrokerError):
-    """An entity of this path is there already; paths are compared without regard to case."""
+    """An entity with this path exists; paths are compared without regard to case."""
 
     condition = "com.microsoft:entity-already-exists"
     status, sub_code = 409, 40900
@@ -97,7 +97,7 @@ class EntityAlreadyExists(BrokerError):
 
 
 class OperationInProgress(BrokerError):
-    """Another change of the same entity is under way; here, by a fault alone: each takes no time at all."""
+    """Another change of the same entity is under way; raised by a fault only, since changes take no time here."""
 
     status, sub_code = 409, 40901
 
@@ -106,7 +106,7 @@ class OperationInProgress(BrokerError):
 
 
 class EntityDisabled(BrokerError):
-    """The entity's status forbids what was asked."""
+    """The entity's status forbids the operation."""
 
     condition = "com.microsoft:entity-disabled"
     status, sub_code = 403, 40300
@@ -117,18 +117,18 @@ class EntityDisabled(BrokerError):
 
 
 class InvalidDescription(BrokerError):
-    """A field of an entity's description, or its path, is out of its range; the text names it."""
+    """A field of an entity's description, or its path, is out of range; the text names it."""
 
     condition = "com.microsoft:argument-error"
     status, sub_code = 400, 40000
 
 
 class InvalidRule(InvalidDescription):
-    """A rule's name, filter or action cannot be read, or says what none may; the text says where (3.8)."""
+    """A rule's name, filter or action is invalid; the text says where."""
 
 
 class NotSupported(InvalidDescription):
-    """A feature of Service Bus that this broker does not have yet was asked for by name."""
+    """A Service Bus feature that this broker does not support yet was requested."""
 
     condition = "amqp:not-implemented"
 
@@ -138,7 +138,7 @@ class NotSupported(InvalidDescription):
 
 
 class InvalidArgument(BrokerError):
-    """An argument of an operation has a wrong type or is missing."""
+    """An argument of an operation is missing or has the wrong type."""
 
     condition = "com.microsoft:argument-error"
     status, sub_code = 400, 40000
@@ -159,21 +159,21 @@ class StateTooLarge(OutOfRange):
 
 
 class MalformedMessage(BrokerError):
-    """The bytes of a message do not read as AMQP sections (3.2)."""
+    """The bytes of a message are not valid AMQP sections."""
 
     condition = "amqp:decode-error"
     status, sub_code = 400, 40000
 
 
 class NotAllowed(BrokerError):
-    """The operation exists, but not on this kind of entity or link."""
+    """The operation does not apply to this kind of entity or link."""
 
     condition = "amqp:not-allowed"
     status, sub_code = 400, 40000
 
 
 class SessionRequired(NotAllowed):
-    """An entity that requires sessions was sent a message without one, or asked for one outside of any."""
+    """A message without a session id, or a receiver without a session, on an entity that requires sessions."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -183,7 +183,7 @@ class SessionRequired(NotAllowed):
 
 
 class ForwardsOn(NotAllowed):
-    """A receiver was asked for on an entity whose messages go on to another one."""
+    """A receiver was attached to an entity that forwards its messages."""
 
     def __init__(self, path: str, target: str) -> None:
         super().__init__(
@@ -195,7 +195,7 @@ class ForwardsOn(NotAllowed):
 
 
 class HopsExceeded(BrokerError):
-    """A message was forwarded as often as it may be, and was to go on again."""
+    """A message was forwarded the maximum number of times and would be forwarded again."""
 
     def __init__(self, target: str, most: int) -> None:
         super().__init__(
@@ -204,14 +204,14 @@ class HopsExceeded(BrokerError):
 
 
 class NotImplementedHere(BrokerError):
-    """An operation this broker does not have."""
+    """This broker does not implement the operation."""
 
     condition = "amqp:not-implemented"
     status, sub_code = 501, 50100
 
 
 class Unauthorized(BrokerError):
-    """No valid claim of this connection covers what was asked."""
+    """No valid claim of this connection covers the operation."""
 
     condition = "amqp:unauthorized-access"
     status, sub_code = 401, 40100
@@ -232,7 +232,7 @@ class QuotaExceeded(BrokerError):
 
 
 class MessageTooLarge(BrokerError):
-    """A message, or a batch, is larger than the entity takes."""
+    """A message, or a batch, exceeds the entity's limit."""
 
     condition = "amqp:link:message-size-exceeded"
     status, sub_code = 400, 40000
@@ -245,7 +245,7 @@ class MessageTooLarge(BrokerError):
 
 
 class HeaderTooLarge(BrokerError):
-    """A message's properties, or one of them, are larger than they may be (3.9)."""
+    """A message's properties, or one of them, exceed their limit."""
 
     condition = "amqp:link:message-size-exceeded"
     status, sub_code = 400, 40000
@@ -258,7 +258,7 @@ class HeaderTooLarge(BrokerError):
 
 
 class MessageNotFound(BrokerError):
-    """No message of this entity has this sequence number in the state that was asked for."""
+    """No message of this entity has this sequence number in the requested state."""
 
     condition = "com.microsoft:message-not-found"
     status, sub_code = 404, 40400
@@ -270,7 +270,7 @@ class MessageNotFound(BrokerError):
 
 
 class LockLost(BrokerError):
-    """The lock is not, or no longer, held: it lapsed or its message was settled."""
+    """The lock is not held: it expired or its message was settled."""
 
     condition = "com.microsoft:message-lock-lost"
     status, sub_code = 410, 41000
@@ -283,7 +283,7 @@ class LockLost(BrokerError):
 
 
 class SessionLockLost(BrokerError):
-    """The lock of the session is not, or no longer, held: it lapsed, or its link was closed."""
+    """The lock of the session is not held: it expired or its link was closed."""
 
     condition = "com.microsoft:session-lock-lost"
     status, sub_code = 410, 41000
@@ -306,7 +306,7 @@ class SessionCannotBeLocked(BrokerError):
 
 
 class OperationTimedOut(BrokerError):
-    """What was asked for did not come within the time the client gave it."""
+    """The operation did not complete within the client's timeout."""
 
     condition = "com.microsoft:timeout"
     status, sub_code = 408, 40800
@@ -318,7 +318,7 @@ class OperationTimedOut(BrokerError):
 
 
 class UnknownTransaction(BrokerError):
-    """No transaction of this connection has the id: it was never declared, or it is over (4.5.9)."""
+    """No open transaction of this connection has this id (AMQP 4.5.9)."""
 
     condition = "amqp:transaction:unknown-id"
     status, sub_code = 404, 40400
@@ -330,7 +330,7 @@ class UnknownTransaction(BrokerError):
 
 
 class TransactionRolledBack(BrokerError):
-    """Nothing of the transaction was done."""
+    """The transaction was rolled back; none of its operations took effect."""
 
     condition = "amqp:transaction:rollback"
     status, sub_code = 409, 40900
@@ -340,7 +340,7 @@ class TransactionRolledBack(BrokerError):
 
 
 class TooManyTransactions(BrokerError):
-    """A controller has declared more transactions than it has ended."""
+    """A controller has too many open transactions."""
 
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40302
@@ -352,9 +352,9 @@ class TooManyTransactions(BrokerError):
 
 
 class Rerouting(BrokerError):
-    """A message without a key is on its way to another partition until ``at``, ms of entity time (Q-16).
+    """A message without a key waits for another partition until ``at``, ms of entity time (Q-16).
 
-    Who can wait sends it again then; who can not, answers that it took too long.
+    Callers that can wait send it again then; others report a timeout.
     """
 
     condition = "com.microsoft:timeout"
@@ -366,7 +366,7 @@ class Rerouting(BrokerError):
 
 
 class PartitionUnavailable(BrokerError):
-    """The partition that is asked for, and no other, is down (Q-4)."""
+    """The requested partition is down; the others are not (Q-4)."""
 
     condition = "com.microsoft:partition-not-available"
     status, sub_code = 503, 50300
@@ -378,7 +378,7 @@ class PartitionUnavailable(BrokerError):
 
 
 class ServerBusy(BrokerError):
-    """What is asked for is throttled."""
+    """The entity or the namespace is throttled."""
 
     condition = "com.microsoft:server-busy"
     status, sub_code = 503, 50009
@@ -404,7 +404,7 @@ class AdministrationBusy(BrokerError):
 
 
 class TooManyConnections(BrokerError):
-    """The namespace, or an entity, serves as many clients at once as it may."""
+    """The namespace, or an entity, has the maximum number of clients."""
 
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40302
@@ -414,7 +414,7 @@ class TooManyConnections(BrokerError):
 
 
 class TooManyEntities(BrokerError):
-    """The namespace has as many entities of a kind as it may."""
+    """The namespace has the maximum number of entities of this kind."""
 
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40300
@@ -432,8 +432,8 @@ class PortUnavailable(BrokerError):
         self.port = port
 
 
-class DoorUnavailable(BrokerError):
-    """What is served beside the namespaces could not be; the text names it and where."""
+class EndpointUnavailable(BrokerError):
+    """The dashboard or the fault endpoint could not be served; the text names it and the address."""
 
     def __init__(self, what: str, host: str, port: int, reason: str) -> None:
         super().__init__(f"The {what} cannot be served on {host}:{port}: {reason}.")
@@ -441,7 +441,7 @@ class DoorUnavailable(BrokerError):
 
 
 class StoreFull(BrokerError):
-    """There is no room left on the disk that the namespace is kept on: what is there can be received."""
+    """The disk of the namespace is full; stored messages can still be received."""
 
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40302
@@ -453,11 +453,11 @@ class StoreFull(BrokerError):
 
 
 class StoreError(BrokerError):
-    """A namespace cannot be kept on disk as it was asked to be; the text names the file and what to do."""
+    """A namespace cannot be stored on disk as requested; the text names the file and the next step."""
 
 
 class StoreInUse(StoreError):
-    """Another broker has the data directory."""
+    """Another broker uses the data directory."""
 
     def __init__(self, path: Path, owner: str) -> None:
         who = f"process {owner}" if owner.isdigit() else "another process"
@@ -465,20 +465,20 @@ class StoreInUse(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """What is on the disk is not what was written. Nothing of it was changed."""
+    """A file does not contain what was written to it. Nothing in it was changed."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
-            f"The file {path} is damaged: {what}. Nothing in it was changed: put a copy in its place, "
-            "or move it away and begin anew."
+            f"The file {path} is damaged: {what}. Nothing in it was changed: put a copy in its place, with "
+            "the files beside it, or move them all away and start empty."
         )
 
 
 class StoreFailed(StoreError):
-    """A commit has failed: what it held was answered to nobody, and the broker answers nothing more."""
+    """A commit failed: its changes were acknowledged to nobody, and the broker stops."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
             f"The file {path} could not be written ({why}): the broker has stopped. "
-            "Nothing unwritten was acknowledged; start it again when the disk is well."
+            "Nothing unwritten was acknowledged; start it again when the disk works."
         )

@@ -1,5 +1,5 @@
-"""`python -m sbpair.cli`, for where the script is not on the path."""
+"""`python -m sbpair.cli`, for environments without the script on the path."""
 
-from sbpair.cli.group import main
+from sbpair.cli import main
 
 main()

@@ -11,7 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker
-    from sbpair.broker.faces.page.story import Records
+
+    from ..broker.frontends.dashboard.timeline import Records
 
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"
@@ -44,7 +45,7 @@ def serving(broker: Broker, address: tuple[str, int] | None, story: Path | None)
     if address is None:
         yield {}
         return
-    from sbpair.broker.server.page import Page
+    from ..broker.server.dashboard import Page
 
     records = None if story is None else _journals(story)
     with Page(broker, host=address[0], port=address[1], records=records) as page:
@@ -52,8 +53,6 @@ def serving(broker: Broker, address: tuple[str, int] | None, story: Path | None)
 
 
 def _journals(story: Path) -> Records:
-    from sbpair.observation.journal_tail import (
-        JournalTail,  # late: most have none, and the start waits for it
-    )
+    from sbpair.observation.journal_reading import JournalTail  # late: keeps the start fast
 
     return JournalTail(story).new_records

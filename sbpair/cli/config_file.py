@@ -1,15 +1,15 @@
-"""What does a configuration file say to the command that runs?
+"""The configuration file of --config: a TOML file of flags.
 
-    primary = "env:SBPAIR_PRIMARY"       at the top: for every command that has the flag
+    primary = "env:SBPAIR_PRIMARY"       top level: every command that has the flag
     backlogs = 10
-    [syphon]                             a table: for that command
+    [syphon]                             a table: that command
     window = 200
-    [backlog.peek]                       and for one of a group
+    [backlog.peek]                       one command of a group
     count = 50
 
-Keys are the flags, without the dashes before them, or the names of the options' fields. A flag wins over the
-environment, which wins over the file. Nothing unknown is passed over: a misspelt key would be a setting
-that is silently missing.
+Keys are flags without the leading dashes, or the field names of the options. A flag takes precedence over the
+environment, and the environment over the file. Unknown keys and invalid values exit with code 3 and an error
+naming the file, the key and the expected value.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 import click
 
 from sbpair.cli.errors import ConfigurationError, one_line
-from sbpair.cli.option_flags import Span
+from sbpair.cli.parameters import Span
 
 LARGEST = 1_048_576  # bytes
 META = "sbpair.config_file"
 FIELDS = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}  # where the flag is shorter
-PATHS = ("ca_file", "connection_verify")  # names of options that are text, and paths all the same
-NEVER = ("config", "help", "yes", "dry_run")  # said for one run, or not at all
+PATHS = ("ca_file", "connection_verify")  # paths among the text options
+NEVER = ("config", "help", "yes", "dry_run")  # flags of a single run, not allowed in a file
 SECRET = re.compile(r"(?i)SharedAccess(Key|Signature)\s*=")
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -39,8 +39,8 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One value of the file, and the table it stands in: () for the top."""
+class FileValue:
+    """One value of the file, and its table: () for the top level."""
 
     table: Names
     key: str
@@ -52,7 +52,7 @@ class Given:
 
 
 def config_option() -> click.Option:
-    """--config, for a command that is to read it before its other flags."""
+    """The flag --config; eager, so that its defaults are in place before other flags are read."""
     return click.Option(
         ["--config"],
         metavar="FILE",
@@ -61,7 +61,7 @@ def config_option() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=_loaded,
-        help="A TOML file of options; flags and environment win over it.",
+        help="A TOML file of options; flags and the environment take precedence over it.",
     )
 
 
@@ -80,13 +80,14 @@ def _loaded(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 def settings(file: Path, root: click.Command, command: Names, context: click.Context) -> dict[str, object]:
-    """What the file says to ``command``, by parameter name. All of the file is checked, whoever it speaks to.
+    """The values of the file for ``command``, by parameter name.
 
-    Raises ConfigurationError, which names file and key, and never repeats a value that may be a key.
+    The whole file is validated, including the tables of other commands. Raises ConfigurationError with the file
+    and the key; it never contains a value that may be a secret.
     """
     scopes = dict(_scopes(root, (), context))
     content = read(file)
-    namespaces_of(content)  # read by the broker alone
+    namespaces_of(content)  # for the broker alone
     chosen: dict[str, object] = {}
     for given in sorted(_given(file, content, scopes), key=lambda each: len(each.table)):
         option = _option(file, given, scopes)
@@ -98,14 +99,14 @@ def settings(file: Path, root: click.Command, command: Names, context: click.Con
 
 
 def namespaces_of(content: dict[str, object]) -> object:
-    """The table ``[broker.namespaces]``, taken out of the file's content; None without one."""
+    """Remove the table ``[broker.namespaces]`` from ``content`` and return it; None without one."""
     broker = content.get("broker")
     return broker.pop("namespaces", None) if isinstance(broker, dict) else None
 
 
 def read(file: Path) -> dict[str, object]:
-    """The file as TOML. Raises ConfigurationError."""
-    import tomllib  # late: most starts are without a file
+    """Parse the file. Raises ConfigurationError when it cannot be read or is not TOML."""
+    import tomllib  # late: most commands run without a file
 
     try:
         return tomllib.loads(read_config_text(file))
@@ -114,8 +115,11 @@ def read(file: Path) -> dict[str, object]:
 
 
 def read_config_text(file: Path) -> str:
-    """What is in the file. Raises ConfigurationError, and where others may read a key in it."""
-    from sbpair.syphon.reference import read_text  # late: a start without a file does not wait for it
+    """The text of the file.
+
+    Raises ConfigurationError when it cannot be read, or contains a key and is readable by other users.
+    """
+    from sbpair.auth.reference import read_text  # late: most commands run without a file
 
     try:
         text = read_text(file, "--config", LARGEST)
@@ -127,15 +131,15 @@ def read_config_text(file: Path) -> str:
 
 
 def _warn_of_keys(file: Path, mode: int) -> None:
-    """A key in the file is refused where others may read it, and earns a warning where they may not."""
-    better = "better keep it elsewhere and write env:NAME or file:PATH"
+    """Refuse a file with a key that other users can read; warn about any other file with a key."""
+    better = "better keep the key elsewhere and write env:NAME or file:PATH"
     if mode & OTHERS:
         raise ConfigurationError(f"{file} holds a key and others may read it ({mode:o}): chmod 600; {better}")
     click.echo(f"sbpair: warning: {file} holds a key; {better}", err=True)
 
 
 def _scopes(command: click.Command, names: Names, context: click.Context) -> Iterator[tuple[Names, Options]]:
-    """The options of every command, by flag, and of groups those of all their commands."""
+    """The options of every command, by flag; a group has the options of all its commands."""
     found = {
         flag.lstrip("-").replace("-", "_"): each
         for each in command.params
@@ -152,14 +156,14 @@ def _scopes(command: click.Command, names: Names, context: click.Context) -> Ite
     yield names, found
 
 
-def _given(file: Path, content: Mapping[str, object], scopes: Mapping[Names, Options]) -> list[Given]:
-    given: list[Given] = []
+def _given(file: Path, content: Mapping[str, object], scopes: Mapping[Names, Options]) -> list[FileValue]:
+    given: list[FileValue] = []
     waiting: list[tuple[Names, Mapping[str, object]]] = [((), content)]
     while waiting:
         table, values = waiting.pop()
         for key, value in values.items():
             if not isinstance(value, dict):
-                given.append(Given(table, key, value))
+                given.append(FileValue(table, key, value))
             elif (*table, key) in scopes:
                 waiting.append(((*table, key), value))
             else:
@@ -169,7 +173,7 @@ def _given(file: Path, content: Mapping[str, object], scopes: Mapping[Names, Opt
     return given
 
 
-def _option(file: Path, given: Given, scopes: Mapping[Names, Options]) -> click.Option:
+def _option(file: Path, given: FileValue, scopes: Mapping[Names, Options]) -> click.Option:
     options = scopes[given.table]
     option = options.get(_flag(given.key))
     if option is None:
@@ -185,7 +189,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def _flag(key: str) -> str:
-    """The flag of a key, which may be spelt as the field of the options."""
+    """The flag of a key, which may be the name of an options field."""
     spelt = key.replace("-", "_")
     return FIELDS.get(spelt, spelt)
 
@@ -199,7 +203,7 @@ KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] =
 )
 
 
-def _checked(file: Path, given: Given, option: click.Option, context: click.Context) -> object:
+def _checked(file: Path, given: FileValue, option: click.Option, context: click.Context) -> object:
     """The value as click takes it. Raises ConfigurationError that says what was expected."""
     kinds, expected = next(
         ((kinds, words) for kind, kinds, words in KINDS if isinstance(option.type, kind)), ((str,), "text")
@@ -221,7 +225,7 @@ def _checked(file: Path, given: Given, option: click.Option, context: click.Cont
 
 
 def _resolved(file: Path, option: click.Option, value: object) -> object:
-    """Paths are relative to the file they stand in."""
+    """``value``, with a path made relative to the directory of ``file``."""
     if not isinstance(value, str):
         return value
     if value.startswith("file:"):

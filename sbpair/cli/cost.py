@@ -1,4 +1,4 @@
-"""`sbpair cost`: what does a pairing add to the bill?"""
+"""`sbpair cost`: estimate the operations that a pairing adds to the bill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from sbpair.cli.option_flags import Span
+from sbpair.cli.parameters import Span
 from sbpair.pairing.meter import Operations, Usage, billed
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -18,12 +18,12 @@ MOST = 10**12
 
 NUMBERS = {
     "backlogs": (10, "Backlog queues."),
-    "days": (30, "Over how many days."),
-    "syphons": (1, "Syphon processes; each of them waits on every backlog queue."),
-    "outages": (1, "How many outages in these days."),
+    "days": (30, "The period, in days."),
+    "syphons": (1, "Syphon processes; each receives from every backlog queue."),
+    "outages": (1, "Outages in the period."),
     "parked": (0, "Messages parked in each outage."),
     "entities": (1, "Queues that fail over in each process."),
-    "processes": (1, "Sending processes; forked workers count one by one."),
+    "processes": (1, "Sending processes; each forked worker counts."),
 }
 KINDS = {
     "idle_receives": "receives of an idle syphon",
@@ -59,10 +59,10 @@ def command(
     as_json: bool,
     **numbers: int,
 ) -> None:
-    """Count the operations that a pairing bills, by kind.
+    """Estimate the billed operations of a pairing, by kind.
 
-    Pure arithmetic, nothing is asked. A message is one operation, and so is a receive that
-    waited 15 minutes for nothing. Pings that nobody answers may not be billed at all.
+    Calculates only; no namespace is contacted. A message counts as one operation, and so does a
+    receive that ends empty after 15 minutes. Pings that are never answered may not be billed at all.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def command(
 def _show(operations: Operations, usage: Usage, price: float | None) -> None:
     from rich.table import Table
 
-    from sbpair.cli.screen import show
+    from sbpair.cli.output import show
 
     table = Table("operations", f"in {usage.days} days")
     table.columns[1].justify = "right"
@@ -93,7 +93,7 @@ def _show(operations: Operations, usage: Usage, price: float | None) -> None:
         table.add_row(KINDS[name], grouped(number))
     table.add_section()
     table.add_row("all", grouped(operations.total))
-    table.add_row("beyond what the direct way costs", grouped(operations.beyond_direct))
+    table.add_row("more than without a pairing", grouped(operations.beyond_direct))
     if price is not None:
         table.add_row("price of all", f"{price:.2f}")
     show(table)

@@ -1,8 +1,7 @@
-"""What does the reader see when something goes wrong?
+"""Failures of a command: their exit codes, and the one line on standard error that ends it.
 
-One line that says what happened and what to do next, and an exit code; never a
-traceback, never a key. Every command ends here: an error class that is known by
-name has its row in the table below, an unknown one is a defect of ours and says so.
+The line says what happened and what to do next; it never contains a traceback or a key. `KNOWN` maps the error
+classes of the libraries to exit codes and next steps; any other exception is reported as a defect of sbpair.
 """
 
 from __future__ import annotations
@@ -12,18 +11,29 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 
 import click
 
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.redaction import redact
+from sbpair.cli.output import redact
 
-LONGEST = 400
+LONGEST = 400  # characters of an error line
 NAME_OPTION, NAME_FLAG = (
     "set primary_namespace_name in the options, here",
     "say --primary-namespace-name, here",
 )
-TRACEBACK = "SBPAIR_TRACEBACK"  # set to 1 to see where a defect sits; still without keys
+TRACEBACK = "SBPAIR_TRACEBACK"  # environment variable: 1 prints the traceback of a defect, redacted
+
+
+class ExitCode(IntEnum):
+    """The exit codes of every `sbpair` command."""
+
+    OK = 0
+    FAILED = 1  # the check found something, or the operation failed
+    USAGE = 2  # an unknown command or flag, or a value out of range
+    CONFIGURATION = 3  # an invalid connection string, port or file, or a queue that does not exist
+    AUTHORIZATION = 4  # the key was refused or lacks a right
+    UNAVAILABLE = 5  # the namespace did not answer
 
 
 class CommandError(Exception):
@@ -35,7 +45,7 @@ class CommandError(Exception):
 
 
 class ConfigurationError(CommandError):
-    """Something the command was given cannot work."""
+    """A flag, variable or file has a value that cannot work; exit code 3."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.CONFIGURATION)
@@ -43,18 +53,20 @@ class ConfigurationError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Known:
+    """How a class of errors ends a command."""
+
     code: ExitCode
     next_step: str
 
 
+AMBIENT_FAILED = "`az login`, or set the environment that azure-identity reads"
 CREDENTIALS = Known(ExitCode.AUTHORIZATION, "check the key and its name, and that it was not regenerated")
 RIGHTS = Known(ExitCode.AUTHORIZATION, "the key needs Listen on the secondary and Send on the primary")
-AMBIENT_FAILED = "`az login`, or set the environment that azure-identity reads"
 NO_ANSWER = Known(ExitCode.UNAVAILABLE, "check the address and the network, then try again")
 SETTINGS = Known(ExitCode.CONFIGURATION, "")
 
-# By class name, so that a command that never meets the SDK does not load it. The first
-# name found along the inheritance of the error counts.
+# Keyed by class name: commands that do not use the SDK must not load it. The first class found in the error's
+# MRO applies.
 KNOWN: dict[str, Known] = {
     "ServiceBusAuthenticationError": CREDENTIALS,
     "ServiceBusAuthorizationError": RIGHTS,
@@ -77,7 +89,7 @@ KNOWN: dict[str, Known] = {
 
 @contextmanager
 def configuration() -> Iterator[None]:
-    """Around what only reads settings: there, a ValueError is the reader's to correct."""
+    """Turn a ValueError into a ConfigurationError: for blocks that only read settings."""
     try:
         yield
     except ValueError as error:
@@ -85,14 +97,14 @@ def configuration() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """What the error says, on one line, bounded, without keys or control characters."""
+    """The text of ``error`` on one line, at most LONGEST characters, redacted and printable."""
     words = " ".join(redact(str(error)).split())
     text = "".join(letter for letter in words if letter.isprintable()).strip() or type(error).__name__
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 def with_step(error: BaseException, step: str) -> str:
-    """What the error says and what to do about it; the step is never what is cut off."""
+    """`one_line` of ``error`` and the next step; a long error is shortened, the step never."""
     if not step:
         return one_line(error)
     room = LONGEST - len(step) - 2
@@ -101,6 +113,7 @@ def with_step(error: BaseException, step: str) -> str:
 
 
 def known(error: BaseException) -> Known | None:
+    """The row of KNOWN that applies to ``error``, or None."""
     names = (base.__name__ for base in type(error).__mro__)
     return next((KNOWN[name] for name in names if name in KNOWN), None)
 

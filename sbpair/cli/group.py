@@ -1,44 +1,42 @@
-"""Which commands are there, and how does each of them end?
+"""The command group: the table of commands, and how each of them ends.
 
-The list below is all that `sbpair --help` needs: a command's own file, and what
-that imports, is loaded when the command is called.
+`sbpair --help` needs only the table below. A command's module, with all its imports, is loaded when the command
+is called.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import sys
 from importlib import import_module
 
 import click
 
-from sbpair.cli.errors import explained
-from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli import INTERRUPTED
+from sbpair.cli.errors import ExitCode, explained
+from sbpair.cli.output import notice
 
 COMMANDS = {
-    "backlog": ("sbpair.cli.backlog", "See, create, redrive or purge the backlog queues."),
-    "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, to test against."),
-    "cost": ("sbpair.cli.cost", "Count the operations that a pairing bills, by kind."),
+    "backlog": ("sbpair.cli.backlog", "List, create, redrive or purge the backlog queues."),
+    "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, for tests."),
+    "cost": ("sbpair.cli.cost", "Estimate the billed operations of a pairing, by kind."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
-    "doctor": (
-        "sbpair.cli.doctor",
-        "Look for what would go wrong in an outage: rights, queues, pings.",
-    ),
-    "drill": (
-        "sbpair.cli.drill",
-        "Fail over one entity on purpose, and see marked messages come home.",
-    ),
-    "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs, settle checkpoints: with Spark."),
-    "spool": ("sbpair.cli.spool", "See or purge the messages that wait on disk."),
-    "syphon": ("sbpair.cli.syphon", "Bring the parked messages home: the daemon, or one drain."),
+    "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
+    "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
+    "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs and settle checkpoints with Spark."),
+    "spool": ("sbpair.cli.spool", "List, redrive or purge the messages in a spool on disk."),
+    "syphon": ("sbpair.cli.syphon", "Bring parked messages home: as a daemon, or one drain."),
 }
 
-EPILOG = "Exit codes: 0 ok, 1 found or failed, 2 usage, 3 configuration, 4 authorization, 5 unavailable."
+EPILOG = (
+    "Exit codes: 0 ok, 1 problem found or failed, 2 usage, 3 configuration, 4 authorization, 5 unavailable."
+)
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and one line, and loads them on demand."""
+    """A group that lists its commands from a table and imports each on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -47,7 +45,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = import_module(COMMANDS[cmd_name][0]).command
-        assert isinstance(command, click.Command)  # noqa: S101  a file of ours, under test
+        assert isinstance(command, click.Command)  # noqa: S101  for mypy
         _add_config(command)
         return command
 
@@ -67,7 +65,7 @@ class LazyGroup(click.Group):
 
 
 def _add_config(command: click.Command) -> None:
-    """Give the command, or every command of a group, the flag --config."""
+    """Add the flag --config to a command, or to every command of a group."""
     from sbpair.cli.config_file import config_option
 
     if isinstance(command, click.Group):
@@ -83,14 +81,14 @@ def cli() -> None:
     """Paired-namespace high availability for Azure Service Bus."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with one of ExitCode's numbers; 130 after Ctrl-C."""
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line. Returns an ExitCode, or 130 after Ctrl-C."""
     _open_closed_streams()
-    sys.exit(_run(arguments))
+    return _run(arguments)
 
 
 def _open_closed_streams() -> None:
-    """Started with a stream closed (`>&-`), there is none: say it to nobody, do not fail."""
+    """Replace streams that were closed at start (`>&-`) by the null device, so that writing does not fail."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  for the whole run
@@ -107,10 +105,10 @@ def _run(arguments: list[str] | None) -> int:
     except click.UsageError as error:
         return _ended(f"{_where(error)}{error.format_message()}", ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        return _ended("interrupted", 130)
+        return _ended("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return _reader_gone()
-    except Exception as error:  # the outermost loop of a program: every ending is one line
+    except Exception as error:  # outermost handler: every failure becomes one line
         return _ended(*explained(error))
 
 
@@ -120,7 +118,7 @@ def _where(error: click.UsageError) -> str:
 
 
 def _ended(text: str, code: int) -> int:
-    click.echo(f"sbpair: {text}", err=True)
+    notice(text, level=logging.ERROR)
     return int(code)
 
 

@@ -1,40 +1,79 @@
-"""Which two namespaces does the command work on, and where do their keys come from?
+"""The flags that name a pair of namespaces, and what they resolve to.
 
-A value is a connection string, the name of a namespace, `env:NAME` or `file:PATH`. It is checked here, field
-by field, so that a mistake is named before anything is opened; it is never echoed.
+Each namespace is given as a connection string, a name, `env:NAME` or `file:PATH`. A connection string opens it
+with its key; a name opens it with the ambient Azure credential (azure-identity's DefaultAzureCredential:
+environment, workload identity, managed identity, az login). Values are validated field by field before
+anything is opened, and are never echoed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import logging
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
+from sbpair.auth.reference import resolve
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.redaction import remember
-from sbpair.cli.source import Source
-from sbpair.syphon.reference import resolve
+from sbpair.cli.output import remember
+from sbpair.cli.parameters import PlainName
+
+if TYPE_CHECKING:
+    from azure.core.credentials import (
+        AccessToken,
+        AzureNamedKeyCredential,
+        AzureSasCredential,
+        TokenCredential,
+    )
+
+    from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
+    from sbpair.auth.connection_string import Namespace
+    from sbpair.pairing.address import SdkSettings, Side
+    from sbpair.syphon import Syphon, SyphonOptions
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
 EXPECTED = f"{SHAPE}, the name of a namespace, env:NAME or file:PATH"
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::\d{1,5})?")
+FILE = "file:"
 PUBLIC_CLOUD = ".servicebus.windows.net"
 SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
-
 Command = TypeVar("Command", bound=Callable[..., object])
+INSTALL = "pip install 'sbpair[identity]'"
+MOST_BACKLOGS = 10_000  # backlog queues
+name_option = click.option(
+    "--primary-namespace-name",
+    type=PlainName(),
+    help="The prefix of the backlog queues, if it differs from the primary's host name.",
+)
+backlogs_option = click.option(
+    "--backlogs",
+    type=click.IntRange(1, MOST_BACKLOGS),
+    default=10,
+    show_default=True,
+    help="The number of backlog queues, the same as for the senders.",
+)
+ca_file_option = click.option(
+    "--ca-file",
+    envvar="SBPAIR_CA_FILE",
+    show_envvar=True,
+    help="A PEM file of trusted certificates, used instead of the system's.",
+)
 
 
 def pair_options(command: Command) -> Command:
-    """Add --primary and --secondary; the command receives two Sources."""
+    """Add --primary and --secondary; the command receives two NamespaceArguments."""
     return namespace_option("primary")(namespace_option("secondary")(command))
 
 
 def namespace_option(side: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """Add --primary, --secondary or --namespace; the command receives a Source, or None."""
+    """Add --primary, --secondary or --namespace; the command receives a NamespaceArgument, or None."""
     kind = side if side == "namespace" else f"{side} namespace"
     return click.option(
         f"--{side}",
@@ -47,13 +86,15 @@ def namespace_option(side: str, *, required: bool = True) -> Callable[[Command],
     )
 
 
-def _resolved(context: click.Context, parameter: click.Parameter, value: str | None) -> Source | None:
+def _resolved(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> NamespaceArgument | None:
     if value is None:
         return None
     flag = parameter.opts[0]
     text = fetched(value, flag)
     if NAME.fullmatch(text):
-        return Source(flag, _host(text))
+        return NamespaceArgument(flag, _host(text))
     fields = checked(text, flag)
     secrets = [fields[name] for name in SECRET_FIELDS if name in fields]
     for secret in [*secrets, text]:
@@ -62,18 +103,41 @@ def _resolved(context: click.Context, parameter: click.Parameter, value: str | N
     if text == value and secrets and from_argv:
         warning = f"warning: the key in {flag} is visible in the process list; use env:NAME or file:PATH"
         click.echo(f"sbpair: {warning}", err=True)
-    return Source(flag, fields["endpoint"].split("://", 1)[1].split("/", 1)[0], fields, text)
+    netloc = fields["endpoint"].split("://", 1)[1].split("/", 1)[0]
+    reread = ConnectionStringFile(value, flag, text) if value.startswith(FILE) else None
+    return NamespaceArgument(flag, netloc, fields, text, reread)
+
+
+class ConnectionStringFile:
+    """The connection string in a file, read again at each call: keys are rotated while a process runs."""
+
+    def __init__(self, value: str, flag: str, text: str) -> None:
+        self._value, self._flag, self._text = value, flag, text
+
+    def __call__(self) -> str:
+        """The current content; the last usable one while the file is unusable or names another namespace."""
+        try:
+            text = fetched(self._value, self._flag)
+            fields = checked(text, self._flag)
+            is_the_same = fields["endpoint"] == checked(self._text, self._flag)["endpoint"]
+        except ConfigurationError:
+            return self._text
+        if is_the_same:
+            for secret in (*(fields[name] for name in SECRET_FIELDS if name in fields), text):
+                remember(secret)
+            self._text = text
+        return self._text
 
 
 def _host(name: str) -> str:
-    """``contoso`` is the name of a namespace in the public cloud; any other host is given whole."""
+    """The host of ``name``: a bare name is a namespace in the public cloud."""
     return name if "." in name or ":" in name else f"{name}{PUBLIC_CLOUD}"
 
 
 def fetched(value: str, flag: str) -> str:
-    """The connection string that `env:NAME`, `file:PATH` or the value itself stands for.
+    """Resolve `env:NAME` and `file:PATH`; any other value is returned as it is.
 
-    Raises ConfigurationError, which names the variable or the file.
+    Raises ConfigurationError with the variable or the file when it cannot be read.
     """
     try:
         return resolve(value, flag)
@@ -82,9 +146,9 @@ def fetched(value: str, flag: str) -> str:
 
 
 def checked(text: str, flag: str) -> dict[str, str]:
-    """The fields of a connection string, names in lower case.
+    """Parse a connection string into its fields, names in lower case.
 
-    Raises ConfigurationError that names what is missing, and never repeats a value.
+    Raises ConfigurationError when it is malformed; the message names the field and never contains a value.
     """
     fields = _split(text, flag)
     endpoint = fields.get("endpoint", "")
@@ -95,18 +159,12 @@ def checked(text: str, flag: str) -> dict[str, str]:
 
 
 def _split(text: str, flag: str) -> dict[str, str]:
-    if not text:
-        raise ConfigurationError(f"{flag} is empty; expected {EXPECTED}")
-    fields: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        name, equals, value = part.partition("=")
-        key = name.strip().lower()
-        if not equals:
-            raise ConfigurationError(f"{flag} is not a connection string; expected {EXPECTED}")
-        if key in fields:
-            raise ConfigurationError(f"{flag}: a field is given twice; expected {SHAPE}")
-        fields[key] = value.strip()
-    return fields
+    from sbpair.auth.connection_string import ConnectionStringError, fields_of
+
+    try:
+        return fields_of(text, flag)
+    except ConnectionStringError as error:
+        raise ConfigurationError(f"{error}; expected {EXPECTED}") from None
 
 
 def _first_problem(fields: dict[str, str], endpoint: str) -> str | None:
@@ -131,3 +189,158 @@ def _is_host(endpoint: str) -> bool:
         return parts.scheme.lower() == "sb" and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceArgument:
+    """A namespace named on the command line. Credentials are resolved when first used, not before."""
+
+    flag: str
+    netloc: str
+    """The host, with its port if one is given."""
+
+    fields: dict[str, str] = field(default_factory=dict, repr=False)
+    """The fields of the connection string, names in lower case; empty without one."""
+
+    connection_string: str | None = field(default=None, repr=False)
+
+    reread: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """Reads the connection string again when it comes from a file, whose key may have been rotated."""
+
+    def namespace(self, address: str | None = None) -> Namespace:
+        """The namespace for the AMQP client, dialled at ``address`` if one is given."""
+        from sbpair.auth.connection_string import at_host, parse
+        from sbpair.auth.credential import token_source
+
+        if self.connection_string is not None:
+            namespace = parse(self.reread or self.connection_string)
+        else:
+            namespace = at_host(self.netloc, token_source(ambient(self.flag)))
+        return namespace if address is None else namespace.dialled_at(address)
+
+    def side(self, role: str, settings: SdkSettings) -> Side:
+        """The namespace for the SDK's clients."""
+        from sbpair.pairing.address import Side
+
+        if self.connection_string is not None:
+            return Side.from_connection_string(role, self.connection_string, settings)
+        return Side(role, self.netloc, settings, credential=ambient(self.flag))
+
+    def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:
+        """The credential that opens it, for a pair whose other side has no connection string.
+
+        Raises ConfigurationError for an emulator, which accepts connection strings only.
+        """
+        from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+        if self.connection_string is None:
+            return ambient(self.flag)
+        if self.fields.get("usedevelopmentemulator") == "true":
+            raise ConfigurationError(f"{self.flag} is an emulator's: give both sides as connection strings")
+        if self.fields.get("sharedaccesssignature"):
+            return AzureSasCredential(self.fields["sharedaccesssignature"])
+        return AzureNamedKeyCredential(self.fields["sharedaccesskeyname"], self.fields["sharedaccesskey"])
+
+
+def ambient(flag: str) -> TokenCredential:
+    """The ambient Azure credential. Raises ConfigurationError when azure-identity is not installed."""
+    try:
+        return _ambient()
+    except ImportError as error:
+        text = f"{flag} is the name of a namespace, which is opened by your Azure credential"
+        raise ConfigurationError(f"{text}: {INSTALL}, or give a connection string") from error
+
+
+@functools.cache
+def _ambient() -> TokenCredential:
+    from azure.identity import DefaultAzureCredential
+
+    logging.getLogger("azure.identity").setLevel(logging.CRITICAL)  # its error repeats these lines
+    credential: TokenCredential = DefaultAzureCredential()
+    return credential
+
+
+class InThread:
+    """A blocking credential adapted to asyncio: tokens are requested in a thread."""
+
+    def __init__(self, credential: TokenCredential) -> None:
+        self._credential = credential
+
+    async def get_token(
+        self,
+        *scopes: str,
+        claims: str | None = None,
+        tenant_id: str | None = None,
+        enable_cae: bool = False,
+        **more: object,
+    ) -> AccessToken:
+        return await asyncio.to_thread(
+            lambda: self._credential.get_token(
+                *scopes, claims=claims, tenant_id=tenant_id, enable_cae=enable_cae
+            )
+        )
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    async def __aenter__(self) -> InThread:
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self.close()
+
+
+def syphon_between(
+    primary: NamespaceArgument, secondary: NamespaceArgument, options: SyphonOptions
+) -> Syphon:
+    """Create a syphon between the two. Raises ValueError when they cannot be a pair."""
+    from sbpair.syphon import Syphon
+
+    if primary.connection_string is not None and secondary.connection_string is not None:
+        return Syphon.from_connection_strings(
+            primary.reread or primary.connection_string,
+            secondary.reread or secondary.connection_string,
+            options=options,
+        )
+    return Syphon(
+        primary.netloc,
+        secondary.netloc,
+        primary.credential(),
+        secondary_credential=secondary.credential(),
+        options=options,
+    )
+
+
+def client_between(
+    primary: NamespaceArgument,
+    secondary: NamespaceArgument,
+    options: PairedNamespaceOptions,
+    ca_file: str | None,
+) -> PairedServiceBusClient:
+    """Create an asyncio paired client for the two. Raises ValueError when they cannot be a pair."""
+    from sbpair.aio import PairedServiceBusClient
+
+    if primary.connection_string is not None and secondary.connection_string is not None:
+        return PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            options=options,
+            connection_verify=ca_file,
+        )
+    return PairedServiceBusClient(
+        primary.netloc,
+        secondary.netloc,
+        _for_asyncio(primary),
+        secondary_credential=_for_asyncio(secondary),
+        options=options,
+        connection_verify=ca_file,
+    )
+
+
+def _for_asyncio(source: NamespaceArgument) -> InThread | AzureNamedKeyCredential | AzureSasCredential:
+    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+
+    credential = source.credential()
+    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        return credential
+    return InThread(credential)

@@ -1,8 +1,8 @@
-"""How do the options of a room become flags, without copying them by hand?
+"""Command-line flags generated from the fields of an options dataclass.
 
-Each field of an options dataclass is one flag: its name, its type, its default, and as help
-the string that stands below the field. What the user gave is collected in the context, and
-`options_from` makes the dataclass of it, whose own checks say what is out of range.
+Each field becomes one flag with its name, type and default; the string below the field is the help text. Values
+collect in click's context, and `options_from` builds the dataclass, whose own validation rejects values out of
+range.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -22,41 +21,14 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 import click
 from click.core import ParameterSource
 
+from sbpair.cli.parameters import Span, span_text
+
 Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., object])
 
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", re.ASCII)
-CITATION = re.compile(r"\s*\((?:[PQTGF]-\d|0\d)[^)]*\)")  # for readers of the code, not of --help
+CITATION = re.compile(r" ?\((?:[PQTGF]-\d|0\d)[^()]*\)")  # ids that help texts omit
 META = "sbpair.option_flags"
-
-
-class Span(click.ParamType[timedelta]):
-    """A span of time: `90s`, `500ms`, `2m`, `1h`, or a plain number of seconds."""
-
-    name = "span"
-
-    def convert(
-        self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        match = SPAN.fullmatch(value.strip())
-        seconds = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
-        if not 0 <= seconds <= timedelta.max.total_seconds():
-            self.fail(f"{value!r} is not a span of time such as 90s, 500ms, 2m or 1h", param, ctx)
-        return timedelta(seconds=seconds)
-
-
-def span_text(span: timedelta) -> str:
-    """A span as `Span` reads it, in the largest unit that is whole."""
-    milliseconds = span / timedelta(milliseconds=1)
-    if not milliseconds.is_integer():
-        return f"{milliseconds:.3f}ms"
-    whole = int(milliseconds)
-    in_ms = {"h": 3_600_000, "m": 60_000, "s": 1000}
-    unit = next((unit for unit, size in in_ms.items() if whole and whole % size == 0), None)
-    return f"{whole // in_ms[unit]}{unit}" if unit else f"{whole}ms"
+ENVIRONMENT = {"ca_file": "SBPAIR_CA_FILE"}  # shared by every command and the client
 
 
 def flag_name(field: str, names: Mapping[str, str]) -> str:
@@ -66,7 +38,7 @@ def flag_name(field: str, names: Mapping[str, str]) -> str:
 def options_as_flags(
     options: type, *, names: Mapping[str, str] | None = None, leave_out: frozenset[str] = frozenset()
 ) -> Callable[[Command], Command]:
-    """Give a command one flag for each field of ``options``; ``names`` shortens some of them."""
+    """Add one flag to a command for each field of ``options``; ``names`` maps fields to shorter flags."""
     helps, hints = field_docs(options), get_type_hints(options)
 
     def decorate(command: Command) -> Command:
@@ -96,6 +68,8 @@ def _flag(
         default=None,
         expose_value=False,
         callback=_collect,
+        envvar=ENVIRONMENT.get(field.name),
+        show_envvar=field.name in ENVIRONMENT,
         help=text,
     )
 
@@ -115,7 +89,10 @@ def _collect(context: click.Context, parameter: click.Parameter, value: object) 
 
 
 def options_from(options: type[Options], *, names: Mapping[str, str] | None = None) -> Options:
-    """The options the flags of the running command say. A value out of range is a usage error."""
+    """Build ``options`` from the flags of the running command.
+
+    Raises UsageError when a value is out of range.
+    """
     context = click.get_current_context()
     given: dict[str, object] = context.meta.get(META, {})
     try:
@@ -130,7 +107,7 @@ def options_from(options: type[Options], *, names: Mapping[str, str] | None = No
 
 
 def field_docs(options: type) -> dict[str, str]:
-    """The string below each field of a dataclass, on one line; empty when its source is not there."""
+    """The string below each field of a dataclass, on one line; empty when its source code is unavailable."""
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""How do we make sure that no key leaves through an error text?
+"""Keep keys out of error texts.
 
 Whatever the command was given as a secret is remembered here in every spelling
 it may come back in; what the fields of a connection string or a token look
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from urllib.parse import quote, quote_plus
 
-from sbpair.pairing.redaction import BLANK, blank_keys
+from sbpair.auth.redaction import BLANK, blank_keys
 
 SHORTEST = 6  # a shorter "secret" would blank ordinary words
 

@@ -1,4 +1,4 @@
-"""`sbpair spool`: what waits in a spool, and how to be rid of it."""
+"""`sbpair spool`: list the messages of a spool, and redrive or purge them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbpair.cli.output import plain
+
 if TYPE_CHECKING:
-    from sbpair.pairing.spool import Spool, SpoolCount
+    from sbpair.pairing.spool.store import Spool, SpoolCount
 
 PATH = click.argument("path", type=click.Path(path_type=Path))
+DESTINATION = click.option("--path", "destination", help="Only the messages for this destination.")
 
 
 @click.group("spool")
 def command() -> None:
-    """See or purge the messages that wait on disk.
+    """List, redrive or purge the messages in a spool on disk.
 
-    A spool holds what neither namespace took; the client it belongs to replays it.
-    Only one process uses a spool at a time: stop the client first.
+    A spool holds the messages that neither namespace accepted; its client sends them later.
+    Only one process can use a spool at a time: stop the client first.
     """
 
 
@@ -30,7 +33,10 @@ def command() -> None:
 @PATH
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each destination.")
 def list_(path: Path, as_json: bool) -> None:
-    """Count the messages by destination, and say how old the oldest is.
+    """Count the messages by destination, with the age of the oldest.
+
+    Waiting messages are sent by the next client; refused ones were rejected by their
+    destination and stay until `redrive` or `purge`.
 
     \b
     Example:
@@ -40,26 +46,47 @@ def list_(path: Path, as_json: bool) -> None:
         counts, refusals = spool.counts(), spool.refusals()
     now = time.time_ns() // 1_000_000
     for count in counts:
-        click.echo(_as_json(count, now) if as_json else _for_people(count, now))
+        click.echo(_as_json(count, now) if as_json else _as_text(count, now))
     if as_json:
         return
     for destination, message_id, why in refusals:
-        click.echo(f"refused: {_plain(destination)} {message_id!r}: {_plain(why)}")
+        click.echo(f"refused: {plain(destination)} {message_id!r}: {plain(why)}")
     waiting, refused = sum(each.waiting for each in counts), sum(each.refused for each in counts)
     click.echo(f"{waiting} waiting, {refused} refused")
 
 
 @command.command()
 @PATH
-@click.option("--path", "destination", help="Only the messages for this destination.")
-@click.option("--refused", "refused_only", is_flag=True, help="Only messages that no broker will accept.")
-@click.option("--yes", is_flag=True, help="Do it: without this flag it only says what would be deleted.")
-def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) -> int:
-    """Delete messages from the spool. They are lost then.
+@DESTINATION
+def redrive(path: Path, destination: str | None) -> None:
+    """Queue refused messages for sending again.
+
+    Run it after fixing the cause, such as a size limit or a session requirement. The next client
+    with this spool sends them in their original order; those refused again stay in the spool. An
+    expired message is always refused again: purge it.
 
     \b
     Examples:
-      sbpair spool purge /var/lib/orders/spool         # says how many it would delete
+      sbpair spool redrive /var/lib/orders/spool
+      sbpair spool redrive /var/lib/orders/spool --path orders
+    """
+    with closing(_opened(path)) as spool:
+        click.echo(f"{spool.redrive(destination)} waiting again")
+
+
+@command.command()
+@PATH
+@DESTINATION
+@click.option("--refused", "refused_only", is_flag=True, help="Only messages that were refused.")
+@click.option("--yes", is_flag=True, help="Delete. Without this flag the command only prints the count.")
+def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) -> int:
+    """Delete messages from the spool. They are lost.
+
+    Without --yes it prints how many it would delete and exits with code 2.
+
+    \b
+    Examples:
+      sbpair spool purge /var/lib/orders/spool         # prints how many it would delete
       sbpair spool purge /var/lib/orders/spool --refused --yes
     """
     with closing(_opened(path)) as spool:
@@ -67,12 +94,12 @@ def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) ->
             click.echo(f"deleted {spool.purge(destination, refused_only=refused_only)}")
             return 0
         count = spool.count(destination, refused_only=refused_only)
-    problem = f"this would delete {count} messages for good; add --yes to do it"
+    problem = f"this would permanently delete {count} messages; add --yes to do it"
     raise click.UsageError(problem, click.get_current_context())
 
 
 def _opened(path: Path) -> Spool:
-    from sbpair.pairing.spool import Spool  # late: the SDK's errors come with it
+    from sbpair.pairing.spool.store import Spool  # late: imports the SDK
 
     return Spool(path, primary=None)
 
@@ -81,15 +108,11 @@ def _as_json(count: SpoolCount, now: int) -> str:
     return json.dumps(asdict(count) | {"oldest_age_seconds": _age(count, now)})
 
 
-def _for_people(count: SpoolCount, now: int) -> str:
+def _as_text(count: SpoolCount, now: int) -> str:
     return (
-        f"{_plain(count.path)}: {count.waiting} waiting, {count.refused} refused, {count.bytes} bytes, "
+        f"{plain(count.path)}: {count.waiting} waiting, {count.refused} refused, {count.bytes} bytes, "
         f"oldest {_age(count, now):.0f} s"
     )
-
-
-def _plain(text: str) -> str:
-    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _age(count: SpoolCount, now: int) -> float:

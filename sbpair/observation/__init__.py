@@ -1,30 +1,23 @@
-"""Seen from outside: journal, metrics, webhooks, status and logs.
+"""Observability: audit journal, metrics, webhooks, status pages and JSON logs.
 
-Each takes events, of whatever room: ``attach(client, journal, metrics, webhook)``. The libraries they need
-(prometheus-client, httpx, aiohttp) are loaded when they are first used.
+Sinks take the events of a paired client or a syphon: ``attach(client, journal, metrics, webhook)``. Optional
+libraries (prometheus-client, httpx, aiohttp) are imported on first use.
 """
 
 from __future__ import annotations
 
-from .attach import attach
-from .backlog_age import BacklogAged, BacklogAges
-from .entities import EntityStates
 from .journal import Fsync, Journal
 from .journal_reading import JournalError, journal_files, read
 from .logs import JsonFormatter, use_json_logs
+from .messages import EntityEmptied, MessagesReceived, SendAccepted, messages_received, send_accepted
 from .metrics import Metrics
-from .notice import WebhookKind
-from .post import Patience
-from .receives import EntityEmptied, MessagesReceived, messages_received
 from .record import PairLabels, Role
-from .sends import SendAccepted, send_accepted
-from .signature import SignatureRefused, verify
+from .sinks import EntityStates, attach
 from .status import Status, StatusError, StatusServer, StatusThread
 from .webhook import Webhook
+from .webhook_delivery import Patience, SignatureRefused, WebhookKind, verify
 
 __all__ = [
-    "BacklogAged",
-    "BacklogAges",
     "EntityEmptied",
     "EntityStates",
     "Fsync",

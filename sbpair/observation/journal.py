@@ -1,17 +1,21 @@
-"""Where are the events kept, so that an audit can prove something from them?
+"""The journal: an audit log of events in JSON Lines files.
 
-    DIR/_open-sender-<writer>-000002.jsonl    being written; a torn last line is possible
+    DIR/_open-sender-<writer>-000002.jsonl    being written; the last line may be torn
     DIR/sender-<writer>-000001.jsonl          closed, immutable; its last record is journal_closed
 
-One writer writes one file after another. Its ordinals count on from file to file without a gap, so a
-missing file or line shows. An event that could not be written (disk full) does not take an ordinal; the
-``journal_gap`` record written when it works again says how many are missing. The sender and the syphon
-never notice: :meth:`Journal.write` does not raise.
+A writer writes one file after another. Its ordinals run through all of its files without a gap, so a missing
+file or line is detectable. An event that could not be written (disk full) takes no ordinal; once writing
+works again, a ``journal_gap`` record says how many are missing. :meth:`Journal.write` never raises, so a
+failing disk does not affect sender or syphon.
+
+Readers of a directory skip names with a leading underscore (Spark does so by itself), so a visible file never
+changes.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,10 +26,9 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from .fork import renewed_in_children
-from .journal_file import JournalFile
-from .journal_reading import JournalError
+from .journal_reading import OPEN_PREFIX, JournalError
 from .record import Instant, Origin, PairLabels, Role, to_line, to_record
+from .sinks import renew_in_children
 
 ROLL_BYTES = 64 * 1024 * 1024
 LEAST_ROLL_BYTES = 4096
@@ -33,26 +36,92 @@ LEAST_ROLL_BYTES = 4096
 logger = logging.getLogger("sbpair.journal")
 
 
-class Fsync(Enum):
-    """When the disk must have what was written. A killed process loses nothing in any case."""
+class JournalFile:
+    """One file of a journal, from creation to rename. Not thread-safe.
 
-    NEVER = "never"  # the system writes when it likes: a power cut loses the last seconds
-    ON_ROLL = "on_roll"  # a closed file is on the disk
-    EVERY = "every"  # every record is: it costs the caller one fsync an event
+    Lines are appended whole or not at all. Every method raises OSError.
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = directory / name
+        self.open_path = directory / f"{OPEN_PREFIX}{name}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(self.open_path, flags, 0o600)
+        self.size = 0
+        self.records = 0
+        self.is_torn = False  # a partial line could not be truncated: nothing may follow it
+
+    def append(self, line: bytes, *, sync: bool = False) -> None:
+        """Append a line. On failure the file is unchanged, or :attr:`is_torn` is set."""
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            if sync:
+                os.fsync(self._fd)
+        except OSError:
+            self._cut()
+            raise
+        self.size += len(line)
+        self.records += 1
+
+    def _cut(self) -> None:
+        try:
+            os.ftruncate(self._fd, self.size)
+        except OSError:
+            self.is_torn = True
+
+    def finish(self, *, sync: bool) -> None:
+        """Close the file and give it its final name. The file is closed even if this raises."""
+        try:
+            if sync:
+                os.fsync(self._fd)
+        finally:
+            self.abandon()
+        os.rename(self.open_path, self.path)
+        if sync:
+            _sync_directory(self.path.parent)
+
+    def abandon(self) -> None:
+        """Close the file under its current name, without the rename."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename survive a power cut, where directories can be opened (not on Windows)."""
+    try:
+        fd = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Fsync(Enum):
+    """When to fsync. A killed process loses nothing in any case; a power cut can."""
+
+    NEVER = "never"  # a power cut can lose the last seconds
+    ON_ROLL = "on_roll"  # closed files survive a power cut
+    EVERY = "every"  # every record survives, at the cost of one fsync per event
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOpened:
-    """A file of the journal begins; always its first record."""
+    """The first record of every file."""
 
     file: int
 
 
 @dataclass(frozen=True, slots=True)
 class JournalClosed:
-    """A file of the journal is complete; always its last record, and ``records`` counts it too.
+    """The last record of every complete file. ``records`` includes this one.
 
-    ``lost`` events of this writer could not be written so far. ``is_last``: the writer has ended.
+    ``lost``: events this writer could not write so far. ``is_last``: the writer was closed.
     """
 
     file: int
@@ -63,7 +132,7 @@ class JournalClosed:
 
 @dataclass(frozen=True, slots=True)
 class JournalGap:
-    """``lost`` events before this record could not be written, because of ``cause``."""
+    """``lost`` events before this record could not be written; ``cause`` is the error."""
 
     lost: int
     cause: str
@@ -71,23 +140,24 @@ class JournalGap:
 
 @dataclass(frozen=True, slots=True)
 class JournalCounters:
-    """Since the journal was opened."""
+    """Totals since the journal was opened."""
 
-    written: int  # records, those about the journal itself included
+    written: int  # records, including those about the journal itself
     lost: int  # events that could not be written
 
 
 def system_instant() -> Instant:
-    """Now, on both clocks."""
+    """The current time on both clocks."""
     return Instant(time.time(), time.monotonic())
 
 
 class Journal:
-    """Write every event to a directory, from any thread.
+    """A sink that writes every event to files in ``directory``. Thread-safe.
 
-    ``roll_bytes``: a file of at least this size is closed and another begun. The constructor opens the first
-    file and raises JournalError when it cannot; after that, no I/O error gets out. After a fork, the child's
-    copy is another writer.
+    A file is closed, and the next begun, when it reaches ``roll_bytes`` (4096 or more). After a fork the child's
+    copy is a separate writer. Later I/O errors are counted and logged, never raised.
+
+    Raises JournalError when the first file cannot be opened, ValueError for ``roll_bytes`` out of range.
     """
 
     def __init__(
@@ -112,9 +182,9 @@ class Journal:
         try:
             self._open_next()
         except OSError as error:
-            text = f"no journal can be written to {self.directory}: {error.strerror or error}"
+            text = f"cannot write a journal to {self.directory}: {error.strerror or error}"
             raise JournalError(text) from error
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -122,38 +192,38 @@ class Journal:
         self._ordinal = 0  # of the next record
         self._number = 0  # of the file being written, from 1
         self._lost = 0
-        self._untold = 0  # of the lost, those that no gap record tells yet
+        self._unreported = 0  # lost events that no gap record counts yet
         self._cause = ""
         self._is_overdue = False  # the file being written should have been closed already
         self._is_closed = False
 
     @property
     def writer(self) -> str:
-        """The uuid in every record and file name of this journal."""
+        """The UUID in every record and file name of this journal."""
         return self._origin.writer
 
     @property
     def role(self) -> Role:
-        """Who writes it."""
+        """The role of the writer."""
         return self._role
 
     @property
     def written(self) -> int:
-        """How many records were written, those about the journal itself included."""
+        """Number of records written, including those about the journal itself."""
         return self._ordinal
 
     @property
     def counters(self) -> JournalCounters:
-        """Both counts, as metrics read them."""
+        """Both totals, for metrics."""
         return JournalCounters(self._ordinal, self._lost)
 
     @property
     def lost(self) -> int:
-        """How many events could not be written."""
+        """Number of events that could not be written."""
         return self._lost
 
     def write(self, event: object) -> None:
-        """Write one event, a dataclass of any room. Never raises: what fails is counted and logged."""
+        """Write one event, any dataclass instance. Never raises: failures are counted and logged."""
         with self._lock:
             try:
                 self._write(event)
@@ -163,13 +233,13 @@ class Journal:
             self._roll_when_full()
 
     def roll(self) -> None:
-        """Close the file being written, so that others see it; the next event begins another."""
+        """Close the current file so that readers see it; the next event begins another."""
         with self._lock:
             if not self._is_closed:
                 self._end_file(is_last=False)
 
     def close(self) -> None:
-        """Write the closing record and give the last file its final name. Events after that are lost."""
+        """Write the closing record and give the last file its final name. Later events are lost."""
         with self._lock:
             if self._is_closed:
                 return
@@ -180,15 +250,15 @@ class Journal:
             if self._file is not None:
                 self._abandon(self._file)
 
-    def forsake(self) -> None:
-        """Close the file as a killed writer leaves it: its end proves nothing. Later events are lost."""
+    def abandon(self) -> None:
+        """Close the file as a killed writer would: without a closing record. Later events are lost."""
         with self._lock:
             self._is_closed = True
             if self._file is not None:
                 self._abandon(self._file)
 
     def renew(self) -> None:
-        """Become another writer: called in a forked child, where the file is still the parent's."""
+        """Become a separate writer. Called in a forked child; the open file belongs to the parent."""
         was_closed = self._is_closed
         if self._file is not None:
             self._abandon(self._file)
@@ -210,10 +280,10 @@ class Journal:
             raise ValueError("the journal is closed")
         if self._file is None:
             self._open_next()
-        if self._untold:
-            self._put(JournalGap(self._untold, self._cause))
-            logger.warning("the journal is written again; %d events are missing in it", self._untold)
-            self._untold = 0
+        if self._unreported:
+            self._put(JournalGap(self._unreported, self._cause))
+            logger.warning("journal writable again; %d events are missing from it", self._unreported)
+            self._unreported = 0
         self._put(event)
 
     def _put(self, event: object) -> None:
@@ -242,38 +312,38 @@ class Journal:
             raise
 
     def _open_for_the_end(self) -> None:
-        """The last file of a writer says so, even if it holds nothing else."""
+        """Open a file for the closing record alone."""
         try:
             self._open_next()
         except OSError as error:
-            logger.error("the journal ends without its last record: %s", _why(error))
+            logger.error("journal closed without its closing record: %s", _why(error))
 
     def _roll_when_full(self) -> None:
         if self._file is not None and self._file.size >= self._roll_bytes:
             self._end_file(is_last=False)
 
     def _end_file(self, *, is_last: bool) -> None:
-        """Close the current file. If its last record cannot be written it stays open, to grow further."""
+        """Close the current file. It stays open, and grows, if its last record cannot be written."""
         file = self._file
         if file is None:
             return
         try:
-            if is_last and self._untold:
-                self._put(JournalGap(self._untold, self._cause))
+            if is_last and self._unreported:
+                self._put(JournalGap(self._unreported, self._cause))
             self._put(JournalClosed(self._number, file.records + 1, self._lost, is_last))
         except OSError as error:
-            if is_last or not self._is_overdue:  # tried again at every event: said once
-                logger.error("a file of the journal cannot be closed now: %s", _why(error))
+            if is_last or not self._is_overdue:  # retried at every event, logged once
+                logger.error("cannot close journal file: %s", _why(error))
             self._is_overdue = True
             return
         self._file, self._is_overdue = None, False
         try:
             file.finish(sync=self._fsync is not Fsync.NEVER)
         except OSError as error:
-            logger.error("a file of the journal keeps the name %s: %s", file.open_path.name, _why(error))
+            logger.error("cannot rename journal file %s: %s", file.open_path.name, _why(error))
 
     def _discard(self, file: JournalFile) -> None:
-        """A file without its first record is none; its number is used again."""
+        """Remove a file that lacks its first record; its number is reused."""
         self._abandon(file)
         self._number -= 1
         file.open_path.unlink(missing_ok=True)
@@ -283,14 +353,14 @@ class Journal:
         try:
             file.abandon()
         except OSError as error:
-            logger.error("a file of the journal cannot be closed: %s", _why(error))
+            logger.error("cannot close journal file: %s", _why(error))
 
     def _missed(self, error: Exception) -> None:
         self._lost += 1
-        self._untold += 1
+        self._unreported += 1
         self._cause = _why(error)
-        if self._untold == 1:
-            logger.error("the journal cannot be written: %s; events are missing in it from now", self._cause)
+        if self._unreported == 1:
+            logger.error("cannot write the journal: %s; events are lost until it is writable", self._cause)
 
 
 def _why(error: Exception) -> str:

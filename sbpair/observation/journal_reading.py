@@ -1,7 +1,4 @@
-"""How does somebody else read a journal?
-
-By file, one record after another: closed files as they are, open ones up to the last whole line.
-"""
+"""Reading journals: file by file, or what was added since the last call."""
 
 from __future__ import annotations
 
@@ -9,25 +6,30 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from .journal_file import OPEN_PREFIX
 from .record import Record
+
+OPEN_PREFIX = "_open-"
+"""Marks the names of files being written. Readers such as Spark skip leading underscores by themselves."""
+
+INITIAL_BYTES = 4 * 1024 * 1024  # read from the end of each file that exists at the first call
+MAX_BYTES_PER_CALL = 8 * 1024 * 1024  # per file; the rest is left for the next call
 
 
 class JournalError(ValueError):
-    """A journal cannot be opened where it was told to, or a file is not one."""
+    """A journal cannot be opened, or a file is not a journal file."""
 
 
 def journal_files(directory: str | Path, *, with_open: bool = False) -> list[Path]:
-    """The closed files of a journal's directory, in the order of each writer; the open ones too if asked."""
+    """The closed files of a directory, each writer's in order; ``with_open`` adds those being written."""
     found = Path(directory).glob("*.jsonl")
     is_wanted = (path for path in found if with_open or not path.name.startswith(OPEN_PREFIX))
     return sorted(is_wanted, key=lambda path: path.name.removeprefix(OPEN_PREFIX))
 
 
 def read(path: str | Path) -> Iterator[Record]:
-    """The records of one file, open or closed. A torn last line, of a writer that was killed, is left out.
+    """The records of one file, open or closed. Skips a torn last line, as a killed writer leaves it.
 
-    Raises JournalError, which names file and line, for any other line that is no record.
+    Raises JournalError, naming file and line, for any other malformed line.
     """
     with Path(path).open("rb") as file:
         torn: int | None = None
@@ -41,7 +43,45 @@ def read(path: str | Path) -> Iterator[Record]:
                 yield record
 
 
+class JournalTail:
+    """Follows the journals of ``directory``, which need not exist yet. Not thread-safe.
+
+    The first call begins near the end of each existing file. A file stays the same file when it is renamed on
+    completion.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self._read: dict[str, int] = {}  # final file name to bytes read
+
+    def new_records(self) -> list[Record]:
+        """The records added since the last call. Unreadable files are skipped."""
+        found: list[Record] = []
+        for path in journal_files(self._directory, with_open=True):
+            try:
+                found += self._new_of(path)
+            except OSError:
+                continue  # renamed meanwhile; read at the next call
+        return found
+
+    def _new_of(self, path: Path) -> list[Record]:
+        name = path.name.removeprefix(OPEN_PREFIX)
+        with path.open("rb") as file:
+            if name not in self._read:
+                size = path.stat().st_size
+                self._read[name] = max(0, size - INITIAL_BYTES)
+                file.seek(self._read[name])
+                if self._read[name]:
+                    self._read[name] += len(file.readline())  # a partial line
+            file.seek(self._read[name])
+            data = file.read(MAX_BYTES_PER_CALL)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read[name] += len(whole)
+        return [record for line in whole.splitlines(keepends=True) if (record := _parsed(line)) is not None]
+
+
 def _parsed(line: bytes) -> Record | None:
+    """The record of a line; None if the line is torn or malformed."""
     if not line.endswith(b"\n"):
         return None
     try:

@@ -1,8 +1,8 @@
-"""How do our log lines become something a log collector can query?
+"""Structured logging: JSON lines for log collectors.
 
-    restore = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
+    undo = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
 
-Opt-in: a library does not touch its host's logging by itself.
+Opt-in: sbpair does not configure its host's logging by itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON a record: ``at``, ``level``, ``logger``, ``message``, and what came as ``extra``.
+    """Formats a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, and its ``extra``.
 
-    Control characters cannot break out of the line, keys are blanked, and a value that JSON does not have is
-    written as its ``repr``. An ``extra`` with the name of one of the fixed fields is left out.
+    Control characters are escaped, keys are redacted, and values without a JSON form are written as their
+    ``repr``. An ``extra`` named like one of the fixed fields is dropped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -52,14 +52,14 @@ def _tolerant(value: object) -> JsonValue:
 def use_json_logs(
     name: str = "sbpair", *, stream: TextIO | None = None, level: int = logging.INFO
 ) -> Callable[[], None]:
-    """Write everything under the logger ``name`` as JSON lines; returns what undoes it."""
+    """Write everything under the logger ``name`` to ``stream`` (stderr) as JSON; returns an undo function."""
     logger = logging.getLogger(name)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     level_before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)
-    logger.propagate = False  # else the host's own handlers write every line a second time
+    logger.propagate = False  # else the host's handlers repeat every line
 
     def undo() -> None:
         logger.removeHandler(handler)

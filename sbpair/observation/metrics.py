@@ -1,20 +1,21 @@
-"""What does Prometheus see?
+"""Prometheus metrics.
 
-Events are counted as they are told; a syphon's own counters are read when somebody scrapes. Every metric is
-in the table below, which docs/observing.md shows. Labels are names of yours (paths of your senders, backlog
-numbers) or from a fixed list, never text from a message: a message must not be able to make time series.
+Counters follow the events; a syphon's own counters and gauges are read at each scrape. The tables below list
+every metric, and docs/reference/metrics.md shows them. Label values are entity paths, backlog numbers or members of a
+fixed list, never text from a message: a message must not be able to create time series.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from .entities import EntityStates, Watched
 from .record import event_name, own_fields
+from .sinks import EntityStates, ObservedState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -25,7 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: a counter when its name ends in ``_total``, else a gauge."""
+    """A counter if the name ends in ``_total``, otherwise a gauge."""
 
     name: str
     labels: tuple[str, ...]
@@ -43,10 +44,18 @@ METRICS = (
     Metric("sbpair_backlog_withdrawals_total", ("backlog",), "times a backlog queue left the rotation"),
     Metric("sbpair_backlog_withdrawn", ("backlog",), "1 while a backlog queue has failed and not returned"),
     Metric("sbpair_backlogs_created_total", (), "backlog queues created"),
-    Metric("sbpair_backlog_creation_failures_total", (), "times they could not be made sure of"),
+    Metric("sbpair_backlog_creation_failures_total", (), "failed attempts to ensure the backlog queues"),
+    Metric("sbpair_side_state", ("side", "state"), "1 for the state a namespace is in, 0 for the others"),
+    Metric(
+        "sbpair_side_refusals_total", ("side",), "times a namespace began to refuse the client as a whole"
+    ),
     Metric("sbpair_spooled_messages_total", ("path",), "messages that went to the spool"),
     Metric("sbpair_spool_replayed_messages_total", ("path",), "messages a broker took from the spool"),
-    Metric("sbpair_spool_refused_messages_total", ("path",), "messages set aside in the spool for good"),
+    Metric(
+        "sbpair_spool_refused_messages_total",
+        ("path",),
+        "messages set aside in the spool: the primary refused their content",
+    ),
     Metric("sbpair_syphon_connects_total", (), "times both sides were reached"),
     Metric("sbpair_syphon_disconnects_total", (), "times a side was lost or could not be reached"),
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
@@ -55,7 +64,15 @@ METRICS = (
     Metric("sbpair_syphon_destinations_held", (), "destinations that cannot take messages now"),
 )
 
-# event: (metric, the fields that are its labels, the field that holds how many, or "")
+# Gauges with one label, read from a syphon at each scrape.
+READ = (
+    Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
+    Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait; 1000 are that many or more"),
+    Metric("sbpair_syphon_backlog_oldest_seconds", ("backlog",), "how long the oldest has waited"),
+    Metric("sbpair_syphon_backlog_stranded", ("backlog",), "1 for one beyond the count that holds messages"),
+)
+
+# event: (metric, the fields that are its labels, the field that holds the amount, or "")
 _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "entity_suspected": ("sbpair_suspicions_total", ("path",), ""),
     "message_parked": ("sbpair_parked_messages_total", ("path", "backlog"), "count"),
@@ -64,6 +81,7 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlog_withdrawn": ("sbpair_backlog_withdrawals_total", ("backlog",), ""),
     "backlogs_created": ("sbpair_backlogs_created_total", (), "created"),
     "backlogs_not_created": ("sbpair_backlog_creation_failures_total", (), ""),
+    "side_faulted": ("sbpair_side_refusals_total", ("side",), ""),
     "message_spooled": ("sbpair_spooled_messages_total", ("path",), "count"),
     "spool_replayed": ("sbpair_spool_replayed_messages_total", ("path",), "count"),
     "spooled_message_refused": ("sbpair_spool_refused_messages_total", ("path",), ""),
@@ -74,11 +92,12 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlog_missing": ("sbpair_syphon_backlogs_missing_total", ("backlog",), ""),
 }
 _WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
-_GAUGES_OF_COUNTERS = frozenset({"pending"})  # the one field of a syphon's counters that goes down too
+_SIDE_STATES = {"side_closed": "closed", "side_faulted": "refused", "side_recovered": "open"}
+_GAUGES_OF_COUNTERS = frozenset({"pending"})  # the only syphon counter that can decrease
 
 
 class Metrics:
-    """A sink that counts, with a registry of its own; for any thread."""
+    """A sink that counts events in its own registry. Thread-safe."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -100,7 +119,7 @@ class Metrics:
         self._held: set[str] = set()
 
     def write(self, event: object) -> None:
-        """Count an event; one that no metric is about is ignored."""
+        """Count an event. Events without a metric are ignored."""
         name = event_name(type(event))
         fields = own_fields(event)
         if name in _COUNTED:
@@ -109,25 +128,34 @@ class Metrics:
         if name in _WITHDRAWN:
             labels_of = self._gauges["sbpair_backlog_withdrawn"].labels(backlog=str(fields["backlog"]))
             labels_of.set(_WITHDRAWN[name])
+        if name in _SIDE_STATES:
+            self._side_changed(str(fields["side"]), _SIDE_STATES[name])
         if name in ("destination_held", "destination_resumed"):
             self._hold(str(fields["path"]), is_held=name == "destination_held")
-        if change := self._states.told(event):
+        if name in ("syphon_connected", "syphon_disconnected"):
+            self._hold_nothing()  # holds end with the connection and are reported again
+        if change := self._states.apply(event):
             self._changed(*change)
 
     def read_counters(self, prefix: str, read: Callable[[], object]) -> None:
-        """Show the whole numbers of the dataclass that ``read`` returns, asked at each scrape.
+        """Export the integer fields of the dataclass that ``read`` returns at each scrape.
 
-        ``read_counters("sbpair_syphon", lambda: syphon.counters)`` shows ``sbpair_syphon_forwarded_total``
-        and the like; ``pending`` is a gauge.
+        ``read_counters("sbpair_syphon", lambda: syphon.counters)`` exports ``sbpair_syphon_forwarded_total``
+        and so on; ``pending`` is a gauge.
         """
         self.registry.register(_CountersRead(prefix, read))
 
     def read_state(self, name: str, read: Callable[[], Enum]) -> None:
-        """Show a gauge with a label ``state``: 1 for the member that ``read`` returns, 0 for the others."""
+        """Export a gauge with a label ``state``: 1 for the member that ``read`` returns, 0 for the others."""
         self.registry.register(_StateRead(name, read))
 
+    def read_gauge(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Export a gauge of :data:`READ`: ``read`` returns its values by label at each scrape."""
+        metric = next(each for each in READ if each.name == name)
+        self.registry.register(_GaugeRead(metric, read))
+
     def exposition(self) -> bytes:
-        """All metrics, as Prometheus scrapes them (:data:`CONTENT_TYPE`)."""
+        """All metrics in Prometheus text format (:data:`CONTENT_TYPE`)."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
@@ -143,18 +171,27 @@ class Metrics:
             (self._held.add if is_held else self._held.discard)(path)
             self._gauges["sbpair_syphon_destinations_held"].set(len(self._held))
 
-    def _changed(self, path: str, before: Watched, after: Watched) -> None:
+    def _hold_nothing(self) -> None:
+        with self._lock:
+            self._held.clear()
+            self._gauges["sbpair_syphon_destinations_held"].set(0)
+
+    def _side_changed(self, side: str, now: str) -> None:
+        for state in _SIDE_STATES.values():
+            self._gauges["sbpair_side_state"].labels(side=side, state=state).set(int(state == now))
+
+    def _changed(self, path: str, before: ObservedState, after: ObservedState) -> None:
         gauge = self._gauges["sbpair_entity_state"]
-        for state in Watched:
+        for state in ObservedState:
             gauge.labels(path=path, state=state.value).set(int(state is after))
-        if after is Watched.FAILED_OVER:
+        if after is ObservedState.FAILED_OVER:
             self._counters["sbpair_failovers_total"].labels(path=path).inc()
-        if before is Watched.FAILED_OVER and after is Watched.HEALTHY:
+        if before is ObservedState.FAILED_OVER and after is ObservedState.HEALTHY:
             self._counters["sbpair_failbacks_total"].labels(path=path).inc()
 
 
 class _StateRead:
-    """A collector over somebody else's state."""
+    """Collector for :meth:`Metrics.read_state`."""
 
     def __init__(self, name: str, read: Callable[[], Enum]) -> None:
         self._name = name
@@ -170,8 +207,24 @@ class _StateRead:
         yield family
 
 
+class _GaugeRead:
+    """Collector for :meth:`Metrics.read_gauge`."""
+
+    def __init__(self, metric: Metric, read: Callable[[], Mapping[str, float]]) -> None:
+        self._metric = metric
+        self._read = read
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        for label, value in self._read().items():
+            family.add_metric([label], value)
+        yield family
+
+
 class _CountersRead:
-    """A collector over somebody else's counters."""
+    """Collector for :meth:`Metrics.read_counters`."""
 
     def __init__(self, prefix: str, read: Callable[[], object]) -> None:
         self._prefix = prefix
@@ -187,3 +240,54 @@ class _CountersRead:
                 yield GaugeMetricFamily(f"{self._prefix}_{name}", f"{name}, now", value=value)
             else:
                 yield CounterMetricFamily(f"{self._prefix}_{name}", f"{name}, so far", value=value)
+
+
+SIDES = ("primary", "secondary")
+
+
+class Level(Protocol):
+    """The messages waiting in one backlog."""
+
+    @property
+    def depth(self) -> int: ...
+
+    def age(self, now: float) -> float:
+        """Age of the oldest in seconds; ``now`` in seconds since the epoch."""
+
+
+class Shown(Protocol):
+    """The state of a syphon that the gauges show."""
+
+    @property
+    def refusals(self) -> Mapping[str, str]: ...
+
+    @property
+    def levels(self) -> Mapping[str, Level]: ...
+
+    @property
+    def stranded(self) -> Mapping[str, bool]: ...
+
+
+def show_syphon(metrics: Metrics, syphon: Shown) -> None:
+    """Add gauges for the sides that refuse ``syphon`` and for the messages in its backlogs."""
+
+    def refused() -> dict[str, float]:
+        return {side: float(side in syphon.refusals) for side in SIDES}
+
+    def depths() -> dict[str, float]:
+        return {backlog: float(level.depth) for backlog, level in syphon.levels.items()}
+
+    def ages() -> dict[str, float]:
+        now = time.time()
+        return {backlog: level.age(now) for backlog, level in syphon.levels.items()}
+
+    def stranded() -> dict[str, float]:
+        return {backlog: float(holds) for backlog, holds in syphon.stranded.items()}
+
+    for name, read in (
+        ("side_refused", refused),
+        ("backlog_depth", depths),
+        ("backlog_oldest_seconds", ages),
+        ("backlog_stranded", stranded),
+    ):
+        metrics.read_gauge(f"sbpair_syphon_{name}", read)

@@ -1,12 +1,12 @@
-"""What does an event look like to somebody who reads it later, in another program?
+"""Audit records: the JSON form of events, schema version 1.
 
     EntityFailedOver(at=812.5, path="orders", cause="...")
         -> {"v": 1, "writer": "...", "role": "sender", "ordinal": 7, "at": "2026-11-21T06:34:00.125Z",
             "mono": 812.5, "pair": {...}, "event": "entity_failed_over", "path": "orders", "cause": "..."}
 
-Any dataclass is an event; its name, in the past tense, becomes ``event``. The header's fields come first,
-the event's own after them. Text is cut, keys in it are blanked, and bytes are refused: a journal holds no
-bodies. Pure.
+Any dataclass is an event; its name, in the past tense, becomes ``event``. The header fields come first, the
+event's own fields after them. Long text is truncated, keys are redacted, and bytes are refused, so a journal
+never holds message bodies. No I/O.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
 
+from sbpair.auth.redaction import blank_keys
+
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Record: TypeAlias = "dict[str, JsonValue]"
 
 SCHEMA_VERSION = 1
-LONGEST_TEXT = 4096  # characters; a broker's description can be of any length
+LONGEST_TEXT = 4096  # characters; a broker's error description can be arbitrarily long
 
-_SECRET = re.compile(r"(?i)\b(SharedAccessKey|SharedAccessSignature|sig)\s*=\s*[^;&\s'\",)]+")
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Role(Enum):
-    """Who writes. A sender's events carry seconds of the monotonic clock, a syphon's since the epoch."""
+    """The writer's role. Sender events are timed by the monotonic clock, syphon events by the epoch clock."""
 
     SENDER = "sender"
     SYPHON = "syphon"
@@ -41,7 +42,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairLabels:
-    """The two namespaces, by their short names."""
+    """The short names of the two namespaces."""
 
     primary: str
     secondary: str
@@ -49,7 +50,7 @@ class PairLabels:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One moment on both clocks: seconds since the epoch, and seconds of the monotonic clock."""
+    """One reading of both clocks: seconds since the epoch, and seconds of the monotonic clock."""
 
     epoch: float
     mono: float
@@ -57,14 +58,14 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who writes: one ``writer`` (a uuid) is one open journal or webhook, in one process."""
+    """The origin of records. ``writer`` is the UUID of one open journal or webhook in one process."""
 
     writer: str
     role: Role
     pair: PairLabels
 
 
-# Field, type and meaning of what every record begins with; docs/journal.md shows this table.
+# Field, type and meaning of the header of every record; docs/reference/journal.md shows this table.
 HEADER: tuple[tuple[str, str, str], ...] = (
     ("v", "int", "version of this schema; fields may be added within a version, none changes or goes"),
     ("writer", "str", "uuid of the writer: one open journal in one process"),
@@ -89,21 +90,21 @@ def event_name(kind: type) -> str:
 
 
 def own_fields(event: object) -> dict[str, object]:
-    """The fields of an event by name. Raises TypeError when it is no instance of a dataclass."""
+    """The fields of an event by name. Raises TypeError unless it is an instance of a dataclass."""
     if not is_dataclass(event) or isinstance(event, type):
         raise TypeError(f"an event is an instance of a dataclass, not {type(event).__name__}")
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Record:
-    """The journal record of an event that is written at ``now``.
+    """The record of an event written at ``now``.
 
-    Raises TypeError for what is no dataclass or holds bytes or other foreign values, and ValueError when a
-    field has the name of one of the header's.
+    Raises TypeError if it is not a dataclass or holds bytes or other values without a JSON form, and
+    ValueError if one of its fields is named like a header field.
     """
     own = own_fields(event)
     if clash := _RESERVED & own.keys():
-        raise ValueError(f"{type(event).__name__} has a field of the header's: {', '.join(sorted(clash))}")
+        raise ValueError(f"{type(event).__name__} redefines header fields: {', '.join(sorted(clash))}")
     happened = _instant(own.pop("at", None), origin.role, now)
     record: Record = {
         "v": SCHEMA_VERSION,
@@ -122,14 +123,14 @@ def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Reco
 
 
 def _backlog(queue: str) -> Record:
-    """A sender knows a backlog by its number, a syphon by its queue (P-10); records join on the number."""
+    """Senders name a backlog by number, syphons by queue (P-10); records join on the number."""
     _, _, number = queue.rpartition("/")
     is_number = number.isascii() and number.isdigit() and len(number) < 10
     return {"backlog": int(number) if is_number else None, "backlog_queue": scrubbed(queue)}
 
 
 def _instant(at: object, role: Role, now: Instant) -> Instant:
-    """``now`` moved to when the event happened; the two clocks tell spans alike."""
+    """``now`` shifted to when the event happened, on both clocks."""
     if not isinstance(at, int | float) or not math.isfinite(at):
         return now
     ago = (now.mono if role is Role.SENDER else now.epoch) - at
@@ -142,7 +143,7 @@ def iso(epoch: float) -> str:
 
 
 def plain(value: object) -> JsonValue:
-    """A value as JSON has it. Raises TypeError for bytes and whatever else has no plain form."""
+    """The JSON form of a value. Raises TypeError for bytes and other values without one."""
     match value:
         case None | bool() | int():
             return value
@@ -164,18 +165,18 @@ def plain(value: object) -> JsonValue:
             return [plain(inner) for inner in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(inner) for name, inner in own_fields(value).items()}
-    raise TypeError(f"a {type(value).__name__} has no place in a record")
+    raise TypeError(f"a {type(value).__name__} cannot be written to a record")
 
 
 def scrubbed(text: str) -> str:
-    """The text without what looks like a key, and no longer than :data:`LONGEST_TEXT`."""
+    """The text with keys redacted, truncated to :data:`LONGEST_TEXT` characters."""
     if "=" not in text and len(text) <= LONGEST_TEXT:
         return text
-    blanked = _SECRET.sub(lambda found: f"{found[1]}=***", text)
+    blanked = blank_keys(text)
     return blanked if len(blanked) <= LONGEST_TEXT else f"{blanked[: LONGEST_TEXT - 3]}..."
 
 
 def to_line(record: Record) -> bytes:
-    """One line of ASCII: CR, LF, escape and other control characters of a text stand in it as ``\\uXXXX``."""
+    """One line of ASCII; control characters such as CR, LF and ESC are escaped as ``\\uXXXX``."""
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode("ascii") + b"\n"

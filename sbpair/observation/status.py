@@ -1,12 +1,14 @@
-"""Is it alive, is it ready, how does it do? Four pages over HTTP, on loopback unless told otherwise.
+"""The status pages, served over HTTP, by default on loopback.
 
-    /health    200 when a real round trip succeeded just now, else 503: a live process can be wedged
-    /ready     200 when it can do its work now, else 503
-    /metrics   for Prometheus
-    /state     JSON, for people and programs
+    /live      200 while the process and its loop respond; use it for a livenessProbe
+    /ready     200 when it can work, or is waiting for a side that is down; 503 when a side refuses it
+    /health    200 when a round trip to both sides has just succeeded, else 503 with the reason; for people and
+               monitors. It fails during an outage, so never restart a process because of it
+    /metrics   Prometheus metrics
+    /state     the state as JSON
 
-The pages show no key; they show names of namespaces and entities. Whoever binds them to another address
-than loopback decides who may read that.
+The pages show the names of namespaces and entities, never keys. Access control is up to whoever binds them to
+an address other than loopback.
 """
 
 from __future__ import annotations
@@ -23,47 +25,64 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from .fork import renewed_in_children
 from .metrics import CONTENT_TYPE
 from .record import plain, scrubbed
+from .sinks import renew_in_children
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 LOOPBACK = "127.0.0.1"
 PROBE_TIMEOUT = 5.0  # seconds
-STARTING, ENDING = 10.0, 10.0  # seconds a thread may take for it
+START_TIMEOUT, STOP_TIMEOUT = 10.0, 10.0  # seconds, of the thread
 
 logger = logging.getLogger("sbpair.status")
 
 
 class StatusError(ValueError):
-    """The status pages cannot be served where they should be; the text names host and port."""
+    """The status pages cannot be served; the text names host and port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the pages show. ``probe`` makes a round trip or raises; the others answer at once."""
+    """The content of the pages, as callables.
+
+    ``probe`` makes a round trip, or raises; it is cancelled after ``probe_timeout`` seconds. ``pulse`` returns
+    once the loop that does the work has run, if that is not the loop of the pages. ``details`` adds fields to
+    /health. The others must return at once.
+    """
 
     probe: Callable[[], Awaitable[object]]
     is_ready: Callable[[], bool]
     state: Callable[[], Mapping[str, object]]
     metrics: Callable[[], bytes]
     probe_timeout: float = PROBE_TIMEOUT
+    pulse: Callable[[], Awaitable[object]] | None = None
+    details: Callable[[], Mapping[str, object]] | None = None
 
 
 class _Pages:
-    """The four answers. Callers of /health at the same time share one probe: it costs a round trip."""
+    """The request handlers. Concurrent requests for /health share one probe."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
         self._probing: asyncio.Task[tuple[int, dict[str, object]]] | None = None
 
+    async def live(self, request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(self._status.probe_timeout):
+                if self._status.pulse is not None:
+                    await self._status.pulse()
+        except TimeoutError:
+            return _json({"live": False, "reason": "the worker's event loop is blocked"}, 503)
+        return _json({"live": True}, 200)
+
     async def health(self, request: web.Request) -> web.Response:
         if self._probing is None or self._probing.done():
             self._probing = asyncio.ensure_future(self._probe())
         code, said = await asyncio.shield(self._probing)
-        return _json(said, code)
+        details = self._status.details
+        return _json(said if details is None else said | dict(details()), code)
 
     async def _probe(self) -> tuple[int, dict[str, object]]:
         timeout = self._status.probe_timeout
@@ -90,7 +109,7 @@ class _Pages:
         return _json(self._status.state(), 200)
 
     async def close(self, application: web.Application) -> None:
-        """End a probe that nobody waits for any more."""
+        """Cancel a probe still under way."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
@@ -105,19 +124,19 @@ def _json(said: Mapping[str, object], code: int) -> web.Response:
 
 
 def application(status: Status) -> web.Application:
-    """The pages as an aiohttp application, to be served by whoever has a server already."""
+    """The pages as an aiohttp application, to mount in an existing server."""
     from aiohttp import web
 
     pages = _Pages(status)
     made = web.Application()
-    for name in ("health", "ready", "metrics", "state"):
+    for name in ("live", "health", "ready", "metrics", "state"):
         made.router.add_get(f"/{name}", getattr(pages, name))
     made.on_cleanup.append(pages.close)
     return made
 
 
 def _why(error: OSError | OverflowError) -> str:
-    """The system's words alone: asyncio puts the address into them a second time."""
+    """The system's error text alone: asyncio's repeats the address."""
     number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
     return os.strerror(number) if number else str(error)
 
@@ -132,8 +151,8 @@ def _listener(host: str, port: int) -> socket.socket:
 class StatusServer:
     """Serves the pages on the running event loop: ``async with StatusServer(status, port=8080):``.
 
-    ``port`` 0 takes a free one; :attr:`port` says which. Entering returns when it answers, and raises
-    StatusError when the port is taken.
+    With ``port`` 0 the system picks a free port, which :attr:`port` then holds. Entering returns once the pages
+    are served, and raises StatusError when the address cannot be bound.
     """
 
     def __init__(self, status: Status, *, port: int = 0, host: str = LOOPBACK) -> None:
@@ -158,7 +177,7 @@ class StatusServer:
         return self
 
     def renew(self) -> None:
-        """In a forked child: let go of the port, which is the parent's, and would stay taken by us."""
+        """Close the listening socket in a forked child: the port is the parent's."""
         if self._listener is not None:
             os.close(self._listener.detach())
             self._listener = None
@@ -172,10 +191,9 @@ class StatusServer:
 
 
 class StatusThread:
-    """Serves the pages from a thread of its own, for a process without an event loop.
+    """Serves the pages from a background thread, for programs without an event loop.
 
-    The parameters are those of :class:`StatusServer`; ``probe`` runs on the thread's loop, the other
-    callables in the thread.
+    Parameters as for :class:`StatusServer`. All callables of ``status`` run in that thread.
     """
 
     def __init__(self, status: Status, *, port: int = 0, host: str = LOOPBACK) -> None:
@@ -184,32 +202,34 @@ class StatusThread:
         self._started = threading.Event()
         self._error: Exception | None = None
         self._stop: Callable[[], object] | None = None
-        renewed_in_children(self)
+        renew_in_children(self)
 
     @property
     def port(self) -> int:
-        """The port that answers."""
+        """The port the pages are served on."""
         return self._server.port
 
     def start(self) -> Self:
-        """Return when the pages are answered. Raises StatusError."""
+        """Start, and return once the pages are served. Raises StatusError."""
         self._thread.start()
-        if not self._started.wait(STARTING):
-            raise StatusError(f"the status pages on port {self.port} did not start within {STARTING:g} s")
+        if not self._started.wait(START_TIMEOUT):
+            raise StatusError(
+                f"the status pages on port {self.port} did not start within {START_TIMEOUT:g} s"
+            )
         if self._error is not None:
-            self._thread.join(ENDING)
+            self._thread.join(STOP_TIMEOUT)
             raise self._error
         return self
 
     def close(self) -> None:
-        """Stop answering, close the port and end the thread."""
+        """Close the port and end the thread."""
         if self._stop is not None:
             self._stop()
             self._stop = None
-            self._thread.join(ENDING)
+            self._thread.join(STOP_TIMEOUT)
 
     def renew(self) -> None:
-        """In a forked child: the thread is not there, and the port is the parent's."""
+        """Let go of thread and port in a forked child: both are the parent's."""
         self._server.renew()
         self._stop = None
 
@@ -232,8 +252,8 @@ class StatusThread:
                 self._stop = lambda: loop.call_soon_threadsafe(stop.set)
                 self._started.set()
                 await stop.wait()
-        except Exception as error:  # told by start(), in the thread that asked
+        except Exception as error:  # start() raises it in the caller's thread
             if self._started.is_set():
-                logger.exception("the status pages have ended")
+                logger.exception("the status pages failed")
             self._error = error
             self._started.set()

@@ -1,9 +1,9 @@
-"""Who is called when an entity fails over, comes back, or messages go wrong?
+"""Webhooks for failover, failback, dead letters and backlog age.
 
-    event --write()--> [ bounded queue ] --thread of its own--> POST, signed
-                        full: the oldest goes                    one after another, in order
+    event --write()--> [ bounded queue ] --background thread--> signed POST
+                        full: drops the oldest                   one at a time, in order
 
-:meth:`Webhook.write` never waits for the network. The thread starts at the first notice.
+:meth:`Webhook.write` never waits for the network. The thread starts with the first notice.
 """
 
 from __future__ import annotations
@@ -19,36 +19,35 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from .fork import renewed_in_children
 from .journal import system_instant
-from .notice import Kinds, Notice, WebhookKind, to_notice
-from .post import NotDelivered, Patience, Receiver
 from .record import Instant, Origin, PairLabels, Role
+from .sinks import renew_in_children
+from .webhook_delivery import Kinds, NotDelivered, Notice, Patience, Receiver, WebhookKind, to_notice
 
 if TYPE_CHECKING:
     import httpx
 
-CAPACITY = 1000  # notices that wait
+CAPACITY = 1000  # waiting notices
 SHORTEST_SECRET = 16  # characters
 THREAD_NAME = "sbpair-webhook"
-LAST_STEPS = 2.0  # seconds the thread may take to end after its last notice
+STOP_TIMEOUT = 2.0  # seconds for the thread to end after its last notice
 
 logger = logging.getLogger("sbpair.webhook")
 
 
 @dataclass(slots=True)
 class WebhookCounters:
-    """Notices since the webhook was made."""
+    """Totals since the webhook was created."""
 
     delivered: int = 0  # answered with 2xx
-    dropped: int = 0  # pushed out of a full queue, or not delivered when the webhook was closed
-    failed: int = 0  # refused by the receiver, or given up after all attempts
+    dropped: int = 0  # displaced from a full queue, or undelivered when the webhook was closed
+    failed: int = 0  # refused by the receiver, or given up on after all attempts
     attempts: int = 0  # requests made
 
 
 @dataclass(frozen=True, slots=True)
 class _Signals:
-    """How other threads reach the loop of the webhook's own."""
+    """Thread-safe access to the events of the webhook's loop."""
 
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event
@@ -59,11 +58,13 @@ class _Signals:
 
 
 class Webhook:
-    """A sink that POSTs the events of the kinds ``on`` to ``url``, signed with ``secret``.
+    """A sink that POSTs events of the kinds ``on`` to ``url``, signed with ``secret``. Thread-safe.
 
-    At most ``capacity`` notices wait; the oldest makes room. After a fork the child's copy begins anew, and
-    what waited is the parent's to tell. Raises ValueError for a URL that is not http or https, and for a
-    secret shorter than 16 characters.
+    At most ``capacity`` notices wait (1 or more); beyond that the oldest is dropped. After a fork the child's
+    copy starts empty, and the parent delivers what was waiting.
+
+    Raises ValueError if the URL is not http or https, the secret is shorter than 16 characters, or ``capacity``
+    is out of range.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Webhook:
     ) -> None:
         self.name = _host_of(url)
         if len(secret) < SHORTEST_SECRET:
-            raise ValueError(f"the webhook's secret must have at least {SHORTEST_SECRET} characters")
+            raise ValueError(f"the webhook secret must have at least {SHORTEST_SECRET} characters")
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity!r}")
         self._receiver = Receiver(url, secret, patience or Patience())
@@ -88,9 +89,9 @@ class Webhook:
         self._on = frozenset(on)
         self._capacity = capacity
         self._clock = clock
-        self._within: float | None = None  # seconds to deliver the rest in; set by close
+        self._within: float | None = None  # seconds left for delivery; set by close
         self._begin()
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def _begin(self) -> None:
         self.counters = WebhookCounters()
@@ -100,14 +101,14 @@ class Webhook:
         self._lock = threading.Lock()
         self._waiting: deque[Notice] = deque()
         self._thread: threading.Thread | None = None
-        self._signals: _Signals | None = None  # once the thread's loop runs, until it ends
+        self._signals: _Signals | None = None  # while the thread's loop runs
 
     def renew(self) -> None:
-        """Begin anew: called in a forked child, where the thread is not."""
+        """Start over in a forked child, where the thread does not exist."""
         self._begin()
 
     def write(self, event: object) -> None:
-        """Queue the notice of an event, if it is of a kind that was asked for."""
+        """Queue the notice of an event if its kind is subscribed to."""
         kind = self._kinds.of(event)
         if kind is None or kind not in self._on:
             return
@@ -122,16 +123,16 @@ class Webhook:
             self._wake()
 
     def close(self, within: float = 5.0) -> None:
-        """Deliver what waits, for at most ``within`` seconds; drop the rest and end the thread."""
+        """Deliver waiting notices for up to ``within`` seconds, drop the rest, and end the thread."""
         with self._lock:
             self._within = within if self._within is None else self._within
             if self._signals is not None:
                 self._signals.set(self._signals.closing)
             thread = self._thread
         if thread is not None:
-            thread.join(within + LAST_STEPS)
+            thread.join(within + STOP_TIMEOUT)
             if thread.is_alive():
-                logger.error("the thread of the webhook for %s does not end", self.name)
+                logger.error("the thread of the webhook for %s did not end", self.name)
 
     def __enter__(self) -> Self:
         return self
@@ -144,10 +145,10 @@ class Webhook:
     # Under the lock.
 
     def _drop_oldest(self) -> None:
-        self._waiting.popleft()  # the newest say more about now
+        self._waiting.popleft()  # the newest matter most
         self.counters.dropped += 1
         if self.counters.dropped == 1:
-            logger.warning("the queue of the webhook for %s is full; notices are dropped", self.name)
+            logger.warning("the queue of the webhook for %s is full; dropping the oldest notices", self.name)
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -208,11 +209,11 @@ class Webhook:
             self.counters.delivered += 1
         except NotDelivered as error:
             self.counters.failed += 1
-            logger.error("%s did not take a notice (%s): %s", self.name, notice.kind.value, error)
+            logger.error("%s did not accept a notice (%s): %s", self.name, notice.kind.value, error)
         except asyncio.CancelledError:
             self.counters.dropped += 1
             raise
-        except Exception as error:  # one notice's fault must not end the thread
+        except Exception as error:  # one failing notice must not end the thread
             self.counters.failed += 1
             logger.error("a notice for %s failed: %s", self.name, type(error).__name__)
 
@@ -221,17 +222,17 @@ class Webhook:
 
 
 def _host_of(url: str) -> str:
-    """Scheme and host, which may be logged: the rest of the URL may hold a token."""
+    """Scheme and host, which may be logged; the rest of the URL may hold a token."""
     try:
         split = urlsplit(url)
         host = split.hostname
     except ValueError:
         host = None
     if not host or split.scheme not in ("http", "https"):
-        raise ValueError("the webhook's URL must be http:// or https:// and a host")
+        raise ValueError("the webhook URL must be http:// or https:// followed by a host")
     return f"{split.scheme}://{host}"
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """httpx logs whole URLs, which may hold a token; ours are not to be read in a log."""
+    """Suppress httpx's request log for the webhook: it contains whole URLs, which may hold a token."""
     return record.threadName != THREAD_NAME

@@ -1,23 +1,30 @@
-"""Where is a namespace, and how does the SDK get there?
+"""The two namespaces of a pair as SDK connections: their endpoints, credentials and settings.
 
-A connection string is read here too, so that a mistake is told by its side ("primary", "secondary") and
-by what is missing, and never by a text that holds the key.
+Connection strings are checked here before the SDK parses them, so that errors name the side ("primary",
+"secondary") and the missing part, and never contain the key.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
+import math
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import quote, urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
-from .bond import Role
-from .names import label_of_backlogs, namespace_label
-from .trust import BoundedHandshake, trusting
+from sbpair.auth.connection_string import fields_of
+from sbpair.auth.reference import resolve
+from sbpair.auth.tls import BoundedHandshake, CaFileUnusable, trusting
+from sbpair.envelope.names import label_of_backlogs, namespace_label
+
+from .errors import CaFileError
+from .pair_state import Role
+from .retry import RetryPolicy
 
 if TYPE_CHECKING:
     import ssl
@@ -33,9 +40,21 @@ _KEYS = (AzureNamedKeyCredential, AzureSasCredential)
 ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
 
 
+class Same(Enum):
+    """The type of :data:`SAME`: a setting of the secondary equals the primary's."""
+
+    SAME = "as for the primary"
+
+
+SAME: Literal[Same.SAME] = Same.SAME
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdkSettings:
-    """The keyword arguments of the SDK's own client that a paired client takes over, by name."""
+    """The keyword arguments of the SDK's client that a paired client passes on.
+
+    Raises ValueError for values that the SDK refuses too.
+    """
 
     transport_type: TransportType = TransportType.Amqp
     http_proxy: Mapping[str, str | int] | None = None
@@ -44,11 +63,59 @@ class SdkSettings:
     ssl_context: ssl.SSLContext | None = None
     logging_enable: bool = False
     socket_timeout: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    try_timeout: float | None = None
+    uamqp_transport: bool = False
+
+    def __post_init__(self) -> None:
+        if self.try_timeout is not None and not (math.isfinite(self.try_timeout) and self.try_timeout > 0):
+            raise ValueError(
+                f"try_timeout must be a finite number of seconds above 0, not {self.try_timeout}"
+            )
+        if self.uamqp_transport:
+            raise ValueError("a paired client needs the SDK's own AMQP transport: remove uamqp_transport")
+
+    def for_secondary(
+        self,
+        transport_type: TransportType | Same,
+        http_proxy: Mapping[str, str | int] | Same | None,
+        connection_verify: str | Same | None,
+        ssl_context: ssl.SSLContext | Same | None,
+    ) -> SdkSettings:
+        """These settings with the given values replaced; SAME keeps the primary's."""
+        if connection_verify is not SAME and ssl_context is SAME:
+            ssl_context = None  # the primary's would take precedence over the file
+        given = {
+            "transport_type": transport_type,
+            "http_proxy": http_proxy,
+            "connection_verify": connection_verify,
+            "ssl_context": ssl_context,
+        }
+        different: dict[str, Any] = {name: value for name, value in given.items() if value is not SAME}
+        return replace(self, **different)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """The keyword arguments of ``get_queue_sender`` and the like that concern the link."""
+
+    client_identifier: str | None = None
+    socket_timeout: float | None = None
+    keep_alive: float | None = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The settings that are not None."""
+        given = {
+            "client_identifier": self.client_identifier,
+            "socket_timeout": self.socket_timeout,
+            "keep_alive": self.keep_alive,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """One of the two namespaces: its short name, and the host (and port) it is reached at."""
+    """The short name of a namespace, and its host, with port if given."""
 
     label: str
     endpoint: str
@@ -56,7 +123,7 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to get to a namespace, for one who does not use the SDK. The repr shows no secret."""
+    """What a client other than the SDK needs to connect to a namespace. The repr contains no secret."""
 
     endpoint: str
     connection_string: str | None = field(repr=False)
@@ -67,9 +134,9 @@ class Access:
 
 
 class Side:
-    """One namespace of a pair, as the SDK is to see it. Opens nothing itself.
+    """One namespace of a pair, from which SDK clients are created. Opens no connection itself.
 
-    What is made of it raises CaFileError when the file of `connection_verify` cannot be used.
+    The methods that create clients raise CaFileError when the file of ``connection_verify`` cannot be used.
     """
 
     def __init__(
@@ -92,7 +159,7 @@ class Side:
         self._settings = settings
         self._connection_string = connection_string
         self._credential = credential
-        self._entity_path = entity_path  # of a connection string that is for one entity
+        self._entity_path = entity_path  # of an entity-level connection string
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
         self._trust: BoundedHandshake | None = None
@@ -101,26 +168,41 @@ class Side:
     def from_connection_string(
         cls, role: str, text: str, settings: SdkSettings, custom_endpoint_address: str | None = None
     ) -> Side:
-        """Raises ValueError that says which side is wrong, and what is missing."""
+        """From a connection string, or a reference to one: ``env:NAME`` or ``file:PATH``.
+
+        Raises ValueError, naming the side and the missing part.
+        """
+        if isinstance(text, str):
+            text = resolve(text, f"the {role} connection string")
         fields = connection_fields(role, text)
         entity_path = fields.get("entitypath")
         if entity_path and role == Role.SECONDARY:
             raise ValueError(
-                "the secondary connection string is that of one entity (EntityPath): it opens no backlog "
-                "queue; use the namespace's own"
+                "the secondary connection string is limited to one entity (EntityPath) and cannot open backlog "
+                "queues; use one of the namespace"
             )
         return cls(
             role,
             fields["endpoint"],
             settings,
             connection_string=text,
-            use_tls=fields.get("usedevelopmentemulator") != "true",  # the SDK knows this spelling only
+            use_tls=fields.get("usedevelopmentemulator") != "true",  # case-sensitive, as in the SDK
             custom_endpoint_address=custom_endpoint_address,
             entity_path=entity_path,
         )
 
+    @property
+    def retry(self) -> RetryPolicy:
+        """The retries of a failed send, made here in place of the SDK's (R-7)."""
+        return self._settings.retry
+
+    @property
+    def settings(self) -> SdkSettings:
+        """The keyword arguments passed to the SDK."""
+        return self._settings
+
     def access(self) -> Access:
-        """How to get there without the SDK."""
+        """Connection details for clients other than the SDK."""
         return Access(
             self.info.endpoint,
             self._connection_string,
@@ -131,22 +213,29 @@ class Side:
         )
 
     def location(self) -> str:
-        """What tells two namespaces apart: with TLS the SDK ignores the port of an endpoint."""
+        """The identity of the namespace: host, plus port without TLS, since the SDK ignores it with TLS."""
         if self._custom_endpoint_address:
             return self._custom_endpoint_address.split("://", 1)[-1].casefold()
         host = self.info.endpoint.casefold()
         return host.rsplit(":", 1)[0] if self._use_tls and not host.endswith("]") else host
 
+    def hosts(self) -> str | None:
+        """The host name resolved on this machine to connect; None where a proxy resolves it."""
+        if self._settings.http_proxy is not None:
+            return None
+        way = self._custom_endpoint_address or self.info.endpoint
+        return urlsplit(way if "://" in way else f"sb://{way}").hostname
+
     def check_entity(self, what: str, name: str) -> None:
-        """Raises ValueError for an entity that the connection string is not for, as the SDK does."""
+        """Raises ValueError if the connection string is limited to another entity, as the SDK does."""
         if self._entity_path and name != self._entity_path:
             raise ValueError(
                 f"{what} {name!r} does not match the EntityPath {self._entity_path!r} in the {self.role} "
-                "connection string; use the namespace's own"
+                "connection string; use one of the namespace"
             )
 
     def check_credential(self, *, is_asyncio: bool) -> None:
-        """Raises TypeError for a credential that the skin cannot ask."""
+        """Raises TypeError for an unknown credential, or a blocking one with asyncio, or vice versa."""
         get_token = getattr(self._credential, "get_token", None)
         if get_token is None:
             if self._connection_string is None and not isinstance(self._credential, _KEYS):
@@ -158,13 +247,13 @@ class Side:
         is_async = inspect.iscoroutinefunction(get_token)
         if is_asyncio and not is_async and not hasattr(self._credential, "__aexit__"):
             raise TypeError(
-                f"the {self.role} credential is a blocking one; sbpair.aio takes those of azure.identity.aio"
+                f"the {self.role} credential is blocking; with sbpair.aio use one of azure.identity.aio"
             )
         if is_async and not is_asyncio:
-            raise TypeError(f"the {self.role} credential is one of asyncio; use the client of sbpair.aio")
+            raise TypeError(f"the {self.role} credential is for asyncio; use the client of sbpair.aio")
 
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """An SDK client that does not retry by itself, or does as usual when ``retry_total`` is None."""
+        """A new SDK client, by default without retries; with ``retry_total`` None they follow the settings."""
         keywords = self._keywords(self._bounded() or self._settings.ssl_context, retry_total)
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
@@ -173,7 +262,7 @@ class Side:
         )
 
     def asyncio_client(self, *, retry_total: int | None = 0) -> aio.ServiceBusClient:
-        """As :meth:`client`, for asyncio."""
+        """A new asyncio SDK client; see :meth:`client`."""
         from azure.servicebus import aio
 
         bounded = self._bounded()
@@ -188,9 +277,9 @@ class Side:
     def administration(
         self, bridge: Callable[[AsyncTokenCredential], TokenCredential] | None = None
     ) -> ServiceBusAdministrationClient:
-        """An SDK administration client with bounded waiting; always https, and always blocking.
+        """A new SDK administration client with short timeouts; always https, always blocking.
 
-        ``bridge`` makes a credential of asyncio one that can be asked from a thread.
+        ``bridge`` turns an asyncio credential into one that a thread can use.
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -203,7 +292,7 @@ class Side:
             "read_timeout": ADMIN_READ_TIMEOUT,
         }
         if self._settings.connection_verify is not None:
-            trusting(self._settings.connection_verify)  # where the SDK would say no more than OSError
+            _trusted(self._settings.connection_verify)  # the SDK would only raise OSError
             keywords["connection_verify"] = self._settings.connection_verify
         if self._settings.user_agent is not None:
             keywords["user_agent"] = self._settings.user_agent
@@ -221,8 +310,9 @@ class Side:
             "user_agent": self._settings.user_agent,
             "connection_verify": self._settings.connection_verify,
             "ssl_context": context,
-            "retry_total": retry_total,
+            **self._retries(retry_total),
             "socket_timeout": self._settings.socket_timeout,
+            "try_timeout": self._settings.try_timeout,
             "custom_endpoint_address": self._custom_endpoint_address,
         }
         keywords: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -230,30 +320,41 @@ class Side:
             keywords["transport_type"] = self._settings.transport_type
         return {**keywords, "logging_enable": self._settings.logging_enable}
 
+    def _retries(self, total: int | None) -> dict[str, Any]:
+        if total is not None:
+            return {"retry_total": total}
+        retry = self._settings.retry
+        return {
+            "retry_total": retry.total,
+            "retry_mode": retry.mode,
+            "retry_backoff_factor": retry.backoff_factor,
+            "retry_backoff_max": retry.backoff_max,
+        }
+
     def _bounded(self) -> BoundedHandshake | None:
-        """The TLS of plain AMQP; over a WebSocket the SDK makes its own, of the file that was looked at."""
+        """The TLS context for plain AMQP. Over WebSocket the SDK creates its own, from the file checked here."""
         if not self._use_tls:
             return None
         if self._trust is None:
-            context = self._settings.ssl_context or trusting(self._settings.connection_verify)
+            context = self._settings.ssl_context or _trusted(self._settings.connection_verify)
             self._trust = BoundedHandshake(context)
         is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
         return None if is_websocket or self._settings.http_proxy is not None else self._trust
 
 
+def _trusted(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return trusting(ca_file)
+    except CaFileUnusable as error:
+        raise CaFileError(error.file, error.why) from error
+
+
 def connection_fields(role: str, text: str) -> dict[str, str]:
     """The fields of a connection string, keys in lower case.
 
-    Raises ValueError that names the side and what is missing, never the text.
+    Raises ValueError, naming the side and the missing part, but never quoting the text.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"the {role} connection string is empty")
-    parts = [part.split("=", 1) for part in text.strip().rstrip(";").split(";")]
-    if any(len(part) != 2 for part in parts):
-        raise ValueError(f"the {role} connection string is malformed: every part must be Name=Value")
-    fields = {name.strip().lower(): value.strip() for name, value in parts}
-    if len(fields) != len(parts):
-        raise ValueError(f"the {role} connection string has a part twice")
+    fields = fields_of(text, f"the {role} connection string")
     if "://" not in fields.get("endpoint", "") or not fields["endpoint"].split("://", 1)[1].strip("/"):
         raise ValueError(f"the {role} connection string has no Endpoint=sb://... part")
     if fields.get("sharedaccesssignature"):
@@ -265,19 +366,17 @@ def connection_fields(role: str, text: str) -> dict[str, str]:
 
 
 def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
-    """The label that names the backlog queues.
+    """The label that prefixes the names of the backlog queues.
 
-    Raises ValueError when the two sides are one namespace, or could not be told apart.
+    Raises ValueError if the two sides are the same namespace, or their names cannot be distinguished.
     """
     if primary.location() == secondary.location():
-        raise ValueError(
-            f"primary and secondary are the same namespace ({primary.info.endpoint}): nothing would be gained"
-        )
+        raise ValueError(f"primary and secondary are the same namespace ({primary.info.endpoint}); use two")
     return label_of_backlogs(primary.info.endpoint, secondary.info.endpoint, primary_name)
 
 
 def proxy_url(proxy: Mapping[str, str | int]) -> str:
-    """A proxy as the SDK's clients take it, as a URL; it may hold a password."""
+    """The URL of a proxy given in the SDK's form. It may contain a password."""
     user = ""
     if proxy.get("username"):
         user = f"{quote(str(proxy['username']), safe='')}:{quote(str(proxy.get('password', '')), safe='')}@"

@@ -1,9 +1,7 @@
-"""What does an asyncio client run on?
+"""Runtime of an asyncio client: carries out over azure.servicebus.aio what pair.py decides.
 
-The decisions are made in pair.py, the same as for the blocking client; here they are carried out over
-azure.servicebus.aio. Everything happens in one event loop, the one in which the client is first used, so
-there is no lock. One task lets the pair's timers run. What blocks (the disk of the spool, the
-administration API) goes to a thread.
+Everything runs in one event loop, the one in which the client is first used, so there is no lock. One task
+runs the pair's timers. Blocking work (the disk of the spool, the administration API) runs on threads.
 """
 
 from __future__ import annotations
@@ -13,43 +11,48 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from azure.core.credentials import TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from . import fork, sdk
+from sbpair.envelope.copies import Message
+from sbpair.envelope.names import path_key
+
+from . import sdk, threads
 from .address import Side
-from .aio_lanes import AsyncLane, AsyncLanes, Tasks
-from .aio_threads import LoopCredential, Threads, call_in_loop
-from .batch import Cargo
-from .bond import Role, SideState
-from .companion import async_companions
-from .core import (
+from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
+from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop
+from .base_runtime import (
     ACCEPTED,
     CLOSING,
+    LONGEST_ENTRY,
     LONGEST_LOOK,
     LONGEST_PING,
-    Core,
+    BaseRuntime,
     backlogs_event,
     closed,
     counted,
+    failed_over,
     logger,
     not_written_in_time,
     role_of,
+    spared,
     time_left,
 )
-from .envelope import Message
-from .errors import PairFaultedError
+from .classify import Phase
+from .errors import PairFaultedError, SpoolError
 from .events import PairingEvent
-from .names import path_key
+from .health import EntityState
 from .options import PairedNamespaceOptions
-from .outcome import Phase
-from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spool, Step
+from .outcome import Outcome
+from .pair import Attempt, CreateBacklog, Pause, Result, SendFlow, Spool, Step
+from .pair_state import Role, SideState
+from .request import SendRequest, freeze
 from .rotation import Choice
-from .spooling import Spooling
+from .spool.replay import Spooling
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -59,8 +62,24 @@ if TYPE_CHECKING:
 MOST_WRITERS = 16  # threads at the spool at once; they are capped, and a write can be held back there
 
 
-class AsyncRuntime(Core):
-    """The state, links and tasks of one paired client of asyncio."""
+class AsyncBackgroundService(Protocol):
+    """The asyncio twin of :class:`.runtime.BackgroundService`; called in the client's loop."""
+
+    async def start(self) -> None: ...
+    def abort(self) -> None: ...
+    async def close(self) -> None: ...
+    def reset_in_child(self) -> None: ...
+
+
+AsyncServices = tuple[AsyncBackgroundService | None, AsyncBackgroundService | None]
+"""The hosted syphon and the observer of a client, where its options ask for them."""
+
+
+class AsyncRuntime(BaseRuntime):
+    """The state, links and tasks of one paired client of asyncio.
+
+    ``services_of`` makes the client's background services; they start when the client is first used.
+    """
 
     def __init__(
         self,
@@ -69,28 +88,32 @@ class AsyncRuntime(Core):
         label: str,
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
+        *,
+        services_of: Callable[[AsyncRuntime], AsyncServices] = lambda _: (None, None),
     ) -> None:
         super().__init__(
             primary, secondary, label, options, lambda: secondary.administration(self._bridge), rng
         )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = threading.Event()  # threads look at it too
+        self._closed = threading.Event()  # read by threads too
         self._closing = asyncio.Event()
         self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
         self._writing = asyncio.Semaphore(MOST_WRITERS)
         self._threads = Threads()
-        self._lanes: dict[str, AsyncLanes] = {}
+        self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
+        self._creating: dict[int, asyncio.Task[Exception | None]] = {}
+        self._pools: dict[str, AsyncSenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
-        self._spooling = self._opened_spool(label, self._send_again, self._tell)
-        self._syphon, self._watch_of_others = async_companions(self)
+        self._spooling = self._opened_spool(label, self._send_again, self._tell, is_read_later=True)
+        self._syphon, self._observer = services_of(self)
         self._beginning: asyncio.Task[None] | None = None
-        self.lock = threading.Lock()  # for the fork; nobody else takes it
-        fork.watch_over(self)
+        self.lock = threading.Lock()  # for the fork handler only
+        threads.reopen_after_fork(self)
 
     def bind(self) -> None:
-        """Belong to the running loop from now on.
+        """Bind the client to the running loop.
 
         Raises RuntimeError when that is another than before, or when none is running.
         """
@@ -103,14 +126,15 @@ class AsyncRuntime(Core):
             )
         self._loop = loop
         self._tasks.start("sbpair-timers", self._keep_time())
-        if self._syphon is not None or self._watch_of_others is not None:
+        if self._syphon is not None or self._observer is not None:
             self._beginning = self._tasks.start("sbpair-begin", self._begin())
         if self.creates_backlogs:
             self._tasks.start("sbpair-backlogs", self._create_backlogs())
 
     async def begin(self) -> None:
-        """The client is in use: what its options ask for beside it begins; what could not is tried again
-        at the next call. Raises OSError or ValueError, after all that can begin has begun.
+        """Start the background services. One that fails to start is retried on the next call.
+
+        Raises OSError or ValueError of the first failure, after trying to start every service.
         """
         self.bind()
         beginning = self._beginning
@@ -122,7 +146,7 @@ class AsyncRuntime(Core):
 
     async def _begin(self) -> None:
         errors: list[Exception] = []
-        for each in (self._watch_of_others, self._syphon):
+        for each in (self._observer, self._syphon):
             try:
                 if each is not None:
                     await each.start()
@@ -139,74 +163,87 @@ class AsyncRuntime(Core):
 
     # -- sending
 
-    async def send_straight(
-        self, key: str, message: Message, started: float, seconds: float
-    ) -> Result | None:
-        """The first attempt at a healthy entity, over a link from the store; None when there is none."""
+    async def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
+        """The first attempt at a healthy entity, over an idle link; None when there is none."""
         self.bind()
-        lanes = self._lanes.get(key)
-        lane = None if lanes is None else await lanes.stored()
-        if lanes is None or lane is None:
+        pool = self._pools.get(key)
+        pooled = None if pool is None else pool.try_acquire()
+        if pool is None or pooled is None:
             return None
         failed: Exception | None = None
         try:
-            await lane.run(lane.sender.send_messages(message, timeout=seconds), started + seconds)
+            await pooled.run(pooled.sender.send_messages(message, timeout=seconds), started + seconds)
         except Exception as error:
             failed = error
         except BaseException:
-            lanes.drop(lane)
+            pool.discard(pooled)
             raise
-        if failed is not None:  # out here, what is being handled is the caller's
-            if isinstance(failed, OperationTimeoutError):
-                lane.has_overrun = True  # whoever timed it, it is not used again
-            return self._failed(lanes, lane, failed, Phase.SENDING, sys.exception())
-        lanes.give(lane)
-        if not self.bond.is_whole:
+        if failed is not None:  # outside the except block, sys.exception() is the caller's
+            return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
+        pool.release(pooled)
+        if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
         return ACCEPTED
 
     async def drive(
-        self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
-    ) -> Landing:
-        """Carry out the flow of one send; what became of it."""
+        self,
+        path: str,
+        request: SendRequest,
+        choice: Choice,
+        budget: float,
+        first: Result | None,
+        started: float,
+    ) -> Outcome:
+        """Carry out the flow of one send and return its outcome."""
         self.bind()
         if first is not None:
             self._hear(None, first)
-        return await self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
+        return await self._carried_out(
+            self._flow(path, request, choice, started, budget, first), path, request
+        )
 
-    async def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
+    async def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
         result: Result | None = None
         while True:
             try:
                 step = flow.send(result) if result is not None else next(flow)
             except StopIteration as landed:
-                landing: Landing = landed.value
-                return landing
+                outcome: Outcome = landed.value
+                return outcome
             finally:
                 if self.pair.has_news:
                     self.publish()
-            result = await self._perform(step, path, cargo)
+            result = await self._perform(step, path, request)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
-        """While an entity is suspect, open the link its messages may need."""
+        """While an entity is suspect, open the backlog link its messages may need."""
         backlog = None if self.is_closed else self._backlog_to_warm(path, choice)
         if backlog is not None:
-            lanes = self._backlog_lanes(backlog)
-            self._tasks.start("sbpair-warm", lanes.warm(time.monotonic() + LONGEST_PING))
+            self._backlog_pool(backlog).warm()
 
-    def primary_lanes(self, path: str) -> AsyncLanes:
-        """The lanes to a primary entity."""
-        return self._lanes.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+    async def enter(self, path: str) -> None:
+        """Open a link for a sender that was just entered, if possible. Raises nothing."""
+        self.bind()
+        if self.pair.state_of(path) is not EntityState.FAILED_OVER:
+            budget = self.options.operation_timeout.total_seconds()
+            await self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+
+    def primary_pool(self, path: str) -> AsyncSenderPool:
+        """The sender pool of a primary entity."""
+        return self._pools.get(path_key(path)) or self._made(path_key(path), self._primary, path)
 
     def publish(self) -> None:
         happened = self._happened()
         if self._spooling is not None:
-            self._spooling.hear(happened)
+            self._spooling.notify(happened)
+        for path in failed_over(happened):
+            if pool := self._pools.get(path_key(path)):
+                pool.recall()
         self._woken.set()
-        self.hub.tell(happened)
+        self.dispatcher.tell(happened)
 
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """One SDK client for each side and purpose, made when first needed."""
+        """One SDK client per side and retry setting, made on first use."""
         self._check_side(side.role)
         key = (side.role, retry_total)
         if key not in self._clients:
@@ -217,18 +254,18 @@ class AsyncRuntime(Core):
 
     def release_path(self, path: str) -> None:
         """No sender uses this entity any more."""
-        lanes = self._lanes.pop(path_key(path), None)
-        if lanes is not None:
-            lanes.close()
+        pool = self._pools.pop(path_key(path), None)
+        if pool is not None:
+            pool.close()
 
     async def close(self) -> None:
         """End what is under way, close every link, stop every task and thread."""
         await self._end()
-        if self._watch_of_others is not None and self._loop is not None:
-            await self._watch_of_others.close()  # last: it is told all that happened before
+        if self._observer is not None and self._loop is not None:
+            await self._observer.close()  # last, so that it sees every event
 
     async def _end(self) -> None:
-        async with self._ending:  # a fault and a close() at once: the second finds nothing left
+        async with self._ending:  # a fault and a close() may coincide
             await self._end_all()
 
     async def _end_all(self) -> None:
@@ -244,11 +281,13 @@ class AsyncRuntime(Core):
         self._closed.set()
         self._closing.set()
         self._tasks.cancel()
-        lanes, clients = list(self._lanes.values()), list(self._clients.values())
-        self._lanes.clear()
+        pools, clients = list(self._pools.values()), list(self._clients.values())
+        self._pools.clear()
         self._clients.clear()
-        for each in lanes:
+        for each in pools:
             each.close(now=True)
+        for lookups in self._lookups.values():
+            lookups.close()
         await self._tasks.join(CLOSING)
         await self._threads.join(CLOSING)
         if self._spooling is not None:
@@ -262,15 +301,15 @@ class AsyncRuntime(Core):
         if self._side_closed(role):
             await self.close()
             return
-        lanes = [self._lanes.pop(key) for key in list(self._lanes) if role_of(key) is role]
+        pools = [self._pools.pop(key) for key in list(self._pools) if role_of(key) is role]
         clients = [self._clients.pop(key) for key in list(self._clients) if key[0] is role]
-        for each in lanes:
+        for each in pools:
             each.close()
         for client in clients:
             await client.close()
 
     async def round_trip_in_loop(self, seconds: float) -> None:
-        """Open a link to where messages go: to the primary, or else the secondary. Raises as reach."""
+        """Open a link to the primary, or else to the secondary. Raises as :meth:`reach` does."""
         try:
             await self.reach(Role.PRIMARY, seconds / 2)
         except ServiceBusError:
@@ -279,15 +318,15 @@ class AsyncRuntime(Core):
     async def reach(self, role: Role, seconds: float) -> None:
         """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
 
-        Raises what the SDK raises when none of them can be had.
+        Raises what the SDK raises when none of them opens.
         """
         self.bind()
         until = time.monotonic() + seconds
-        lanes = [self._lanes[key] for key in list(self._lanes) if role_of(key) is role]
-        if not lanes:
-            lanes = [self._backlog_lanes(0)] if role is Role.SECONDARY else []
+        pools = [self._pools[key] for key in list(self._pools) if role_of(key) is role]
+        if not pools:
+            pools = [self._backlog_pool(0)] if role is Role.SECONDARY else []
         raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
-        for each in lanes:
+        for each in pools:
             try:
                 return await each.try_out(until)
             except ServiceBusError as error:
@@ -296,79 +335,77 @@ class AsyncRuntime(Core):
 
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the spool is the parent's, and so is the loop."""
-        for each in (self._syphon, self._watch_of_others):
+        for each in (self._syphon, self._observer):
             if each is not None:
-                each.renew()
-        if self._spooling is not None:
-            self._spooling.disown()
-            self._spooling = None
+                each.reset_in_child()
+        self._leave_spool()
 
     # -- carrying out one step
 
-    async def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
+    async def _perform(self, step: Step, path: str, request: SendRequest) -> Result:
         match step:
             case Attempt():
-                before = cargo.parked
-                result = await self._attempt(step, path, cargo)
+                before = request.parked
+                result = await self._attempt(self._bounded(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, cargo.parked - before)
+                return counted(result, request.parked - before)
             case Pause(until):
                 await self._pause(until)
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
-                error = await self._created(backlog, until)
-                return Result(time.monotonic(), error)
+                return self._creation_result(await self._created(backlog, until))
             case Spool(until):
-                return await self._written(path, cargo, until)
+                return await self._written(path, request, until)
 
-    async def _written(self, path: str, cargo: Cargo, until: float) -> Result:
+    async def _written(self, path: str, request: SendRequest, until: float) -> Result:
         """A disk that stalls does not hold the caller (G-18)."""
+        request.carry_trace()  # in this task, where the caller's span is
         try:
             async with asyncio.timeout(until - time.monotonic()), self._writing:
-                written = await self._threads.run("sbpair-spool", lambda: self._write(path, cargo))
+                written = await self._threads.run("sbpair-spool", lambda: self._write(path, request))
         except TimeoutError:
             return not_written_in_time()
+        except OperationTimeoutError as error:  # there was no thread for it
+            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
         return Result(time.monotonic(), written)
 
-    async def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
-        phase, lane, handled = Phase.OPENING, None, sys.exception()
+    async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
+        phase, pooled, handled = Phase.OPENING, None, sys.exception()
         try:
-            lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+            pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
             return closed(error)
         try:
             time_left(step.until)
             if step.backlog is not None:
-                phase = Phase.SENDING  # a message that cannot be rewritten is the caller's fault
-                cargo.rewrite(path)
+                phase = Phase.ENCODING
+                request.rewrite(path)
             phase = Phase.OPENING
-            lane = await lanes.take(step.until, is_fresh=step.is_fresh)
+            pooled = await pool.acquire(step.until, is_fresh=step.is_fresh)
             phase = Phase.SENDING
-            self._check_room(step, path, cargo, sdk.message_limit(lane.sender))
-            await lane.run(_send(lane, step, cargo), step.until)
+            self._check_room(step, path, request, sdk.message_limit(pooled.sender))
+            await pooled.run(_send(pooled, step, request), step.until)
         except Exception as error:
-            if isinstance(error, OperationTimeoutError) and lane is not None:
-                lane.has_overrun = True  # whoever timed it, it is not used again
-            return self._failed(lanes, lane, error, phase, handled)
+            return self._failed(pool, pooled, error, phase, handled, request)
         except BaseException:
-            if lane is not None:
-                lanes.drop(lane)
+            if pooled is not None:
+                pool.discard(pooled)
             raise
-        lanes.give(lane)
+        pool.release(pooled)
         return Result(time.monotonic())
 
     def _learn_limit(self) -> None:
-        self._tasks.start("sbpair-limit", self._learn_from(self._backlog_lanes(0)))
+        self._tasks.start("sbpair-limit", self._learn_from(self._backlog_pool(0)))
 
-    async def _learn_from(self, lanes: AsyncLanes) -> None:
+    async def _learn_from(self, pool: AsyncSenderPool) -> None:
         try:
-            lane = await lanes.take(time.monotonic() + LONGEST_PING)
-        except Exception as error:  # then it is asked again later
+            pooled = await pool.acquire(time.monotonic() + LONGEST_PING)
+        except Exception as error:  # asked again later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
         if self.headroom is not None:
-            self.headroom.linked(sdk.message_limit(lane.sender), is_backlog=True)
-        lanes.give(lane)
+            self.headroom.linked(sdk.message_limit(pooled.sender), is_backlog=True)
+        pool.release(pooled)
 
     async def _pause(self, until: float) -> None:
         try:
@@ -384,30 +421,54 @@ class AsyncRuntime(Core):
             return must_exist
         try:
             async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
-                await self._threads.run("sbpair-create", lambda: self._backlogs.ensure([backlog]))
+                return await asyncio.shield(self._creation(backlog))
         except TimeoutError:
             return OperationTimeoutError(message="The backlog queue was not created in time.")
+
+    def _creation(self, backlog: int) -> asyncio.Task[Exception | None]:
+        """One creation, shared by all sends that need this queue."""
+        creating = self._creating.get(backlog)
+        if creating is None or creating.done():
+            creating = self._creating[backlog] = self._tasks.start("sbpair-create", self._create(backlog))
+        return creating
+
+    async def _create(self, backlog: int) -> Exception | None:
+        try:
+            await self._threads.run("sbpair-create", lambda: self._backlogs.ensure([backlog]))
         except Exception as error:
             return error
         return None
 
-    def _backlog_lanes(self, backlog: int) -> AsyncLanes:
+    def _backlog_pool(self, backlog: int) -> AsyncSenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one set of links for all entities
-        return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+        return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: Side, entity: str) -> AsyncLanes:
+    def _made(self, key: str, side: Side, entity: str) -> AsyncSenderPool:
         self._check_side(side.role)
-        lanes = AsyncLanes(
-            lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(entity), self._tasks
+        is_primary = side.role is Role.PRIMARY
+        pool = AsyncSenderPool(
+            lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(
+                entity, **self._link_keywords(key)
+            ),
+            self._tasks,
+            find=self._lookups[side.role].find,
+            failed=(lambda error: self.opening_failed(entity, error)) if is_primary else None,
+            is_plain=self.is_disabled,
+            opened=self._woken.set,
         )
-        self._lanes[key] = lanes
-        return lanes
+        self._pools[key] = pool
+        return pool
+
+    def _trim(self, now: float) -> list[float]:
+        """Close idle links (R-13). Returns when to check again."""
+        due = [pool.trim(now, spared(key)) for key, pool in self._pools.items()]
+        return [each for each in due if each is not None]
 
     # -- beside the callers
 
     async def _keep_time(self) -> None:
         while True:
-            self._woken.clear()  # first: what happens during the turn is for the next
+            self._woken.clear()  # cleared first, so that an event during this turn wakes the next
             try:
                 timer = self._tick(time.monotonic())
             except Exception:  # the outermost loop of a task that must outlive one bad turn
@@ -422,8 +483,8 @@ class AsyncRuntime(Core):
     def _tick(self, now: float) -> float | None:
         due = self.pair.handle_timer(now)
         looks = self._sides_tick(now)
-        timers = [self._timer()]
-        if self.bond.fault is not None:
+        timers = [self._timer(), *self._trim(now)]
+        if self.pair_state.fault is not None:
             if not self._is_faulting:
                 self._is_faulting = True
                 self._tasks.start("sbpair-fault", self._fault())
@@ -432,7 +493,7 @@ class AsyncRuntime(Core):
             self.publish()
         for role in looks:
             self._tasks.start("sbpair-look", self._look(role))
-        if self.bond.state_of(Role.PRIMARY) is not SideState.CLOSED:
+        if self.pair_state.state_of(Role.PRIMARY) is not SideState.CLOSED:
             for path in due:
                 self._tasks.start("sbpair-ping", self._ping(path))
         if self._spooling is not None:
@@ -442,7 +503,7 @@ class AsyncRuntime(Core):
         return min((timer for timer in timers if timer is not None), default=None)
 
     async def _look(self, role: Role) -> None:
-        """Whether a side that had refused us does so still."""
+        """Probe a side that refused this client."""
         try:
             await self.reach(role, LONGEST_LOOK)
         except (ServiceBusError, ValueError) as error:
@@ -451,7 +512,7 @@ class AsyncRuntime(Core):
         self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
 
     async def _fault(self) -> None:
-        """The pair is faulted: tell it, and end everything (P-50)."""
+        """The pair is faulted: publish that and end everything (P-50)."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()
@@ -459,9 +520,11 @@ class AsyncRuntime(Core):
 
     async def _ping(self, path: str) -> None:
         attempt, ping = self._ping_attempt(path)
+        if pool := self._pools.get(path_key(path)):
+            pool.renew()
         result = await self._attempt(attempt, path, ping)
         self._hear(None, result)
-        self.pair.ping_finished(path, result.judgement, result.now)
+        self.pair.ping_finished(path, result.classification, result.now)
         self.publish()
 
     async def _create_backlogs(self) -> None:
@@ -471,9 +534,9 @@ class AsyncRuntime(Core):
             )
         except Exception as error:
             if not self.is_closed:
-                self.hub.tell([backlogs_event(error)])
+                self.dispatcher.tell([backlogs_event(error)])
             return
-        self.hub.tell([backlogs_event(created)])
+        self.dispatcher.tell([backlogs_event(created)])
 
     async def _replay(self, spooling: Spooling, path: str) -> None:
         try:
@@ -484,17 +547,17 @@ class AsyncRuntime(Core):
 
     # -- between the loop and its threads
 
-    def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
-        """For messages from the spool, in a thread: the send itself goes on in the loop."""
+    def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
+        """Send messages from the spool, in a thread: the send itself goes on in the loop."""
         if self._loop is None or self.is_closed:
             raise ValueError("the paired client is closed")
-        flow = self._flow_again(path, cargo, choice)
-        return asyncio.run_coroutine_threadsafe(self._carried_out(flow, path, cargo), self._loop).result()
+        flow = self._flow_again(path, request, choice)
+        return asyncio.run_coroutine_threadsafe(self._carried_out(flow, path, request), self._loop).result()
 
     def _tell(self, happened: Sequence[PairingEvent]) -> None:
         """From a thread: callbacks run in the loop."""
         if self._loop is not None:
-            call_in_loop(self._loop, self.hub.tell, happened)
+            call_in_loop(self._loop, self.dispatcher.tell, happened)
 
     def _bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
         if self._loop is None:
@@ -513,11 +576,11 @@ class _Batches:
         return self._kind(max_size_in_bytes or self._limit)
 
 
-async def _send(lane: AsyncLane, step: Attempt, cargo: Cargo) -> None:
+async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:
     if step.backlog is None:
-        answer: Any = cargo.hand_over(lane.sender, time_left(step.until))
-        cargo.answer = await answer
+        answer: Any = request.hand_over(pooled.sender, time_left(step.until))
+        request.answer = await answer
         return
-    sample = await lane.sender.create_message_batch()
-    for piece in cargo.chunks(_Batches(type(sample), sample.max_size_in_bytes), step.backlog):
-        await lane.sender.send_messages(piece, timeout=time_left(step.until))
+    sample = await pooled.sender.create_message_batch()
+    for piece in request.chunks(_Batches(type(sample), sample.max_size_in_bytes), step.backlog):
+        await pooled.sender.send_messages(piece, timeout=time_left(step.until))

@@ -1,4 +1,4 @@
-"""The sender that users hold: the asyncio skin of sender.py, where the same words are explained."""
+"""The asyncio paired sender: the twin of sender.py, which documents the contracts in full."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from typing import Self
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
+from .address import LinkSettings
 from .aio_runtime import AsyncRuntime
-from .batch import Cargo, PairedMessageBatch, freeze
-from .core import ACCEPTED
-from .failure import Failure
+from .base_runtime import ACCEPTED
+from .base_sender import LONGEST_ASK, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
 from .health import EntityState
 from .options import timeout_seconds
-from .outcome import Phase
-from .pair import Rested, Result
-from .receipt import Rest, SendReceipt, at_primary
-from .schedule import cancellation, scheduled
-from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
+from .outcome import SendReceipt, Stored, StoredIn, at_primary
+from .pair import Result
+from .request import PairedMessageBatch, SendRequest, cancellation, freeze, scheduled
 
 
-class PairedServiceBusSender(SenderSurface):
+class PairedServiceBusSender(BaseSender):
     """Sends to one queue or topic of the primary, or parks on the secondary. For any tasks of one loop.
 
     Made by ``get_queue_sender`` and ``get_topic_sender`` of the paired client in ``sbpair.aio``.
     """
 
     def __init__(
-        self, runtime: AsyncRuntime, entity_name: str, namespace: str, closed: Callable[[str], None]
+        self,
+        runtime: AsyncRuntime,
+        entity_name: str,
+        namespace: str,
+        closed: Callable[[str], None],
+        links: LinkSettings,
     ) -> None:
-        super().__init__(runtime, entity_name, namespace)
+        super().__init__(runtime, entity_name, namespace, links)
         self._runtime = runtime
         self._closed = closed
 
@@ -53,19 +56,19 @@ class PairedServiceBusSender(SenderSurface):
         runtime = self._runtime
         first: Result | None = None
         started = time.monotonic()
-        straight = self._straightly(message)
-        if straight is not None:
-            message, message_id = straight
-            first = await runtime.send_straight(self._key, message, started, self._straight_seconds(timeout))
+        fast = self._fast_message(message)
+        if fast is not None:
+            message, message_id = fast
+            first = await runtime.send_fast(self._key, message, started, self._fast_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._told(at_primary(message_id))
-                first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
+                    return self._reported(at_primary(message_id))
+                first = Result(time.monotonic())  # the health changed meanwhile: the flow must know
         budget = timeout_seconds(timeout, runtime.options)
-        cargo = freeze(message)
-        if not cargo:
-            return SendReceipt(Rest.PRIMARY, None, ())
-        return self._told(receipt(await self._sent(cargo, budget, first, started), cargo))
+        request = freeze(message)
+        if not request:
+            return SendReceipt(StoredIn.PRIMARY, None, ())
+        return self._reported(receipt(await self._sent(request, budget, first, started), request))
 
     async def schedule_messages(
         self,
@@ -77,8 +80,8 @@ class PairedServiceBusSender(SenderSurface):
         """Have messages enqueued at that time; a sequence number for each, -1 for one that is parked."""
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        cargo = scheduled(messages, schedule_time_utc)
-        return cargo.sequence_numbers(await self._sent(cargo, budget)) if cargo else []
+        request = scheduled(messages, schedule_time_utc)
+        return request.sequence_numbers(await self._sent(request, budget)) if request else []
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
@@ -86,15 +89,18 @@ class PairedServiceBusSender(SenderSurface):
         """Cancel scheduled messages on the primary. Raises ParkedScheduleError when a number is -1."""
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        cargo = cancellation(self.entity_name, sequence_numbers)
-        if cargo.numbers:
-            await self._sent(cargo, budget)
+        request = cancellation(self.entity_name, sequence_numbers)
+        if request.numbers:
+            await self._sent(request, budget)
 
-    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
+    async def create_message_batch(
+        self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
+    ) -> PairedMessageBatch:
         """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit."""
         self._check_open()
         self._runtime.bind()
-        return empty_batch(max_size_in_bytes, await self._batch_limit())
+        budget = timeout_seconds(timeout, self._runtime.options)
+        return empty_batch(max_size_in_bytes, await self._limit(min(budget, LONGEST_ASK)))
 
     async def close(self) -> None:
         """Close; the links of the entity go with its last sender."""
@@ -104,6 +110,7 @@ class PairedServiceBusSender(SenderSurface):
 
     async def __aenter__(self) -> Self:
         self._check_open()
+        await self._runtime.enter(self.entity_name)
         return self
 
     async def __aexit__(
@@ -112,27 +119,30 @@ class PairedServiceBusSender(SenderSurface):
         await self.close()
 
     async def _sent(
-        self, cargo: Cargo, budget: float, first: Result | None = None, started: float | None = None
-    ) -> Rested:
+        self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None
+    ) -> Stored:
         started = time.monotonic() if started is None else started
-        landing = await self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
-        if not isinstance(landing, Rested):
+        outcome = await self._runtime.drive(self.entity_name, request, self._choice, budget, first, started)
+        if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
-        return self._rested(landing, cargo)
+        return self._checked(outcome, request)
 
-    async def _batch_limit(self) -> int:
-        runtime = self._runtime
+    async def _limit(self, seconds: float) -> int:
+        runtime, until = self._runtime, time.monotonic() + seconds
         if runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:
-            return STANDARD_BATCH
-        lanes = runtime.primary_lanes(self.entity_name)
-        until = time.monotonic() + runtime.options.operation_timeout.total_seconds()
+            return self._batch_limit or STANDARD_BATCH
+        pool = runtime.primary_pool(self.entity_name)
+        pooled = pool.try_acquire()
+        if pooled is None and self._batch_limit is not None:
+            pool.warm()
+            return self._batch_limit
         try:
-            lane = await lanes.take(until)
+            pooled = pooled or await pool.acquire(until)
         except ServiceBusError as error:
-            if self._runtime.judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
-                raise
-            return STANDARD_BATCH
+            return self._limit_without_link(error)
         try:
-            return (await lane.run(lane.sender.create_message_batch(), until)).max_size_in_bytes
+            batch = await pooled.run(pooled.sender.create_message_batch(), until)
         finally:
-            lanes.give(lane)
+            pool.release(pooled)
+        self._batch_limit = batch.max_size_in_bytes
+        return self._batch_limit

@@ -1,19 +1,21 @@
-"""How does an event loop use threads, and they it?
+"""Threads of an asyncio client, and the bridge between them and its loop.
 
-What blocks (the disk of the spool, the administration API) runs on a thread that is counted and capped; a
-thread that needs something of the loop asks for it and waits.
+Blocking work (the disk of the spool, the administration API) runs on threads that are counted and capped. A
+thread that needs something from the loop schedules it there and waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from azure.core.credentials import AccessToken
 
-from .work import Workers
+from .threads import Workers
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
 
+MOST_LOOKUPS = 8  # of one host at once
+STUCK = 5.0  # seconds after which a look-up is not waited for any more: another may find what it does not
 LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
 
 
@@ -40,6 +44,60 @@ class Threads:
     async def join(self, seconds: float) -> None:
         """Wait for what is running, so long at most."""
         await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
+
+
+class Lookups:
+    """Looks up the name of one host, on threads of its own: where that hangs, nothing else does (R-6).
+
+    The SDK looks it up again when it connects, on the threads that the whole loop shares; what would hang
+    there hangs here before.
+    """
+
+    def __init__(self, host: str | None) -> None:
+        self._host = host
+        self._workers = Workers(MOST_LOOKUPS)
+        self._looking: asyncio.Task[None] | None = None
+        self._all: set[asyncio.Task[None]] = set()
+        self._began = 0.0
+
+    async def find(self) -> None:
+        """Wait until the name is found, or found to be none: the SDK says so then."""
+        if self._host is None or is_address(self._host):
+            return
+        now = asyncio.get_running_loop().time()
+        looking = self._looking
+        is_stuck = now - self._began > STUCK and len(self._all) < MOST_LOOKUPS
+        if looking is None or looking.done() or is_stuck:
+            self._looking = looking = asyncio.create_task(self._look(self._host))
+            self._began = now
+            self._all.add(looking)
+            looking.add_done_callback(self._ended)
+        await asyncio.shield(looking)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for looking in self._all:
+            looking.cancel()
+
+    async def _look(self, host: str) -> None:
+        try:
+            await _ran(self._workers, "sbpair-lookup", lambda: socket.getaddrinfo(host, None))
+        except OSError as error:
+            _logger.debug("%s was not found: %s", host, error)
+
+    def _ended(self, looking: asyncio.Task[None]) -> None:
+        self._all.discard(looking)
+        if not looking.cancelled():
+            looking.exception()  # seen: whoever waited was told, if anybody did
+
+
+def is_address(host: str) -> bool:
+    """Whether this is no name but an address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class LoopCredential:

@@ -1,6 +1,6 @@
-"""Are the backlog queues there, and if not, who makes them? (P-11 … P-14)
+"""Creation and inspection of backlog queues (P-11 to P-14).
 
-Looks first, creates only what is missing, leaves everything else as it is. Blocking; runs on a worker.
+Missing queues are created; existing ones are never changed. Blocking; runs on a worker thread.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from .failure import Failure
-from .names import backlog_queue_name
-from .outcome import judge
+from sbpair.envelope.names import backlog_queue_name
+
+from .classify import classify
+from .outcome import Failure
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
 
 _logger = logging.getLogger("sbpair")
 
-FOREVER = "P10675199DT2H48M5.4775807S"  # how the service writes "no limit"
-_LIMITLESS = timedelta(days=10_000_000)  # the SDK reads FOREVER back as something above this
+FOREVER = "P10675199DT2H48M5.4775807S"  # the service's notation for "no limit"
+_LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than this
 
-UNDER_WAY = "SubCode=40901"  # another change meets ours; the SDK has one exception for each 409
+CONFLICT = "SubCode=40901"  # a concurrent change; the SDK raises the same exception for every 409
 LONGEST_WAIT = 60.0  # seconds between two attempts in the background
 
 
 class Backlogs:
-    """The backlog queues of one primary namespace, on the secondary."""
+    """The backlog queues of one primary namespace on the secondary.
+
+    ``administration`` creates an administration client for the secondary.
+    """
 
     def __init__(
         self, namespace: str, count: int, administration: Callable[[], ServiceBusAdministrationClient]
@@ -43,18 +47,18 @@ class Backlogs:
         return backlog_queue_name(self._namespace, index)
 
     def ensure(self, indexes: Iterable[int] | None = None) -> tuple[str, ...]:
-        """Make sure of these backlog queues (all by default); the names of those that were created.
+        """Create the missing ones of these backlog queues, by default of all; returns the names created.
 
-        Raises what the SDK's administration client raises.
+        Raises the errors of the SDK's administration client.
         """
         names = [self.name(index) for index in (range(self._count) if indexes is None else indexes)]
         with self._administration() as administration:
             return tuple([name for name in names if _ensure_one(administration, name)])
 
     def ensure_in_background(self, closed: threading.Event) -> tuple[str, ...]:
-        """As :meth:`ensure`, again and again while the secondary is unavailable, until closed.
+        """Call :meth:`ensure`, retrying while the secondary is unavailable, until ``closed`` is set.
 
-        Raises what the last attempt raised.
+        Raises the error of the last attempt.
         """
         import tenacity
 
@@ -69,7 +73,7 @@ class Backlogs:
 
 
 def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, Exception) and judge(error).failure in (Failure.UNAVAILABLE, Failure.BUSY)
+    return isinstance(error, Exception) and classify(error).failure in (Failure.UNAVAILABLE, Failure.BUSY)
 
 
 def _ensure_one(administration: ServiceBusAdministrationClient, name: str) -> bool:
@@ -78,7 +82,9 @@ def _ensure_one(administration: ServiceBusAdministrationClient, name: str) -> bo
     except ResourceNotFoundError:
         return _create(administration, name)
     for difference in differences(found):
-        _logger.warning("backlog queue %s is used as it is (P-14): %s", name, difference)
+        _logger.warning(
+            "backlog queue %s differs from the recommended settings: %s; using it as it is", name, difference
+        )
     return False
 
 
@@ -95,15 +101,15 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
             enable_batched_operations=True,
         )
     except ResourceExistsError as error:
-        if UNDER_WAY in str(error):
-            raise  # it need not be there
-        return False  # another client of this pairing was faster
-    _logger.info("backlog queue %s created", name)
+        if CONFLICT in str(error):
+            raise  # the queue may not exist
+        return False  # another client created it
+    _logger.info("created backlog queue %s", name)
     return True
 
 
 def differences(found: QueueProperties) -> list[str]:
-    """How an existing backlog queue differs from what we would have made, in words (P-14)."""
+    """The settings in which an existing backlog queue differs from a created one, as text (P-14)."""
     checks: list[tuple[str, object, bool]] = [
         ("max_size_in_megabytes", found.max_size_in_megabytes, found.max_size_in_megabytes == 5120),
         ("max_delivery_count", found.max_delivery_count, found.max_delivery_count == 2**31 - 1),

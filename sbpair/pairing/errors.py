@@ -1,55 +1,50 @@
-"""Which errors does a pairing add to those of the SDK?
+"""The errors sbpair adds to those of the SDK.
 
     azure.servicebus.exceptions.ServiceBusError
     └── PairingError
         ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
-        ├── ReservedPropertyError       the message uses a name that parking needs
-        ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22)
-        ├── PartlyParkedError          some messages of one call are parked, the others rest nowhere
-        ├── ParkedScheduleError         a scheduled message that is parked cannot be cancelled
-        ├── CaFileError                 `connection_verify` names no file of authorities
-        ├── PairFaultedError            one side of the pair ended and its partner did not (P-50)
+        ├── ReservedPropertyError       the message uses a reserved property name
+        ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22);
+        │                               also a MessageSizeExceededError
+        ├── PartlyParkedError           some messages of one call are parked, the others were not accepted
+        ├── ParkedScheduleError         a parked scheduled message cannot be cancelled
+        ├── CaFileError                 the file of `connection_verify` cannot be used
+        ├── PairFaultedError            one side was closed and its partner was not (P-50)
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
 
-Whoever catches ServiceBusError today still catches everything.
+Code that catches ServiceBusError catches all of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from sbpair.envelope.errors import PairingError, ReservedPropertyError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from .outcome import Location
 
-    from .receipt import Place
-
-_OF_THIS_PROCESS = frozenset({"inner_exception", "exc_type", "exc_value", "exc_traceback"})  # azure-core's
-_PLAIN = (str, int, float, bool, type(None))
-
-_Parts = tuple[type[BaseException], tuple[object, ...], dict[str, object]]
-
-
-class PairingError(ServiceBusError):
-    """The base of everything sbpair itself raises while sending.
-
-    It can be pickled, as a pool of processes does with what a worker raises; errors of the SDK that it holds
-    arrive with their type and text.
-    """
-
-    def __reduce__(self) -> tuple[object, _Parts]:
-        kept = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
-        if "causes" in kept:
-            kept["causes"] = [_parts(cause) for cause in kept["causes"]]
-        return _restored, (type(self), self.args, kept)
+__all__ = [
+    "BacklogUnavailableError",
+    "CaFileError",
+    "PairFaultedError",
+    "PairingError",
+    "ParkedMessageTooLargeError",
+    "ParkedScheduleError",
+    "PartlyParkedError",
+    "ReservedPropertyError",
+    "SpoolError",
+    "SpoolFullError",
+]
 
 
 class BacklogUnavailableError(PairingError):
-    """The message rests nowhere: no backlog queue accepted it.
+    """The message was not accepted by any backlog queue, nor by the primary if it was tried.
 
-    ``causes`` holds the error of every attempt in order, the primary's first when it was tried.
+    ``causes`` holds the errors of all attempts in order, the primary's first.
     """
 
     def __init__(self, path: str, causes: tuple[Exception, ...]) -> None:
@@ -59,108 +54,80 @@ class BacklogUnavailableError(PairingError):
         self.causes = causes
 
 
-class ReservedPropertyError(PairingError):
-    """An application property has a name that a parked message needs; nothing was sent."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The application property {name!r} is reserved for parked messages; rename it. Nothing was sent."
-        )
-        self.name = name
-
-
-class ParkedMessageTooLargeError(PairingError):
-    """The rewritten message exceeds what the backlog queue accepts (P-22)."""
+class ParkedMessageTooLargeError(PairingError, MessageSizeExceededError):
+    """The message, rewritten for parking, exceeds the size a backlog queue accepts (P-22)."""
 
     def __init__(self, path: str, cause: Exception) -> None:
-        super().__init__(
-            f"A message for {path!r} does not fit a backlog queue once it is rewritten for parking "
-            f"(up to about 600 bytes more): {cause}"
+        MessageSizeExceededError.__init__(
+            self,
+            message=f"A message for {path!r} is too large for a backlog queue once rewritten for parking, "
+            f"which adds up to about 600 bytes: {cause}",
         )
         self.path = path
 
 
 class PartlyParkedError(PairingError):
-    """Of the messages of one call some are parked, and the others rest nowhere; send those again.
+    """Some messages of one call are parked; the others were not accepted. Send those again.
 
-    ``places`` says which rest where, ``unaccepted`` holds the ids of the others, in order; what stopped them
-    is the ``__cause__``. The first of them may have been stored all the same where that is a lost connection.
+    ``locations`` lists where messages are stored, ``unaccepted`` the ids of the others in order; ``__cause__`` is
+    the error that stopped them. If it is a lost connection, the first of them may have been stored nevertheless.
     """
 
     def __init__(
-        self, path: str, places: tuple[Place, ...], unaccepted: tuple[str, ...], cause: Exception
+        self, path: str, locations: tuple[Location, ...], unaccepted: tuple[str, ...], cause: Exception
     ) -> None:
-        parked = "; ".join(f"{len(place.message_ids)} in backlog {place.backlog}" for place in places)
+        parked = "; ".join(f"{len(place.message_ids)} in backlog {place.backlog}" for place in locations)
         super().__init__(
-            f"Of the messages for {path!r} only some are parked ({parked}); {len(unaccepted)} rest nowhere, "
+            f"Only some messages for {path!r} are parked ({parked}); {len(unaccepted)} were not accepted, "
             f"beginning with the id {unaccepted[0]!r}: {cause}"
         )
         self.path = path
-        self.places = places
+        self.locations = locations
         self.unaccepted = unaccepted
 
 
 class ParkedScheduleError(PairingError):
-    """One of the sequence numbers is -1: it stands for a message that was parked. Nothing was cancelled."""
+    """One of the sequence numbers is -1, the placeholder of a parked message. Nothing was cancelled."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
             f"A sequence number of -1 stands for a message that was parked while {path!r} was failed over. "
-            "It has no number on the primary yet and cannot be cancelled here. Nothing was cancelled."
+            "The primary has not numbered it yet, so it cannot be cancelled here. Nothing was cancelled."
         )
         self.path = path
 
 
 class CaFileError(PairingError):
-    """The file that `connection_verify` names cannot be read, or holds no certificate of an authority.
+    """The file of ``connection_verify`` cannot be read, or contains no CA certificate.
 
-    It is looked at when a connection is first needed, and again until it can be used.
+    The file is read when a connection is first needed, and again until it can be used.
     """
 
     def __init__(self, file: str, why: str) -> None:
-        super().__init__(f"connection_verify: {file!r} is no file of trusted certificates (PEM): {why}")
+        super().__init__(f"connection_verify: {file!r} is not a file of trusted certificates (PEM): {why}")
         self.file = file
 
 
 class PairFaultedError(PairingError):
-    """One side was closed or faulted and its partner did not follow within five seconds (P-50).
+    """One side was closed and its partner did not follow within five seconds (P-50).
 
-    ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that ended first, ``cause`` why.
-    The client stays so: cure the cause and make another.
+    ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that was closed first, ``cause`` why.
+    With ``fault_pair_on_refusal``, a side that refuses the client for five seconds counts as closed. Not
+    recoverable: fix the cause and create a new client.
     """
 
     def __init__(self, primary: str, secondary: str, side: str, cause: str) -> None:
         super().__init__(
             f"The pair of {primary!r} (primary) and {secondary!r} (secondary) is faulted: {cause}. "
-            "Cure the cause and make a new paired client."
+            "Fix the cause and create a new paired client."
         )
         self.primary, self.secondary = primary, secondary
         self.side, self.cause = side, cause
 
 
 class SpoolError(PairingError):
-    """The spool cannot be used: another process owns it, the file is damaged or cannot be written."""
+    """The spool cannot be used: another process owns it, or the file is damaged or cannot be written."""
 
 
 class SpoolFullError(SpoolError):
-    """The message rests nowhere: neither namespace took it, and the spool has no room for it."""
-
-
-def _parts(error: BaseException) -> _Parts:
-    """What of any error another process can read."""
-    kept: dict[str, object] = {
-        name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)
-    }
-    return type(error), tuple(each if isinstance(each, _PLAIN) else str(each) for each in error.args), kept
-
-
-def _restored(
-    kind: type[BaseException], args: tuple[object, ...], state: Mapping[str, object]
-) -> BaseException:
-    """The error that was taken apart; its ``__init__``, which would make up another text, is not called."""
-    error = kind.__new__(kind, *args)
-    vars(error).update(dict.fromkeys(_OF_THIS_PROCESS), **state)
-    causes = state.get("causes")
-    if isinstance(causes, list):
-        vars(error)["causes"] = tuple(_restored(*parts) for parts in causes)
-    return error
+    """The message was not accepted: neither namespace took it, and the spool is full."""

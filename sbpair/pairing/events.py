@@ -1,8 +1,4 @@
-"""What does a pairing tell those who watch it?
-
-Each event is in the past tense and says when (``at``, seconds of the monotonic clock) and to which
-entity. They are told by the pure parts and dispatched by the skin. Pure.
-"""
+"""The events of a pairing: named in the past tense, each with its time and entity."""
 
 from __future__ import annotations
 
@@ -11,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PairingEvent:
-    """Something that happened to a pairing. ``path`` is the primary entity, or "" for the whole pairing."""
+    """The base of all events.
+
+    ``at`` is in seconds of the monotonic clock; ``path`` is the primary entity, or "" for the whole pairing.
+    """
 
     at: float
     path: str
@@ -19,14 +18,14 @@ class PairingEvent:
 
 @dataclass(frozen=True, slots=True)
 class EntitySuspected(PairingEvent):
-    """A send failed in a way that counts; the failover interval is running (P-3)."""
+    """A send failed in a way that counts towards failover; the failover interval is running (P-3)."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityFailedOver(PairingEvent):
-    """Sends to the primary entity have stopped; its messages are parked (P-4)."""
+    """Sends to the primary entity stopped; its messages are parked (P-4)."""
 
     cause: str
 
@@ -40,7 +39,7 @@ class EntityRecovered(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageParked(PairingEvent):
-    """Messages of one send were accepted by a backlog queue; ``ambiguous``: a copy may rest elsewhere too."""
+    """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too."""
 
     backlog: int
     count: int
@@ -50,7 +49,7 @@ class MessageParked(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SendRaised(PairingEvent):
-    """A send was raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7)."""
+    """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7)."""
 
     cause: str
     message_ids: tuple[str, ...] = ()
@@ -59,7 +58,7 @@ class SendRaised(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogWithdrawn(PairingEvent):
-    """A send to a backlog failed: no sender picks it until ``until`` (P-5)."""
+    """A send to a backlog failed; no sender uses it before ``until`` (P-5)."""
 
     backlog: int
     until: float
@@ -75,7 +74,7 @@ class BacklogReturned(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSpooled(PairingEvent):
-    """Messages of one send are on the disk: neither namespace took them, or older ones wait there."""
+    """Messages of one send were spooled: neither namespace accepted them, or older ones wait there."""
 
     count: int
     message_ids: tuple[str, ...] = ()
@@ -84,7 +83,7 @@ class MessageSpooled(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpoolReplayed(PairingEvent):
-    """A broker accepted messages from the spool: the primary, or (its number) a backlog queue."""
+    """The primary, or a backlog queue, accepted messages from the spool; ``left`` still wait."""
 
     backlog: int | None
     count: int
@@ -94,7 +93,7 @@ class SpoolReplayed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpooledMessageRefused(PairingEvent):
-    """A message from the spool will never be accepted; it stays there, set aside with the reason."""
+    """The primary refused a spooled message for its content; it stays in the spool with the reason."""
 
     message_id: str
     cause: str
@@ -102,14 +101,14 @@ class SpooledMessageRefused(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PingSent(PairingEvent):
-    """A ping left for the primary entity: billed as a message (P-34)."""
+    """A ping was sent to the primary entity; it is billed as a message (P-34)."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkProbed(PairingEvent):
-    """A link to the primary entity is being opened in place of a ping (`probe="link"`); it is not billed."""
+    """A link to the primary entity is opened instead of a ping (`probe="link"`); it is not billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class PingFailed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class HeadroomShort(PairingEvent):
-    """A message goes to the primary that no backlog queue would take: rewritten, it is too large (P-22)."""
+    """A message sent to the primary is too large to be parked, once rewritten (P-22)."""
 
     message_id: str
     size: int
@@ -130,14 +129,14 @@ class HeadroomShort(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PairingDisabled(PairingEvent):
-    """This client is switched off (`SBPAIR_DISABLE=1`): it sends to the primary as the SDK alone would."""
+    """Pairing is disabled (`SBPAIR_DISABLE=1`): the client sends to the primary as the SDK alone would."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierFailed(PairingEvent):
-    """The classifier of the options raised, or returned no kind of failure; the table judged instead."""
+    """The classifier of the options raised or returned an invalid value; the built-in table was used."""
 
     cause: str
 
@@ -152,7 +151,7 @@ class SideClosed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideFaulted(PairingEvent):
-    """One side refuses us for a reason of its configuration; it has five seconds to be cured (P-50)."""
+    """One side refuses the client because of its configuration; it is retried until it accepts (R-1)."""
 
     side: str
     cause: str
@@ -160,7 +159,7 @@ class SideFaulted(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideRecovered(PairingEvent):
-    """A side that had refused us accepts again (P-50)."""
+    """A side that refused the client accepts it again (R-1)."""
 
     side: str
     cause: str
@@ -168,7 +167,7 @@ class SideRecovered(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PairFaulted(PairingEvent):
-    """One side ended and its partner did not follow in time: nothing is sent any more (P-50)."""
+    """One side was closed and its partner did not follow in time; the client sends nothing more (P-50)."""
 
     side: str
     cause: str
@@ -176,13 +175,13 @@ class PairFaulted(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogsCreated(PairingEvent):
-    """All backlog queues are there; these were created by us (P-11, P-12)."""
+    """All backlog queues exist; this client created those listed (P-11, P-12)."""
 
     created: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogsNotCreated(PairingEvent):
-    """The backlog queues could not be made sure of; it is tried again at first need."""
+    """Ensuring the backlog queues failed; retried on the next parked send."""
 
     cause: str

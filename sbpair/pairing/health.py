@@ -1,4 +1,4 @@
-"""When does an entity fail over, and when does it come home?
+"""Health of a primary entity: when it fails over and when it comes home.
 
             failure                interval elapsed
   HEALTHY -----------> SUSPECT ----------------------> FAILED_OVER
@@ -15,9 +15,9 @@ A ping can succeed where sends fail: one partition is down, and pings go elsewhe
 fails again within a minute of coming home has *relapsed*. The first ping after a relapse is not sent at once
 but after a ping interval, after twice that at the next one, and so on up to five minutes.
 
-Nothing here reads a clock, sleeps or sends. The caller says what happened and when, and asks when to
-call back. It knows no errors either: outcome.py says which of them is a failure. A busy service is one
-only where a limit is set, once it has been busy for that long without a success in between. Pure.
+Pure: the caller reports what happened and when, and asks when to call back. classify.py decides which errors
+are failures. A busy service counts as one only where a limit is set, after being busy for that long without a
+success.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Input(Enum):
     """What can happen to an entity."""
 
     SUCCESS = "a send to the primary succeeded"
-    FAILURE = "a send to the primary failed in a way that counts"  # see outcome.py
+    FAILURE = "a send to the primary failed in a way that counts"  # see classify.py
     ELAPSED = "the failover interval passed"
     PING_ACCEPTED = "a ping was accepted"
     FAILED_BY_HAND = "fail_over was called"
@@ -203,5 +203,5 @@ class EntityHealth:
         return min(self._ping_interval * 2.0 ** min(self._relapses - 1, 16), longest)
 
     def _forget_relapses(self) -> None:
-        """A hand knows better."""
+        """An operator's decision overrides the history."""
         self._home_since, self._relapses = -math.inf, 0

@@ -1,13 +1,13 @@
-"""Which queues of a secondary namespace are the backlog of one primary, and which are odd? (P-10, P-13)
+"""The backlog queues of one pairing among the queues of its secondary namespace (P-10, P-13).
 
-    asked for: contoso, 3      queues on the secondary             sorted out
+    wanted: contoso, 3         queues on the secondary             result
                                contoso/x-servicebus-transfer/0     present
                                contoso/x-servicebus-transfer/2     present; 1 is missing
-                               contoso/x-servicebus-transfer/7     extra: left alone, but nobody drains it
-                               fabrikam/x-servicebus-transfer/0    another pairing's
-                               orders                              no backlog queue
+                               contoso/x-servicebus-transfer/7     extra: left alone, and never drained
+                               fabrikam/x-servicebus-transfer/0    of another pairing
+                               orders                              not a backlog queue
 
-Pure: the standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .names import backlog_queue_name, is_backlog_queue, path_key
+from sbpair.envelope.names import backlog_queue_name, is_backlog_queue, path_key
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The backlog queues of one pairing, as they were found on the secondary."""
+    """The backlog queues found on the secondary."""
 
     present: tuple[str, ...]
-    """Of those asked for, in the order of their index."""
+    """Wanted and existing, by index."""
 
     missing: tuple[str, ...]
-    """Asked for, and not there."""
+    """Wanted, but not existing."""
 
     extra: tuple[str, ...]
-    """There, but with an index that senders and syphon of this count never use (P-13)."""
+    """Existing, with an index beyond the count that senders and syphon use (P-13)."""
 
     others: dict[str, int]
-    """How many backlog queues each other primary has on this secondary."""
+    """Number of backlog queues by other primary."""
 
 
 def take_inventory(queues: Iterable[str], namespace: str, count: int) -> Inventory:
-    """Sort out the names of ``queues`` for a pairing of ``count`` backlog queues."""
+    """Classify the names ``queues`` for a pairing of ``count`` backlog queues."""
     backlogs = {path_key(name): name for name in queues if is_backlog_queue(name)}
     wanted = [backlog_queue_name(namespace, index) for index in range(count)]
     keys = {path_key(name) for name in wanted}
@@ -53,5 +53,5 @@ def take_inventory(queues: Iterable[str], namespace: str, count: int) -> Invento
 
 
 def index_of(backlog: str) -> int:
-    """The number at the end of a backlog queue's name."""
+    """The index at the end of a backlog queue's name."""
     return int(backlog.rpartition("/")[2])

@@ -1,12 +1,11 @@
-"""How many operations does a pairing bill? A message or a receive is one (P-34, P-41, P-43).
+"""The billed operations of a pairing; each message sent or received is one (P-34, P-41, P-43).
 
     idle     a long poll of 15 minutes on each backlog queue, by each syphon      4 an hour, 96 a day
-    parked   send to the backlog, receive from it, send to the primary,           4 a message; the direct
-             receive from the primary                                             way has the last two
-    pings    one at failover, then one every interval, until one succeeds         each entity and process
+    parked   send to the backlog, receive from it, send to the primary,           4 per message; a direct
+             receive from the primary                                             send needs the last two
+    pings    one at failover, then one per interval until one succeeds            per entity and process
 
-Pure arithmetic: the standard library only. What a service really bills is its own business; what is counted
-here is the most it can be, since a namespace that is down answers, and bills, nothing.
+The figures are upper bounds: a namespace that is down neither answers nor bills. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ LONG_POLL = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a pairing is used for; all numbers 0 or more. Raises ValueError otherwise."""
+    """The load on a pairing. Raises ValueError for negative numbers and a ping interval of 0."""
 
     backlogs: int = 10
     days: int = 30
     syphons: int = 1
     outages: int = 1
-    """In these days."""
+    """In ``days``."""
 
     parked: int = 0
     """Messages parked in each outage."""
@@ -35,7 +34,7 @@ class Usage:
 
     processes: int = 1
     failed_over: timedelta = timedelta(hours=1)
-    """How long each outage lasts, from failover to recovery."""
+    """Duration of each outage, from failover to recovery."""
 
     ping_interval: timedelta = timedelta(seconds=60)
 
@@ -73,12 +72,12 @@ class Operations:
 
     @property
     def beyond_direct(self) -> int:
-        """Without what the same messages cost on the direct way: a send and a receive each."""
+        """Total less a send and a receive for each message, the cost of direct sends."""
         return self.total - self.primary_sends - self.primary_receives
 
 
 def billed(usage: Usage) -> Operations:
-    """The operations of a pairing that is used so."""
+    """The operations billed for ``usage``."""
     parked = usage.parked * usage.outages
     return Operations(
         idle_receives=usage.backlogs * usage.syphons * usage.days * (timedelta(days=1) // LONG_POLL),
@@ -94,5 +93,5 @@ def billed(usage: Usage) -> Operations:
 
 
 def pings(failed_over: timedelta, interval: timedelta) -> int:
-    """Of one entity in one process: the first at failover, the last is the one that succeeds."""
-    return 1 - (-failed_over // interval)  # rounded up: the first at or after the recovery
+    """Pings of one entity in one process, from failover to the first success."""
+    return 1 - (-failed_over // interval)  # rounded up: the last comes at or after the recovery

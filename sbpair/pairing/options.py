@@ -1,31 +1,79 @@
-"""What can be set about a pairing, and within which range?
-
-Pure: the standard library only.
-"""
+"""The options of a paired client, with their ranges. Standard library only."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from .failure import Failure
-from .names import check_namespace_name
-from .observation import ObservationOptions
+from sbpair.envelope.names import check_namespace_name
+
+from .outcome import Failure
+
+SHORTEST_SECRET = 16  # characters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationOptions:
+    """The journal, status pages and webhook of a client; all off by default.
+
+    They start with the first sender, start again in a forked child, and end with the client. Raises ValueError or
+    TypeError for invalid values.
+    """
+
+    journal: str | Path | None = None
+    """A directory for the journal, which records every event."""
+
+    journal_sends: bool = False
+    """Record every send that a broker accepted, healthy ones included."""
+
+    status: tuple[str, int] | None = None
+    """Host and port for /live, /ready, /health, /metrics and /state; port 0 picks a free one."""
+
+    webhook: str | None = field(default=None, repr=False)
+    """An http or https URL to notify of failover, failback and dead letters."""
+
+    webhook_secret: str | None = field(default=None, repr=False)
+    """The secret that signs the notices: 16 characters or more."""
+
+    def __post_init__(self) -> None:
+        if self.journal is not None and not (isinstance(self.journal, (str, Path)) and str(self.journal)):
+            raise TypeError(f"journal must be the path of a directory, not {self.journal!r}")
+        if not isinstance(self.journal_sends, bool):
+            raise TypeError(f"journal_sends must be True or False, not {self.journal_sends!r}")
+        if self.journal_sends and self.journal is None:
+            raise ValueError("journal_sends needs a journal")
+        if self.status is not None:
+            _check_address(self.status)
+        if (self.webhook is None) != (self.webhook_secret is None):
+            raise ValueError("webhook and webhook_secret go together; one of them is missing")
+        if self.webhook is not None and not self.webhook.startswith(("http://", "https://")):
+            raise ValueError("webhook must be an http or https URL")  # not quoted: it may hold a token
+        if self.webhook_secret is not None and len(self.webhook_secret) < SHORTEST_SECRET:
+            raise ValueError(f"webhook_secret must have at least {SHORTEST_SECRET} characters")
+
+
+def _check_address(address: object) -> None:
+    match address:
+        case (str() as host, int() as port) if host and not isinstance(port, bool) and 0 <= port <= 65535:
+            return
+    raise ValueError(
+        f'status must be a host and a port from 0 to 65535, such as ("127.0.0.1", 0), not {address!r}'
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedNamespaceOptions:
-    """The settings of one pairing; every sender of a client shares them.
+    """The options of one pairing, shared by all senders of a client.
 
-    Raises ValueError (out of range; says the range) or TypeError (wrong type) when made.
+    Raises ValueError, naming the range, for a value out of range, and TypeError for a wrong type.
     """
 
     backlog_queue_count: int = 10
-    """How many backlog queues the senders use: 1 or more (P-10)."""
+    """Number of backlog queues: 1 or more (P-10)."""
 
     failover_interval: timedelta = timedelta(seconds=60)
     """How long an entity must have failed before its messages are parked: 0 to 1 hour (P-3)."""
@@ -34,49 +82,52 @@ class PairedNamespaceOptions:
     """How often a failed-over entity is pinged: 1 second to 30 minutes (P-32)."""
 
     operation_timeout: timedelta = timedelta(seconds=60)
-    """How long one send may take in all, redirect included: more than 0, up to 1 day."""
+    """How long one send may take in total, including a redirect: more than 0, up to 1 day."""
 
     failover_on_busy_after: timedelta | None = None
-    """How long a busy service may stay busy before that counts as an outage: 0 to 1 hour. None: never."""
+    """How long the service may stay busy before that counts as an outage: 0 to 1 hour. None: never."""
 
     spill_on_quota: bool = False
-    """Park a message for which the primary entity is full, instead of raising; the entity stays healthy."""
+    """Park messages while the primary entity is full, instead of raising; the entity stays healthy."""
 
     classifier: Callable[[Exception], Failure | None] | None = None
-    """Called with every error of a send or ping: its kind, or None for the built-in table's judgement."""
+    """Called with every error of a send or ping; returns its kind, or None for the built-in classification."""
 
     headroom: Literal["warn", "refuse", "off"] = "warn"
-    """What becomes of a message that is too large to be parked: sent with an event, or refused (P-22)."""
+    """Messages too large to be parked: send them and emit an event, refuse them, or do not check (P-22)."""
 
     ttl_policy: Literal["restart", "deadline"] = "restart"
     """A parked message's time to live starts again on the primary, or runs from the first attempt (G-15)."""
 
     probe: Literal["message", "link"] = "message"
-    """How a failed-over entity is probed: with a ping message, or by opening a link only (P-30)."""
+    """How to probe a failed-over entity: with a ping message, or by opening a link only (P-30)."""
 
     suspect_policy: Literal["raise", "redirect"] = "raise"
-    """What becomes of a send that fails within the failover interval: raise it, or redirect it (P-3)."""
+    """Raise or redirect a send that fails within the failover interval (P-3)."""
 
     assume_backlogs_exist: bool = False
-    """Never create backlog queues: Send rights on the secondary are then enough."""
+    """Never create backlog queues; Send rights on the secondary then suffice."""
 
     spool: str | Path | None = None
-    """A file for what neither namespace takes: it is replayed later, in order. None: no spool."""
+    """A file for messages that neither namespace accepts, replayed later in order. None: no spool."""
 
     spool_max_messages: int = 1_000_000
-    """How many messages the spool holds at most: 1 or more."""
+    """Maximum number of messages in the spool: 1 or more."""
 
     spool_max_bytes: int = 268_435_456
-    """How many bytes of messages the spool holds at most: 1 or more."""
+    """Maximum bytes of messages in the spool: 1 or more."""
 
     enable_syphon: bool = False
     """Run a syphon in this process, from the first sender until the client is closed (P-40)."""
 
     observation: ObservationOptions | None = None
-    """What to write and serve about this client: journal, status pages, webhook. None: nothing."""
+    """Journal, status pages and webhook of this client. None: off."""
+
+    fault_pair_on_refusal: bool = False
+    """Fault the whole pair when one namespace has refused the client for five seconds (P-50)."""
 
     primary_namespace_name: str | None = None
-    """The prefix of the backlog queues' names where the primary's host name does not give it (P-10)."""
+    """The prefix of the backlog queue names, if it cannot be derived from the primary's host name (P-10)."""
 
     RANGES: ClassVar[dict[str, tuple[timedelta, timedelta]]] = {
         "failover_interval": (timedelta(0), timedelta(hours=1)),
@@ -90,7 +141,12 @@ class PairedNamespaceOptions:
         "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
     }
-    SWITCHES: ClassVar[tuple[str, ...]] = ("assume_backlogs_exist", "enable_syphon", "spill_on_quota")
+    SWITCHES: ClassVar[tuple[str, ...]] = (
+        "assume_backlogs_exist",
+        "enable_syphon",
+        "fault_pair_on_refusal",
+        "spill_on_quota",
+    )
 
     def __post_init__(self) -> None:
         for name in ("backlog_queue_count", "spool_max_messages", "spool_max_bytes"):
@@ -98,7 +154,7 @@ class PairedNamespaceOptions:
         if self.spool is not None and not isinstance(self.spool, (str, Path)):
             raise TypeError(f"spool must be a path, not {self.spool!r}")
         if self.spool is not None and not str(self.spool).strip():
-            raise ValueError("spool must not be empty; None is for no spool")
+            raise ValueError("spool must not be empty; use None for no spool")
         for name, (least, most) in self.RANGES.items():
             if name != "failover_on_busy_after" or self.failover_on_busy_after is not None:
                 _check_span(name, getattr(self, name), least, most)
@@ -108,7 +164,7 @@ class PairedNamespaceOptions:
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if self.classifier is not None and not callable(self.classifier):
-            raise TypeError(f"classifier must be callable with one error, not {self.classifier!r}")
+            raise TypeError(f"classifier must be a callable that takes one error, not {self.classifier!r}")
         if not isinstance(self.observation, ObservationOptions | None):
             raise TypeError(f"observation must be ObservationOptions, not {self.observation!r}")
         check_namespace_name(self.primary_namespace_name)
@@ -133,13 +189,13 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
-LONGEST_TIMEOUT = 1e9  # seconds: 31 years, and no clock of the system overflows
+LONGEST_TIMEOUT = 1e9  # seconds (31 years), short of any clock overflow
 
 
 def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
-    """The budget of one call in seconds: the caller's ``timeout``, or ``operation_timeout``.
+    """The time budget of one call in seconds: ``timeout``, or by default ``operation_timeout``.
 
-    Raises ValueError unless it is a finite number greater than 0.
+    Raises TypeError unless ``timeout`` is a number, and ValueError unless it is finite and greater than 0.
     """
     if timeout is None:
         return options.operation_timeout.total_seconds()

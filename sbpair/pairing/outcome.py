@@ -1,297 +1,110 @@
-"""Which error means what? (P-3, the failure classes)
+"""What became of an attempt, of a send, and of the caller's messages. Pure.
 
-One table by class, one by AMQP condition for the SDK's bare ServiceBusError, and a look inside for what
-the SDK disguises: a refused token and an unreachable token service both arrive as authentication errors,
-a certificate as a connection error. A test walks every class and every condition the SDK knows.
-
-Above the table may stand a classifier of the options: what it says of an error is what the error means.
-
-No I/O. Whether the SDK calls an error *retryable* is not asked: it says so of a disabled entity.
+An attempt that failed has a :class:`Classification`; a send ends in an :data:`Outcome`; the caller receives a
+:class:`SendReceipt` or an error. Only ``Failure.UNAVAILABLE`` can fail an entity over (P-3); classify.py maps
+each error of the SDK to its kind.
 """
 
 from __future__ import annotations
 
-import re
-import ssl
-import struct
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from enum import Enum
-
-from azure.core.exceptions import (
-    ClientAuthenticationError,
-    HttpResponseError,
-    ServiceRequestError,
-    ServiceResponseError,
-)
-from azure.servicebus import exceptions as sdk_errors
-
-from . import sdk
-from .errors import CaFileError, ParkedMessageTooLargeError
-from .failure import Failure, Judgement
-
-_U, _B, _CONF, _FULL, _CALL = (
-    Failure.UNAVAILABLE,
-    Failure.BUSY,
-    Failure.CONFIGURATION,
-    Failure.FULL,
-    Failure.CALLER,
-)
+from typing import NamedTuple
 
 
-class Phase(Enum):
-    """What was being done: an unreadable answer while opening a link is never the message's fault."""
+class Failure(Enum):
+    """The kind of a failed attempt; it decides what happens to the message."""
 
-    OPENING = "opening a link"
-    SENDING = "sending"
-
-
-BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
-    # the SDK's own; bare ServiceBusError is judged by its condition
-    sdk_errors.ServiceBusConnectionError: (_U, "the connection failed"),
-    sdk_errors.ServiceBusCommunicationError: (_U, "the service cannot be reached"),
-    sdk_errors.OperationTimeoutError: (_U, "the operation timed out"),
-    sdk_errors.ServiceBusServerBusyError: (_B, "the service is busy"),
-    sdk_errors.ServiceBusAuthenticationError: (_CONF, "the credential was refused"),
-    sdk_errors.ServiceBusAuthorizationError: (_CONF, "the credential lacks a right"),
-    sdk_errors.MessagingEntityNotFoundError: (_CONF, "the entity does not exist"),
-    sdk_errors.MessagingEntityDisabledError: (_CONF, "the entity is disabled"),
-    sdk_errors.MessagingEntityAlreadyExistsError: (_CALL, "the entity exists already"),
-    sdk_errors.ServiceBusQuotaExceededError: (_FULL, "a quota is used up"),
-    sdk_errors.MessageSizeExceededError: (_CALL, "the message is too large"),
-    sdk_errors.MessageAlreadySettled: (_CALL, "the message was settled before"),
-    sdk_errors.MessageLockLostError: (_CALL, "the lock on the message is lost"),
-    sdk_errors.MessageNotFoundError: (_CALL, "there is no such message"),
-    sdk_errors.SessionLockLostError: (_CALL, "the lock on the session is lost"),
-    sdk_errors.SessionCannotBeLockedError: (_CALL, "the session is locked by another"),
-    sdk_errors.AutoLockRenewFailed: (_CALL, "a lock could not be renewed"),
-    sdk_errors.AutoLockRenewTimeout: (_CALL, "a lock was renewed for its whole time"),
-    ParkedMessageTooLargeError: (_CALL, "the message could not be parked"),
-    # what else can come out of it
-    CaFileError: (_CONF, "the file of authorities cannot be used"),
-    ssl.SSLCertVerificationError: (_CONF, "the certificate was refused"),
-    ClientAuthenticationError: (_CONF, "the credential was refused"),
-    ServiceRequestError: (_U, "the token service cannot be reached"),
-    ServiceResponseError: (_U, "the token service did not answer"),
-    ImportError: (_CONF, "a package is missing"),
-    FileNotFoundError: (_CONF, "a file is missing"),
-    OSError: (_U, "the connection failed"),
-    ValueError: (_CALL, "the message or an argument is not valid"),  # UnicodeDecodeError with it
-    TypeError: (_CALL, "the message or an argument has a wrong type"),
-    KeyError: (_CALL, "the message cannot be encoded"),
-    IndexError: (_CALL, "the message cannot be encoded"),
-    OverflowError: (_CALL, "a number is too large to be encoded"),
-    struct.error: (_CALL, "a number is too large to be encoded"),
-    AttributeError: (_CALL, "the message cannot be encoded"),
-}
-
-BY_CONDITION: dict[str, tuple[Failure, str]] = {
-    # every one that the SDK knows, and more; what is not here counts as unavailable
-    "amqp:internal-error": (_U, "the service failed inside"),
-    "amqp:not-found": (_CONF, "the entity does not exist"),
-    "amqp:unauthorized-access": (_CONF, "the credential lacks a right"),
-    "amqp:decode-error": (_CALL, "the service cannot decode the message"),
-    "amqp:resource-limit-exceeded": (_FULL, "a quota is used up"),
-    "amqp:not-allowed": (_CALL, "the operation is not allowed"),
-    "amqp:invalid-field": (_CALL, "a field is not valid"),
-    "amqp:not-implemented": (_CALL, "the service does not implement this"),
-    "amqp:resource-locked": (_U, "the entity is locked by another"),
-    "amqp:precondition-failed": (_CALL, "a precondition failed"),
-    "amqp:resource-deleted": (_CONF, "the entity was deleted"),
-    "amqp:illegal-state": (_CALL, "the operation is not legal in this state"),
-    "amqp:frame-size-too-small": (_CALL, "the message does not fit a frame"),
-    "amqp:connection:forced": (_U, "the service closed the connection"),
-    "amqp:connection:framing-error": (_U, "the connection carried garbage"),
-    "amqp:connection:redirect": (_CONF, "the service has moved"),
-    "amqp:session:window-violation": (_U, "the session failed"),
-    "amqp:session:errant-link": (_U, "the session failed"),
-    "amqp:session:handle-in-use": (_U, "the session failed"),
-    "amqp:session:unattached-handle": (_U, "the session failed"),
-    "amqp:link:detach-forced": (_U, "the service closed the link"),
-    "amqp:link:transfer-limit-exceeded": (_U, "the link failed"),
-    "amqp:link:message-size-exceeded": (_CALL, "the message is too large"),
-    "amqp:link:redirect": (_CONF, "the entity has moved"),
-    "amqp:link:stolen": (_U, "the link was taken over"),
-    "amqp:client-error": (_U, "the client gave up"),
-    "amqp:unknown-error": (_U, "the connection failed"),
-    "amqp:vendor-error": (_U, "the service failed"),
-    "amqp:socket-error": (_U, "the connection failed"),
-    "com.microsoft:server-busy": (_B, "the service is busy"),
-    "com.microsoft:timeout": (_U, "the service timed out"),
-    "com.microsoft:operation-cancelled": (_U, "the service cancelled the operation"),
-    "com.microsoft:container-close": (_U, "the service is moving the entity"),
-    "com.microsoft:partition-not-owned": (_U, "the service is moving the entity"),
-    "com.microsoft:partition-not-available": (_U, "the service is moving the entity"),
-    "com.microsoft:namespace-suspended": (_U, "the namespace is suspended"),
-    "com.microsoft:no-matching-subscription": (_U, "the service found no subscription"),
-    "com.microsoft:entity-disabled": (_CONF, "the entity is disabled"),
-    "com.microsoft:auth-failed": (_CONF, "the credential was refused"),
-    "com.microsoft:entity-already-exists": (_CALL, "the entity exists already"),
-    "com.microsoft:message-not-found": (_CALL, "there is no such message"),
-    "com.microsoft:message-lock-lost": (_CALL, "the lock on the message is lost"),
-    "com.microsoft:session-lock-lost": (_CALL, "the lock on the session is lost"),
-    "com.microsoft:session-cannot-be-locked": (_CALL, "the session is locked by another"),
-    "com.microsoft:argument-error": (_CALL, "an argument is not valid"),
-    "com.microsoft:argument-out-of-range": (_CALL, "an argument is out of range"),
-    "com.microsoft:precondition-failed": (_CALL, "a precondition failed"),
-}
-
-_PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)  # the service says it in words only
-_MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
-_REFUSED_LINK = frozenset(
-    {
-        "amqp:not-allowed",  # a sender for a sub-queue or a subscription
-        "amqp:not-implemented",
-        "amqp:invalid-field",
-        "com.microsoft:argument-error",
-        "com.microsoft:argument-out-of-range",
-    }
-)
-"""Said to a link that is being opened: the entity cannot be sent to, and no waiting cures that."""
-_SIZE = frozenset({"amqp:link:message-size-exceeded"})
-_REFUSED_TOKEN = frozenset({401, 403})
-_PASSING = frozenset({408, 409, 429})  # of 4xx, what another try may cure
-_LOST = (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusCommunicationError, OSError)
+    UNAVAILABLE = "unavailable"  # starts the timer, can fail over
+    BUSY = "busy"  # wait and send again within the caller's budget
+    CONFIGURATION = "configuration"  # raised at once: a person must act
+    FULL = "full"  # raised: the quota of the entity is used up
+    CALLER = "caller"  # raised: this message or argument will never be accepted
 
 
-def judge(error: Exception, phase: Phase = Phase.SENDING, handled: BaseException | None = None) -> Judgement:
-    """What ``error``, raised by the SDK in this phase, means. Never raises.
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """What one error means for the entity and for the message."""
 
-    ``handled`` is what the application was handling when it sent: Python chains it to the error, but it
-    arose before and says nothing of the send.
+    failure: Failure
+    why: str
+    is_missing: bool = False  # the entity does not exist: a backlog can be created
+    is_too_large: bool = False  # the message does not fit (P-22)
+    is_ambiguous: bool = False  # the message may have been stored all the same
+    is_of_namespace: bool = False  # every entity there refuses this client: credential, certificate (R-1)
+    is_local: bool = False  # nothing was sent, and another queue would not help: encoding, closed
+    is_link_in_doubt: bool = False  # an idle link may have died or a token expired: try a fresh link
+    is_own: bool = False  # it waited for a local link or thread: no evidence about the broker (R-5)
+    retry_after: float | None = None  # seconds the broker asks to wait
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Accepted by a broker (G-3), by the primary when ``backlog`` is None; or written to the spool."""
+
+    backlog: int | None
+    is_ambiguous: bool
+    is_spooled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The error to raise to the caller. ``is_parked``: it came from a backlog queue."""
+
+    error: Exception
+    is_parked: bool
+    is_too_large: bool
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """No broker accepted the message: every cause, the primary's first (G-19), and the error of the spool."""
+
+    causes: tuple[Exception, ...]
+    spool_error: Exception | None = None
+
+
+Outcome = Stored | Refused | Stranded
+
+
+class StoredIn(Enum):
+    """Where accepted messages are stored."""
+
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+    SPOOL = "spool"
+
+
+class Location(NamedTuple):
+    """Some messages of one call, and the one place that accepted them."""
+
+    stored_in: StoredIn
+    backlog: int | None
+    message_ids: tuple[str, ...]
+
+
+class SendReceipt(NamedTuple):
+    """What ``send_messages`` returns once every message of the call was accepted by a broker,
+    or is on the disk of the spool.
+
+    ``backlog`` is the number of the backlog queue (the last one, if several were needed).
+    ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the
+    same message id can exist (duplicate detection on the entity removes it, G-6). ``locations`` says, in order,
+    which messages are stored where when a call was split over several places; otherwise it is empty.
     """
-    before = _with_its_chain(handled)
-    failure, why = _failure_of(error, before)
-    condition = sdk.condition_of(error)
-    if phase is Phase.OPENING and failure is _CALL:
-        failure, why = _U, "the service answered something unreadable"
-        if condition in _REFUSED_LINK:
-            failure, why = _CONF, "the entity cannot be sent to"
-    is_lost = failure is _U and isinstance(error, _LOST)
-    timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
-    pause = _PAUSE.search(str(error)) if failure is _B else None
-    return Judgement(
-        failure,
-        why,
-        is_missing=failure is _CONF and _is_missing(error, condition),
-        is_of_namespace=failure is _CONF and _is_of_namespace(error, condition, before),
-        is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
-        is_ambiguous=phase is Phase.SENDING and (is_lost or timed_out),
-        retry_after=float(pause[1]) if pause else None,
-        is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
-    )
+
+    stored_in: StoredIn
+    backlog: int | None
+    message_ids: tuple[str, ...]
+    ambiguous: bool = False
+    locations: tuple[Location, ...] = ()
 
 
-def overruled(judgement: Judgement, failure: Failure) -> Judgement:
-    """The judgement where the classifier of the options says that the error is of another kind.
-
-    What is known of the message and of the link stays.
-    """
-    if failure is judgement.failure:
-        return judgement
-    return replace(
-        judgement,
-        failure=failure,
-        why=f"the classifier says {failure.value}: {judgement.why}",
-        is_missing=judgement.is_missing and failure is _CONF,
-        is_link_in_doubt=judgement.is_link_in_doubt and failure in (_U, _CONF),
-        retry_after=None,
-    )
+_PRIMARY = StoredIn.PRIMARY
+_make = tuple.__new__  # past the wrapper of a named tuple, which costs as much again
 
 
-def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]:
-    status = sdk.token_status_of(error)
-    if status is not None:  # $cbs answered; the SDK dresses it as authentication or connection error
-        return _by_status(status)
-    if _is_without_namespace(error, sdk.condition_of(error)):
-        return _CONF, "the namespace does not exist"
-    if isinstance(
-        error, (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusAuthenticationError)
-    ) or type(error) in (sdk_errors.ServiceBusError, ClientAuthenticationError):
-        disguised = _inside(error, before)
-        if disguised is not None:
-            return disguised
-    if type(error) is sdk_errors.ServiceBusError:
-        return BY_CONDITION.get(sdk.condition_of(error) or "", (_U, "the service failed in an unknown way"))
-    if isinstance(error, HttpResponseError) and not isinstance(error, ClientAuthenticationError):
-        return _by_status(error.status_code or 0)
-    return _by_class(error) or (_U, "the service failed in an unknown way")
-
-
-def _by_class(error: BaseException) -> tuple[Failure, str] | None:
-    known = (BY_CLASS[base] for base in type(error).__mro__ if base in BY_CLASS)
-    return next(known, None)
-
-
-def _by_status(status: int) -> tuple[Failure, str]:
-    if status == 404:
-        return _CONF, "the entity does not exist"
-    if 400 <= status < 500 and status not in _PASSING:
-        return _CONF, f"the credential was refused with status {status}"
-    return _U, f"the service answered with status {status}"
-
-
-def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | None:
-    """The certificate, token service, socket or encoding fault that the SDK wrapped into this error."""
-    chain = list(_chain(error, before))
-    for inner in chain:
-        if isinstance(inner, HttpResponseError) and not isinstance(inner, ClientAuthenticationError):
-            return _by_status(inner.status_code or 0)
-        known = _by_class(inner)
-        if known is not None and not isinstance(inner, ClientAuthenticationError):
-            return known
-    return next((known for inner in chain if (known := _by_class(inner))), None)
-
-
-def _chain(error: BaseException, before: frozenset[int]) -> Iterator[BaseException]:
-    """What an exception wraps, the nearest first; what it merely arose beside comes last."""
-    seen: set[int] = {id(error), *before}
-    wrapped: list[object] = _wrapped(error)
-    beside: list[object] = [error.__context__]
-    while wrapped or beside:
-        inner = (wrapped or beside).pop(0)
-        if isinstance(inner, BaseException) and id(inner) not in seen:
-            seen.add(id(inner))
-            yield inner
-            wrapped += _wrapped(inner)
-            beside.append(inner.__context__)
-
-
-def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
-    seen: set[int] = set()
-    while handled is not None and id(handled) not in seen:
-        seen.add(id(handled))
-        handled = handled.__context__
-    return frozenset(seen)
-
-
-def _wrapped(error: BaseException) -> list[object]:
-    """azure-core's name for it, the AMQP layer's, and Python's."""
-    named = [getattr(error, "inner_exception", None), getattr(error, "inner_error", None)]
-    return [*named, error.__cause__]
-
-
-def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[int]) -> bool:
-    """Whether it is the namespace that refuses us, and not one entity: P-50 ends a pair for nothing less."""
-    status = sdk.token_status_of(error)
-    if status is not None:
-        return status in _REFUSED_TOKEN
-    if condition in _MISSING:
-        return _is_without_namespace(error, condition)
-    inner = (error, *_chain(error, before))
-    return isinstance(error, sdk_errors.ServiceBusAuthenticationError) or any(
-        isinstance(each, (ssl.SSLCertVerificationError, ClientAuthenticationError)) for each in inner
-    )
-
-
-def _is_without_namespace(error: Exception, condition: str | None) -> bool:
-    """Said of a connection; said of a link, it is the entity that is missing."""
-    return condition in _MISSING and sdk.ended_connection(error)
-
-
-def _is_missing(error: Exception, condition: str | None) -> bool:
-    return not _is_without_namespace(error, condition) and (
-        isinstance(error, sdk_errors.MessagingEntityNotFoundError)
-        or condition in _MISSING
-        or sdk.token_status_of(error) == 404
-    )
+def at_primary(message_id: str) -> SendReceipt:
+    """The receipt of one message sent by the fast path."""
+    return _make(SendReceipt, (_PRIMARY, None, (message_id,), False, ()))

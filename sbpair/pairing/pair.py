@@ -1,18 +1,20 @@
-"""What do the senders of one pairing share, and where does a message go next?
+"""Shared state of one pairing, and the flow of a send as a generator.
 
-    send_flow          Attempt(primary) --accepted--> Rested
+    send_flow          Attempt(primary) --accepted--> Stored
                           |  failed
-                          |-- counts as unavailable --> health.py; failed over now? --.
+                          |-- unavailable: Pause, then again, up to `retry_total` times
+                          |-- unavailable still ------> health.py; failed over now? --.
                           |-- busy: Pause, then again (or, for too long: unavailable) |
                           |-- full, where the options spill it -----------------------|
                           '-- else: Refused                                           v
-                       Attempt(backlog i) --accepted--> Rested       (all failed: Spool, or Stranded)
+                       Attempt(backlog i) --accepted--> Stored       (all failed: Spool, or Stranded)
                           |  failed: i leaves the rotation (P-5); no such queue: CreateBacklog
+                          |  refused for what the message is: so does i, if another accepts it (R-3)
                           '--> the next i
 
-A send is written once, as a generator: it yields what to do, is sent what came of it, and returns what
-became of the message. The blocking and the asyncio skin drive the same one. Time is an argument, in
-seconds of a monotonic clock; there is no clock, thread, socket or SDK in here. Pure.
+The flow yields steps, receives their results, and returns the outcome. The blocking and the asyncio runtime
+drive the same generator. Times are seconds of a monotonic clock, passed as arguments. Pure: no clock, thread,
+socket or SDK.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from sbpair.envelope.names import path_key
 
 from .events import (
     BacklogReturned,
@@ -36,9 +40,9 @@ from .events import (
     PingSent,
     SendRaised,
 )
-from .failure import Failure, Judgement
 from .health import EntityHealth, EntityState, Transition
-from .names import path_key
+from .outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
+from .retry import NO_RETRIES, Retries, RetryPolicy
 from .rotation import Choice, Rotation
 
 if TYPE_CHECKING:
@@ -65,14 +69,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing until then: the service asked for it."""
+    """Wait until then: a retry is due, or the service asked for the pause."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class CreateBacklog:
-    """Create this backlog queue, by ``until``; the result has an error when that did not work."""
+    """Create this backlog queue, by ``until``; on failure the result has an error."""
 
     backlog: int
     until: float
@@ -80,9 +84,7 @@ class CreateBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Write what no broker has accepted to the disk, by ``until``; the result has an error when that did
-    not work.
-    """
+    """Write what no broker has accepted to the spool, by ``until``; on failure the result has an error."""
 
     until: float
 
@@ -101,49 +103,31 @@ class SpoolUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a step.
+    """The result of a step.
 
-    ``was_reused``: the attempt went over a connection that had been idle. ``accepted``: so many messages
-    were accepted in it, also if it failed then; 0 for all or none.
+    ``was_reused``: the attempt used a connection that had been idle. ``accepted``: how many messages were
+    accepted before it failed; 0 for all or none.
     """
 
     now: float
     error: Exception | None = None
-    judgement: Judgement | None = None
+    classification: Classification | None = None
     was_reused: bool = False
     accepted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Rested:
-    """Accepted by a broker (G-3), by the primary when ``backlog`` is None; or written to the spool."""
-
-    backlog: int | None
-    is_ambiguous: bool
-    is_spooled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """This error belongs to the caller. ``is_parked``: it came from a backlog."""
-
-    error: Exception
-    is_parked: bool
-    is_too_large: bool
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Stranded:
-    """Nobody took the message; every cause, the primary's first (G-19), and why not the spool."""
-
-    causes: tuple[Exception, ...]
-    spool_error: Exception | None = None
-
-
 Step = Attempt | Pause | CreateBacklog | Spool
-Landing = Rested | Refused | Stranded
-SendFlow = Generator[Step, Result, Landing]
+SendFlow = Generator[Step, Result, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class _Declined:
+    """A backlog queue refused the message for its content; the others decide whose fault that is."""
+
+    at: float
+    backlog: int
+    why: str
+    refused: Refused
 
 
 @dataclass(slots=True)
@@ -152,7 +136,7 @@ class _Send:
 
     path: str
     count: int
-    message_ids: Callable[[], tuple[str, ...]]  # asked for when something is told of them
+    message_ids: Callable[[], tuple[str, ...]]  # called only when an event needs them
     choice: Choice
     deadline: float
     budget: float
@@ -171,17 +155,17 @@ class _Send:
         self.told = start + accepted if accepted else self.count
         return self.told - start, ids[start : self.told], self.is_ambiguous
 
-    def failed(self, result: Result, judgement: Judgement) -> None:
+    def failed(self, result: Result, classification: Classification) -> None:
         self.now = result.now
         if result.error is not None:
             self.causes.append(result.error)
-        self.is_ambiguous = self.is_ambiguous or judgement.is_ambiguous
+        self.is_ambiguous = self.is_ambiguous or classification.is_ambiguous
 
 
 class Pair:
     """The shared state of one pairing: health of every entity, the rotation, pings and events.
 
-    Not thread-safe: whoever shares it between threads holds a lock while calling.
+    Not thread-safe: callers that share it between threads hold a lock.
     """
 
     def __init__(
@@ -194,6 +178,7 @@ class Pair:
         redirects_suspects: bool = False,
         spills_on_quota: bool = False,
         busy_limit: float | None = None,
+        retry: RetryPolicy = NO_RETRIES,
     ) -> None:
         self.rotation = Rotation(backlog_count, rng)
         self.pings_sent = 0
@@ -202,6 +187,8 @@ class Pair:
         self._redirects_suspects = redirects_suspects
         self._spills_on_quota = spills_on_quota
         self._busy_limit = busy_limit
+        # With an interval of zero the first failure redirects: the backlog is the other try.
+        self._retry = retry if failover_interval > 0 else NO_RETRIES
         self._rng = rng
         self._entities: dict[str, EntityHealth] = {}
         self._paths: dict[str, str] = {}
@@ -267,7 +254,7 @@ class Pair:
         self.pings_sent += 1
         self._events.append(PingSent(now, path, self.pings_sent))
 
-    def ping_finished(self, path: str, refusal: Judgement | None, now: float) -> None:
+    def ping_finished(self, path: str, refusal: Classification | None, now: float) -> None:
         """A ping was accepted, or refused for this reason; after a refusal pings go on."""
         self._pinging.discard(path_key(path))
         if refusal is None:
@@ -275,8 +262,13 @@ class Pair:
         elif self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
 
+    def opening_failed(self, path: str, classification: Classification, now: float) -> None:
+        """A link to the primary entity could not be opened, and no send waits any more to say so (R-8)."""
+        if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
+            self._tell(path, self._health(path).send_failed(now), now, classification.why)
+
     def pings_lost(self) -> None:
-        """Whoever was pinging is gone: the pings that are due go out again."""
+        """Forget the pings under way, after a fork: those that are due are sent again."""
         self._pinging.clear()
 
     # -- a send
@@ -295,15 +287,15 @@ class Pair:
     ) -> SendFlow:
         """The way of one message, or one batch of ``count``, to a place where it rests.
 
-        ``first`` is what came of an attempt at the primary that was made already, on the straight road
+        ``first`` is what came of an attempt at the primary that was made already, on the fast path
         of a healthy entity. ``message_ids`` is asked when an event tells of the messages.
         """
         send = _Send(path, count, message_ids, choice, deadline, deadline - now, now)
-        landing = yield from self._way(send, now, first, spool)
-        if not isinstance(landing, Rested):
+        outcome = yield from self._way(send, now, first, spool)
+        if not isinstance(outcome, Stored):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
             self._events.append(SendRaised(send.now, path, why, *send.resting()[1:]))
-        return landing
+        return outcome
 
     def _way(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
@@ -313,10 +305,10 @@ class Pair:
             now = result.now
         health = self._health(send.path)
         if first is not None or health.state is not EntityState.FAILED_OVER:
-            landing = yield from self._try_primary(send, health, now, first)
-            if isinstance(landing, (Rested, Refused)):
-                return landing
-            now = landing
+            outcome = yield from self._try_primary(send, health, now, first)
+            if isinstance(outcome, (Stored, Refused)):
+                return outcome
+            now = outcome
         parked = yield from self._try_backlogs(send, now)
         if isinstance(parked, Stranded) and spool is not SpoolUse.NEVER:
             return (yield from self._spool(send))
@@ -328,38 +320,55 @@ class Pair:
             result = yield send.spool_step()
         return self._spooled(send, result)
 
-    def _spooled(self, send: _Send, result: Result) -> Rested | Stranded:
+    def _spooled(self, send: _Send, result: Result) -> Stored | Stranded:
         if result.error is not None:
-            if result.judgement is not None and result.judgement.is_ambiguous:  # it may be written yet
+            if (
+                result.classification is not None and result.classification.is_ambiguous
+            ):  # it may be written yet
                 send.is_ambiguous = True
             return Stranded(tuple(send.causes), result.error)
         self._events.append(MessageSpooled(result.now, send.path, *send.resting()))
-        return Rested(None, send.is_ambiguous, is_spooled=True)
+        return Stored(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
         self, send: _Send, health: EntityHealth, now: float, first: Result | None
-    ) -> Generator[Step, Result, Rested | Refused | float]:
+    ) -> Generator[Step, Result, Stored | Refused | float]:
         """The instant of failover when the message must be parked."""
-        is_fresh = False
+        is_fresh = has_waited = False
+        retries = Retries(self._retry)
         while True:
-            result = first or (yield Attempt(None, self._primary_until(send, health, now), is_fresh))
-            first, now, judgement = None, result.now, result.judgement
-            if judgement is None:
+            until = send.deadline if has_waited else self._primary_until(send, health, now)
+            result = first or (yield Attempt(None, until, is_fresh))
+            first, now, classification = None, result.now, result.classification
+            if classification is None:
                 self._tell(send.path, health.send_succeeded(now), now)
-                return Rested(None, send.is_ambiguous)
-            send.failed(result, judgement)
+                return Stored(None, send.is_ambiguous)
+            send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
-            if _may_be_stale(result, judgement, send, now) and not is_fresh and not has_failed_over:
+            if classification.is_own:  # R-5: no evidence; it looks again where the message goes
+                has_waited = True
+                if has_failed_over:
+                    return now
+                if now < send.deadline:
+                    continue
+                return Refused(_last(send), False, False, classification.failure)
+            if _may_be_stale(result, classification, send, now) and not is_fresh and not has_failed_over:
                 is_fresh = True  # an idle link had died: that says nothing about the entity
                 continue
             is_fresh = False
-            failure = judgement.failure
+            failure = classification.failure
             if failure is Failure.BUSY and health.busy_counts(now):
                 failure = Failure.UNAVAILABLE
             if failure is Failure.UNAVAILABLE:
-                self._tell(send.path, health.send_failed(now), now, judgement.why)
+                again = self._retry_at(retries, send, health, now)
+                if again is not None:  # R-7: it counts as a failure only when it still stands after these
+                    now = (yield Pause(again)).now
+                    if health.state is EntityState.FAILED_OVER:
+                        return now
+                    continue
+                self._tell(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
-                again = now + max(BUSY_PAUSE, judgement.retry_after or 0.0)
+                again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
                 if again < self._primary_until(send, health, again):  # else no time would be left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
@@ -367,7 +376,12 @@ class Pair:
                     continue
             if self._is_redirected(failure, health):
                 return now
-            return Refused(_last(send), False, False, judgement.failure)
+            return Refused(_last(send), False, False, classification.failure)
+
+    def _retry_at(self, retries: Retries, send: _Send, health: EntityHealth, now: float) -> float | None:
+        if health.state is EntityState.FAILED_OVER:
+            return None
+        return retries.next_at(now, self._primary_until(send, health, now))
 
     def _is_redirected(self, failure: Failure, health: EntityHealth) -> bool:
         if health.state is EntityState.FAILED_OVER and failure in _REDIRECTED:
@@ -377,8 +391,8 @@ class Pair:
             return self._redirects_suspects
         return failure is Failure.FULL and self._spills_on_quota
 
-    def straight(self, path: str, budget: float) -> tuple[EntityHealth, float]:
-        """For the straight road: the health to look at, and how long a first attempt may take.
+    def fast_path(self, path: str, budget: float) -> tuple[EntityHealth, float]:
+        """For the fast path: the health to check, and how many seconds a first attempt may take.
 
         While that health is calm, the first step of a flow is an attempt at the primary, and its
         success changes nothing; so the flow need not be asked before something else happens.
@@ -387,56 +401,89 @@ class Pair:
         return self._health(path), budget - kept
 
     def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
-        """Part of the budget is kept for the backlog, if the message can need one in time."""
+        """Part of the budget is reserved for the backlog, if the entity can fail over in time."""
         if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - _reserve(send.budget))
 
     def _try_backlogs(self, send: _Send, now: float) -> SendFlow:
         tried: frozenset[int] = frozenset()
+        declined: list[_Declined] = []
         while now < send.deadline or not tried:
             backlog = self.rotation.pick(send.choice, now, tried)
             if backlog is None:
                 break
             tried |= {backlog}
             is_last = len(tried) == len(self.rotation)
-            landing = yield from self._try_backlog(send, backlog, now, is_last)
-            if isinstance(landing, (Rested, Refused)):
-                return landing
-            now = landing
+            outcome = yield from self._try_backlog(send, backlog, now, is_last)
+            if isinstance(outcome, _Declined):
+                declined.append(outcome)
+                now = outcome.at
+                continue
+            if isinstance(outcome, (Stored, Refused)):
+                if isinstance(outcome, Stored):
+                    self._withdraw_decliners(send, declined)
+                return outcome
+            now = outcome
+        if declined and len(declined) == len(tried):  # all refused it, so the message is at fault
+            return declined[0].refused
         return Stranded(tuple(send.causes))
+
+    def _withdraw_decliners(self, send: _Send, declined: list[_Declined]) -> None:
+        """What another backlog accepts, these should have: whatever is wrong, it is wrong with them (R-3)."""
+        for each in declined:
+            self._withdraw(send, each.backlog, each.at, each.why)
+
+    def _withdraw(self, send: _Send, backlog: int, now: float, why: str) -> None:
+        until = self.rotation.failed(backlog, now)  # P-5
+        self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
 
     def _try_backlog(
         self, send: _Send, backlog: int, now: float, is_last: bool
-    ) -> Generator[Step, Result, Rested | Refused | float]:
+    ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
         """The instant at which this backlog has failed, when it has."""
         is_fresh = is_created = False
+        had_time = now < send.deadline
         while True:
-            result = yield Attempt(backlog, _share(now, send.deadline, is_last), is_fresh)
-            now, judgement = result.now, result.judgement
-            if judgement is None:
-                if self.rotation.succeeded(backlog):
+            until = _share(now, send.deadline, is_last)
+            self.rotation.begun(backlog, until)
+            result = yield Attempt(backlog, until, is_fresh)
+            now, classification = result.now, result.classification
+            if classification is None:
+                if self.rotation.succeeded(backlog, now):
                     self._events.append(BacklogReturned(now, send.path, backlog))
                 self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
-                return Rested(backlog, send.is_ambiguous)
+                return Stored(backlog, send.is_ambiguous)
             if result.accepted:  # of a batch that is split; the rest goes on
                 self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
-            if _may_be_stale(result, judgement, send, now) and not is_fresh:
-                send.is_ambiguous = send.is_ambiguous or judgement.is_ambiguous
+            if _may_be_stale(result, classification, send, now) and not is_fresh:
+                send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
                 is_fresh = True
                 continue
-            if judgement.is_missing and not is_created and now < send.deadline:
+            if classification.is_missing and not is_created and now < send.deadline:
                 is_created = True
                 created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
                 now = created.now
                 if created.error is None:
                     continue
                 send.causes.append(created.error)
-            send.failed(result, judgement)
-            if judgement.failure is Failure.CALLER:
-                return Refused(_last(send), True, judgement.is_too_large, judgement.failure)
-            until = self.rotation.failed(backlog, now)  # P-5
-            self._events.append(BacklogWithdrawn(now, send.path, backlog, until, judgement.why))
+                if (
+                    created.classification is not None and created.classification.is_own
+                ):  # R-5: there was no thread
+                    return now
+            send.failed(result, classification)
+            if classification.failure is Failure.CALLER:
+                refused = Refused(_last(send), True, classification.is_too_large, classification.failure)
+                return (
+                    refused
+                    if classification.is_local
+                    else _Declined(now, backlog, classification.why, refused)
+                )
+            if classification.is_own:  # R-5: the queue is not to blame, and others may try it
+                self.rotation.begun(backlog, now)
+                return now
+            if had_time:  # an attempt that was given no time says nothing of the queue
+                self._withdraw(send, backlog, now, classification.why)
             return now
 
     # -- within
@@ -470,30 +517,41 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
 
 
-def primary_flow(now: float, deadline: float, first: Result | None = None) -> SendFlow:
+def primary_flow(
+    now: float, deadline: float, first: Result | None = None, retry: RetryPolicy = NO_RETRIES
+) -> SendFlow:
     """For what the primary alone can do: no detour, and nothing is concluded about the entity.
 
     ``first`` is what came of an attempt that was made already.
     """
-    is_fresh = False
+    is_fresh, retries = False, Retries(retry)
     send = _Send("", 0, tuple, Choice(), deadline, deadline - now, now)
     while True:
         result = first or (yield Attempt(None, deadline, is_fresh))
-        first, judgement = None, result.judgement
-        if judgement is None:
-            return Rested(None, is_ambiguous=False)
-        send.failed(result, judgement)
-        if is_fresh or not _may_be_stale(result, judgement, send, result.now):
-            return Refused(_last(send), False, judgement.is_too_large, judgement.failure)
-        is_fresh = True
+        first, classification = None, result.classification
+        if classification is None:
+            return Stored(None, send.is_ambiguous)
+        send.failed(result, classification)
+        if not is_fresh and _may_be_stale(result, classification, send, result.now):
+            is_fresh = True
+            continue
+        again = (
+            None
+            if classification.failure is not Failure.UNAVAILABLE
+            else retries.next_at(result.now, deadline)
+        )
+        if again is None:
+            return Refused(_last(send), False, classification.is_too_large, classification.failure)
+        is_fresh = False
+        yield Pause(again)
 
 
 def _reserve(budget: float) -> float:
     return min(LONGEST_RESERVE, RESERVE_SHARE * budget)
 
 
-def _may_be_stale(result: Result, judgement: Judgement, send: _Send, now: float) -> bool:
-    return judgement.is_link_in_doubt and result.was_reused and now < send.deadline
+def _may_be_stale(result: Result, classification: Classification, send: _Send, now: float) -> bool:
+    return classification.is_link_in_doubt and result.was_reused and now < send.deadline
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:

@@ -1,7 +1,7 @@
-"""How is it found out whether a failed-over entity is back? (P-30)
+"""Probes of a failed-over entity (P-30).
 
-By a ping, a message that a broker takes and hands to nobody; or by opening a link to the entity, which
-costs nothing and proves less. No I/O.
+A ping is a message that the broker accepts and delivers to nobody. Opening a link instead is free and proves
+less. No I/O.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
 
-from .aliases import PING_CONTENT_TYPE
-from .batch import Cargo, PrimarySender
+from sbpair.envelope.aliases import PING_CONTENT_TYPE
+
+from .request import PrimarySender, SendRequest
 
 
-def ping() -> Cargo:
+def ping() -> SendRequest:
     """An empty message; in a session of its own, or a session queue could never heal."""
     message = ServiceBusMessage(
         b"",
@@ -23,10 +24,10 @@ def ping() -> Cargo:
         time_to_live=timedelta(seconds=1),
         session_id=str(uuid.uuid4()),
     )
-    return Cargo(message, (message,))
+    return SendRequest(message, (message,))
 
 
-class LinkProbe(Cargo):
+class LinkProbe(SendRequest):
     """Nothing to send: that the link could be opened is the answer."""
 
     __slots__ = ()

@@ -1,14 +1,19 @@
-"""Which backlog queue does a sender park in? (P-5, P-7)
+"""Rotation of the backlog queues: which one a sender parks in (P-5, P-7).
 
-Random once per sender, then sticky. A backlog that failed is in quarantine for every sender of the
-pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. When all are in
-quarantine, the one whose quarantine ends first is tried.
+Each sender draws its own backlog at random and keeps it. A backlog that fails is quarantined for every sender
+of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. Meanwhile its senders park
+in another and later return to their own, which restores the spread over the backlogs (R-10). The draw ignores
+quarantines.
 
-Pure: the randomness is handed in, and so is the time.
+After a quarantine, one sender at a time tries the backlog while the others stay away. When all have failed, the
+one whose quarantine ends first is tried; once any accepts, every quarantine ends, because the namespace is back.
+
+Pure: time and randomness are arguments.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,21 +26,27 @@ LONGEST_QUARANTINE = 300.0
 
 @dataclass(slots=True)
 class Choice:
-    """The backlog one sender has settled on; None until it first needs one (P-7)."""
+    """A sender's own backlog (None until it first needs one, P-7), and its substitute."""
 
     backlog: int | None = None
+    stand_in: int | None = None
 
 
 @dataclass(slots=True)
 class _Quarantine:
     until: float
     failures: int
+    tried_until: float = -math.inf  # a sender is trying it, until then at most
+
+    @property
+    def ends(self) -> float:
+        return max(self.until, self.tried_until)
 
 
 class Rotation:
     """The backlog queues of one pairing, and which of them are out for now.
 
-    It knows those below the count only; what else there is, is left alone (P-13).
+    Only numbers below the count belong to it; other queues are left alone (P-13).
     """
 
     def __init__(self, count: int, rng: Random) -> None:
@@ -53,16 +64,25 @@ class Rotation:
     def pick(self, choice: Choice, now: float, tried: frozenset[int] = frozenset()) -> int | None:
         """The backlog to try next; None when every one of them was tried.
 
-        The sender's own choice stands while it is in rotation (P-7). A new one becomes its choice.
+        The sender's own, while it is in rotation (P-7); else its stand-in, while that is; else another.
         """
+        if choice.backlog is None:
+            choice.backlog = self._rng.randrange(self._count)
         fresh = [index for index in self.available(now) if index not in tried]
         if choice.backlog in fresh:
             return choice.backlog
+        if fresh and choice.stand_in not in fresh:
+            choice.stand_in = self._rng.choice(fresh)
         if fresh:
-            choice.backlog = self._rng.choice(fresh)
-            return choice.backlog
+            return choice.stand_in
         waiting = [index for index in range(self._count) if index not in tried]
-        return min(waiting, key=lambda index: (self._out[index].until, index), default=None)
+        return min(waiting, key=lambda index: (self._out[index].ends, index), default=None)
+
+    def begun(self, backlog: int, until: float) -> None:
+        """A sender tries this backlog until then; if it had failed, the others stay away meanwhile."""
+        record = self._out.get(backlog)
+        if record is not None:
+            record.tried_until = until
 
     def failed(self, backlog: int, now: float) -> float:
         """Take a backlog out of the rotation (P-5); until when.
@@ -70,15 +90,23 @@ class Rotation:
         A failure reported while it is already out is the same failure seen by another sender.
         """
         record = self._out.setdefault(backlog, _Quarantine(until=now, failures=0))
+        record.tried_until = -math.inf
         if record.until <= now:
             record.failures += 1
-            record.until = now + min(FIRST_QUARANTINE * 2 ** (record.failures - 1), LONGEST_QUARANTINE)
+            span = FIRST_QUARANTINE * 2.0 ** min(record.failures - 1, 16)  # more would overflow in the end
+            record.until = now + min(span, LONGEST_QUARANTINE)
         return record.until
 
-    def succeeded(self, backlog: int) -> bool:
+    def succeeded(self, backlog: int, now: float) -> bool:
         """A message was accepted there; True when that ended a series of failures."""
-        return self._out.pop(backlog, None) is not None
+        had_all_failed = len(self._out) == self._count
+        if self._out.pop(backlog, None) is None:
+            return False
+        if had_all_failed:
+            for record in self._out.values():
+                record.until = min(record.until, now)
+        return True
 
     def _is_out(self, backlog: int, now: float) -> bool:
         record = self._out.get(backlog)
-        return record is not None and now < record.until
+        return record is not None and now < record.ends

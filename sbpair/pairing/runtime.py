@@ -1,8 +1,7 @@
-"""What does a blocking client run on?
+"""Runtime of a blocking client: carries out over the SDK what pair.py decides.
 
-The decisions are made in pair.py; here they are carried out over the SDK. One lock stands around the pure
-state; it is never held while anything is sent or any callback runs. Links are opened when they are first
-needed, and again after a fork: a child never speaks on its parent's connections.
+One lock guards the pure state; it is never held during a send or a callback. Links open on first use, and
+again after a fork: a child never uses its parent's connections.
 """
 
 from __future__ import annotations
@@ -12,43 +11,73 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from . import fork, sdk
+from sbpair.envelope.copies import Message
+from sbpair.envelope.names import path_key
+
+from . import sdk, threads
 from .address import Side
-from .batch import Cargo
-from .bond import Role, SideState
-from .companion import companions
-from .core import (
+from .base_runtime import (
     ACCEPTED,
     CLOSING,
+    LONGEST_ENTRY,
     LONGEST_LOOK,
     LONGEST_PING,
-    Core,
+    BaseRuntime,
     backlogs_event,
     closed,
     counted,
+    failed_over,
     logger,
     not_written_in_time,
     role_of,
+    spared,
     time_left,
 )
-from .envelope import Message
+from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
-from .lanes import GRACE, Lane, Lanes
-from .names import path_key
+from .health import EntityState
 from .options import PairedNamespaceOptions
-from .outcome import Phase, judge
-from .pair import Attempt, CreateBacklog, Landing, Pause, Result, SendFlow, Spool, Step
+from .outcome import Outcome
+from .pair import Attempt, CreateBacklog, Pause, Result, SendFlow, Spool, Step
+from .pair_state import Role, SideState
+from .request import SendRequest, freeze
 from .rotation import Choice
-from .spooling import Spooling
-from .work import Watch, Workers
+from .sender_pool import GRACE, PooledSender, SenderPool
+from .spool.replay import Spooling
+from .threads import Job, Watch, Workers
 
 
-class Runtime(Core):
-    """The state, links and threads of one paired client."""
+class BackgroundService(Protocol):
+    """A service that runs beside the senders of a blocking client. Only ``close`` may block."""
+
+    def start(self) -> None:
+        """Begin, unless already running. Raises OSError or ValueError when an option cannot be met."""
+
+    def abort(self) -> None:
+        """End at once, without finishing what is under way: the pair is faulted (P-50)."""
+
+    def close(self) -> None:
+        """Finish what is under way within a few seconds, and end."""
+
+    def reset_in_child(self) -> None:
+        """After a fork, in the child: leave what runs to the parent, so that :meth:`start` begins afresh."""
+
+
+Services = tuple[BackgroundService | None, BackgroundService | None]
+"""The hosted syphon and the observer of a client, where its options ask for them."""
+
+
+class Runtime(BaseRuntime):
+    """The state, links and threads of one paired client.
+
+    ``services_of`` makes the client's background services; they start with the first sender.
+    """
 
     def __init__(
         self,
@@ -57,15 +86,17 @@ class Runtime(Core):
         label: str,
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
+        *,
+        services_of: Callable[[Runtime], Services] = lambda _: (None, None),
     ) -> None:
         super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self._spooling = self._opened_spool(label, self._send_again, self.hub.tell)
-        self._syphon, self._watch_of_others = companions(self)
+        self._spooling = self._opened_spool(label, self._send_again, self.dispatcher.tell)
+        self._syphon, self._observer = services_of(self)
         self._start()
-        fork.watch_over(self)
+        threads.reopen_after_fork(self)
         if self._spooling is not None:
-            self._watch.wake()  # what a client before us left there
+            self._watch.wake()  # replay what an earlier client left there
         if self.creates_backlogs:
             self._workers.start("sbpair-backlogs", self._create_backlogs)
 
@@ -73,19 +104,24 @@ class Runtime(Core):
         self._has_begun = False
         self._closed = threading.Event()
         self._making = threading.Lock()
-        self._lanes: dict[str, Lanes] = {}
+        self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
-        self._workers = Workers()
+        self._workers, self._closers = Workers(), Workers()
+        self._openers = {
+            role: Workers() for role in Role
+        }  # R-6: a side that hangs blocks its own workers only
+        self._creating: dict[int, Job] = {}
         self._watch = Watch(self._tick)
 
     def begin(self) -> None:
-        """The client is in use: what its options ask for beside it begins; what could not is tried again
-        at the next call. Raises OSError or ValueError, after all that can begin has begun.
+        """Start the background services. One that fails to start is retried on the next call.
+
+        Raises OSError or ValueError of the first failure, after trying to start every service.
         """
         if self._has_begun or self.is_closed:
             return
         errors: list[Exception] = []
-        for each in (self._watch_of_others, self._syphon):
+        for each in (self._observer, self._syphon):
             try:
                 if each is not None:
                     each.start()
@@ -101,87 +137,103 @@ class Runtime(Core):
 
     # -- sending
 
-    def send_straight(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
-        """The first attempt at a healthy entity, over a link from the store; None when there is none."""
-        lanes = self._lanes.get(key)
-        lane = None if lanes is None else lanes.stored()
-        if lanes is None or lane is None:
+    def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
+        """The first attempt at a healthy entity, over an idle link; None when there is none."""
+        pool = self._pools.get(key)
+        pooled = None if pool is None else pool.try_acquire()
+        if pool is None or pooled is None:
             return None
-        lane.until = started + seconds + GRACE
+        pooled.until = started + seconds + GRACE
         failed: Exception | None = None
         try:
-            lane.sender.send_messages(message, timeout=seconds)
+            pooled.sender.send_messages(message, timeout=seconds)
         except Exception as error:
             failed = error
         except BaseException:
-            lanes.drop(lane)
+            pool.discard(pooled)
             raise
-        if failed is not None:  # out here, what is being handled is the caller's
-            return self._failed(lanes, lane, failed, Phase.SENDING, sys.exception())
-        lanes.give(lane)
-        if not self.bond.is_whole:
+        if failed is not None:  # outside the except block, sys.exception() is the caller's
+            return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
+        pool.release(pooled)
+        if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
         return ACCEPTED
 
     def drive(
-        self, path: str, cargo: Cargo, choice: Choice, budget: float, first: Result | None, started: float
-    ) -> Landing:
-        """Carry out the flow of one send; what became of it."""
+        self,
+        path: str,
+        request: SendRequest,
+        choice: Choice,
+        budget: float,
+        first: Result | None,
+        started: float,
+    ) -> Outcome:
+        """Carry out the flow of one send and return its outcome."""
         if not self._has_begun:
             self._begin_in_child()
         if first is not None:
             self._hear(None, first)
-        return self._carried_out(self._flow(path, cargo, choice, started, budget, first), path, cargo)
+        return self._carried_out(self._flow(path, request, choice, started, budget, first), path, request)
 
     def _begin_in_child(self) -> None:
-        """A client that its parent had opened: what cannot begin here is no fault of this send."""
+        """Start the services of a client opened before the fork; a failure must not fail the send."""
         try:
             self.begin()
         except (OSError, ValueError) as error:
             logger.warning("not all that was asked for can begin in this process: %s", error)
-            self._has_begun = True  # said once, not at every send
+            self._has_begun = True  # warn once, not on every send
 
-    def _send_again(self, path: str, cargo: Cargo, choice: Choice) -> Landing:
-        """For messages from the spool: the same way, but not back into it."""
-        return self._carried_out(self._flow_again(path, cargo, choice), path, cargo)
+    def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
+        """Send messages from the spool: the same way, but not back into it."""
+        return self._carried_out(self._flow_again(path, request, choice), path, request)
 
-    def _carried_out(self, flow: SendFlow, path: str, cargo: Cargo) -> Landing:
+    def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
         result: Result | None = None
         while True:
             try:
                 with self.lock:
                     step = flow.send(result) if result is not None else next(flow)
             except StopIteration as landed:
-                landing: Landing = landed.value
-                return landing
+                outcome: Outcome = landed.value
+                return outcome
             finally:
                 if self.pair.has_news:
                     self.publish()
-            result = self._perform(step, path, cargo)
+            result = self._perform(step, path, request)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
-        """While an entity is suspect, open the link its messages may need."""
+        """While an entity is suspect, open the backlog link its messages may need."""
         with self.lock:
             backlog = self._backlog_to_warm(path, choice)
         if backlog is not None and not self.is_closed:
-            lanes = self._backlog_lanes(backlog)
-            self._beside("sbpair-warm", lambda: lanes.warm(LONGEST_PING))
+            self._backlog_pool(backlog).warm()
 
-    def primary_lanes(self, path: str) -> Lanes:
-        """The lanes to a primary entity."""
-        return self._lanes.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+    def enter(self, path: str) -> None:
+        """Open a link for a sender that was just entered, if possible. Raises nothing."""
+        with self.lock:
+            state = self.pair.state_of(path)
+        if state is not EntityState.FAILED_OVER:
+            budget = self.options.operation_timeout.total_seconds()
+            self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+
+    def primary_pool(self, path: str) -> SenderPool:
+        """The sender pool of a primary entity."""
+        return self._pools.get(path_key(path)) or self._made(path_key(path), self._primary, path)
 
     def publish(self) -> None:
-        """Tell what happened; the timers may have changed with it."""
+        """Dispatch the pending events; timers may have changed with them."""
         with self.lock:
             happened = self._happened()
         if self._spooling is not None:
-            self._spooling.hear(happened)
+            self._spooling.notify(happened)
+        for path in failed_over(happened):
+            if pool := self._pools.get(path_key(path)):
+                pool.recall()
         self._watch.wake()
-        self.hub.tell(happened)
+        self.dispatcher.tell(happened)
 
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """One SDK client for each side and purpose, made when first needed."""
+        """One SDK client per side and retry setting, made on first use."""
         key = (side.role, retry_total)
         with self._making:
             self._check_side(side.role)
@@ -194,15 +246,15 @@ class Runtime(Core):
     def release_path(self, path: str) -> None:
         """No sender uses this entity any more."""
         with self._making:
-            lanes = self._lanes.pop(path_key(path), None)
-        if lanes is not None:
-            lanes.close()
+            pool = self._pools.pop(path_key(path), None)
+        if pool is not None:
+            pool.close()
 
     def close(self) -> None:
         """End what is under way, close every link, stop every thread."""
         self._end()
-        if self._watch_of_others is not None:
-            self._watch_of_others.close()  # last: it is told all that happened before
+        if self._observer is not None:
+            self._observer.close()  # last, so that it sees every event
 
     def _end(self) -> None:
         self.is_closed = True
@@ -213,12 +265,15 @@ class Runtime(Core):
         self._closed.set()
         self._watch.close()
         with self._making:
-            lanes, clients = list(self._lanes.values()), list(self._clients.values())
-            self._lanes.clear()
+            pools, clients = list(self._pools.values()), list(self._clients.values())
+            self._pools.clear()
             self._clients.clear()
-        for each in lanes:
+        for each in pools:
+            each.recall()
             each.close()
-        self._workers.join(CLOSING)
+        until = time.monotonic() + CLOSING
+        for workers in (*self._openers.values(), self._workers, self._closers):
+            workers.join(until - time.monotonic())
         if self._spooling is not None:
             self._spooling.close()
         for client in clients:
@@ -230,15 +285,15 @@ class Runtime(Core):
             self.close()
             return
         with self._making:
-            lanes = [self._lanes.pop(key) for key in list(self._lanes) if role_of(key) is role]
+            pools = [self._pools.pop(key) for key in list(self._pools) if role_of(key) is role]
             clients = [self._clients.pop(key) for key in list(self._clients) if key[0] is role]
-        for each in lanes:
+        for each in pools:
             each.close()
         for client in clients:
             client.close()
 
     def round_trip(self, seconds: float) -> None:
-        """Open a link to where messages go: to the primary, or else the secondary. Raises as reach."""
+        """Open a link to the primary, or else to the secondary. Raises as :meth:`reach` does."""
         try:
             self.reach(Role.PRIMARY, seconds / 2)
         except ServiceBusError:
@@ -247,14 +302,14 @@ class Runtime(Core):
     def reach(self, role: Role, seconds: float) -> None:
         """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
 
-        Raises what the SDK raises when none of them can be had.
+        Raises what the SDK raises when none of them opens.
         """
         until = time.monotonic() + seconds
-        lanes = [self._lanes[key] for key in list(self._lanes) if role_of(key) is role]
-        if not lanes:
-            lanes = [self._backlog_lanes(0)] if role is Role.SECONDARY else []
+        pools = [self._pools[key] for key in list(self._pools) if role_of(key) is role]
+        if not pools:
+            pools = [self._backlog_pool(0)] if role is Role.SECONDARY else []
         raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
-        for each in lanes:
+        for each in pools:
             try:
                 return each.try_out(until)
             except ServiceBusError as error:
@@ -264,93 +319,101 @@ class Runtime(Core):
     def reopen_in_child(self) -> None:
         """After a fork, in the child: the threads are gone and the connections are the parent's."""
         self._watch.release()
-        for each in (self._syphon, self._watch_of_others):
+        for each in (self._syphon, self._observer):
             if each is not None:
-                each.renew()
+                each.reset_in_child()
         self.pair.pings_lost()
-        if self._spooling is not None:
-            self._spooling.disown()
-            self._spooling = None
-        self.hub.renew()
+        self._leave_spool()
+        self.dispatcher.renew()
         self._start()
         if self.is_closed:
             self._closed.set()
 
     # -- carrying out one step
 
-    def _perform(self, step: Step, path: str, cargo: Cargo) -> Result:
+    def _perform(self, step: Step, path: str, request: SendRequest) -> Result:
         match step:
             case Attempt():
-                before = cargo.parked
-                result = self._attempt(step, path, cargo)
+                before = request.parked
+                result = self._attempt(self._bounded(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, cargo.parked - before)
+                return counted(result, request.parked - before)
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
                     raise self.closed_error()
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
-                return Result(time.monotonic(), self._created(backlog, until))
+                return self._creation_result(self._created(backlog, until))
             case Spool(until):
-                return self._written(path, cargo, until)
+                return self._written(path, request, until)
 
-    def _attempt(self, step: Attempt, path: str, cargo: Cargo) -> Result:
-        phase, lane, handled = Phase.OPENING, None, sys.exception()
+    def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
+        phase, pooled, handled = Phase.OPENING, None, sys.exception()
         try:
-            lanes = self.primary_lanes(path) if step.backlog is None else self._backlog_lanes(step.backlog)
+            pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
             return closed(error)
         try:
             time_left(step.until)
             if step.backlog is not None:
-                phase = Phase.SENDING  # a message that cannot be rewritten is the caller's fault
-                cargo.rewrite(path)
+                phase = Phase.ENCODING
+                request.rewrite(path)
             phase = Phase.OPENING
-            lane = lanes.take(step.until, is_fresh=step.is_fresh)
+            pooled = pool.acquire(step.until, is_fresh=step.is_fresh)
             phase = Phase.SENDING
-            self._check_room(step, path, cargo, sdk.message_limit(lane.sender))
-            _send(lane, step, cargo)
+            self._check_room(step, path, request, sdk.message_limit(pooled.sender))
+            _send(pooled, step, request)
         except Exception as error:
-            return self._failed(lanes, lane, error, phase, handled)
+            return self._failed(pool, pooled, error, phase, handled, request)
         except BaseException:
-            if lane is not None:
-                lanes.drop(lane)
+            if pooled is not None:
+                pool.discard(pooled)
             raise
-        lanes.give(lane)
+        pool.release(pooled)
         return Result(time.monotonic())
 
     def _learn_limit(self) -> None:
-        lanes = self._backlog_lanes(0)
-        self._beside("sbpair-limit", lambda: self._learn_from(lanes))
+        pool = self._backlog_pool(0)
+        self._beside("sbpair-limit", lambda: self._learn_from(pool))
 
-    def _learn_from(self, lanes: Lanes) -> None:
+    def _learn_from(self, pool: SenderPool) -> None:
         try:
-            lane = lanes.take(time.monotonic() + LONGEST_PING)
-        except Exception as error:  # then it is asked again later
+            pooled = pool.acquire(time.monotonic() + LONGEST_PING)
+        except Exception as error:  # asked again later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
         if self.headroom is not None:
-            self.headroom.linked(sdk.message_limit(lane.sender), is_backlog=True)
-        lanes.give(lane)
+            self.headroom.linked(sdk.message_limit(pooled.sender), is_backlog=True)
+        pool.release(pooled)
 
     def _created(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
         if must_exist is not None:
             return must_exist
         try:
-            job = self._workers.start("sbpair-create", lambda: self._backlogs.ensure([backlog]), until=until)
+            job = self._creation(backlog, until)
         except OperationTimeoutError as error:
             return error
         if not job.wait(until - time.monotonic()):
             return OperationTimeoutError(message="The backlog queue was not created in time.")
         return job.error
 
-    def _written(self, path: str, cargo: Cargo, until: float) -> Result:
+    def _creation(self, backlog: int, until: float) -> Job:
+        """One creation for all sends that need this queue. Raises StillWaiting when no thread is free."""
+        with self._making:
+            job = self._creating.get(backlog)
+            if job is None or job.is_over:
+                create = partial(self._backlogs.ensure, [backlog])
+                self._creating[backlog] = job = self._workers.start("sbpair-create", create, until=until)
+            return job
+
+    def _written(self, path: str, request: SendRequest, until: float) -> Result:
         """On a thread of its own: a disk that stalls does not hold the caller (G-18)."""
+        request.carry_trace()  # in this thread, where the caller's span is
         written: list[Exception | None] = []
         try:
             job = self._workers.start(
-                "sbpair-spool", lambda: written.append(self._write(path, cargo)), until=until
+                "sbpair-spool", lambda: written.append(self._write(path, request)), until=until
             )
         except OperationTimeoutError as error:
             return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
@@ -358,22 +421,26 @@ class Runtime(Core):
             return not_written_in_time()
         return Result(time.monotonic(), written[0])
 
-    def _backlog_lanes(self, backlog: int) -> Lanes:
+    def _backlog_pool(self, backlog: int) -> SenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
-        return self._lanes.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+        return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: Side, entity: str) -> Lanes:
+    def _made(self, key: str, side: Side, entity: str) -> SenderPool:
         with self._making:
-            lanes = self._lanes.get(key)
-            if lanes is None:
+            pool = self._pools.get(key)
+            if pool is None:
                 self._check_side(side.role)
-                lanes = Lanes(
-                    lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(entity),
+                pool = SenderPool(
+                    lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(
+                        entity, **self._link_keywords(key)
+                    ),
                     self._watch,
-                    self._workers,
+                    self._openers[side.role],
+                    self._closers,
+                    partial(self.opening_failed, entity) if side.role is Role.PRIMARY else None,
                 )
-                self._lanes[key] = lanes
-            return lanes
+                self._pools[key] = pool
+            return pool
 
     # -- beside the caller's thread
 
@@ -382,16 +449,18 @@ class Runtime(Core):
             due = self.pair.handle_timer(now)
             looks = self._sides_tick(now)
             timer = self._timer()
-        if self.bond.fault is not None:
+        if self.pair_state.fault is not None:
             self._is_faulting = self._is_faulting or self._beside("sbpair-fault", self._fault)
             return None
         if self.pair.has_news:
-            self._beside("sbpair-events", self.publish)  # a callback may take its time
+            self._beside("sbpair-events", self.publish)  # on a worker: a callback may be slow
+        for key, pool in list(self._pools.items()):
+            pool.trim(now, spared(key))  # the watch wakes often while any link is open
         timer = self._replay_tick(now, timer)
         for role in looks:
             self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]
-        if self.bond.state_of(Role.PRIMARY) is SideState.CLOSED:
-            return timer  # nobody is left to ping
+        if self.pair_state.state_of(Role.PRIMARY) is SideState.CLOSED:
+            return timer  # there is nothing to ping
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
                 self._ping_failed(path)
@@ -412,7 +481,7 @@ class Runtime(Core):
         self._watch.wake()
 
     def _look(self, role: Role) -> None:
-        """Whether a side that had refused us does so still."""
+        """Probe a side that refused this client."""
         try:
             self.reach(role, LONGEST_LOOK)
         except (ServiceBusError, ValueError) as error:
@@ -421,7 +490,7 @@ class Runtime(Core):
         self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
 
     def _fault(self) -> None:
-        """The pair is faulted: tell it, and end everything (P-50)."""
+        """The pair is faulted: publish that and end everything (P-50)."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()
@@ -430,25 +499,27 @@ class Runtime(Core):
     def _ping(self, path: str) -> None:
         with self.lock:
             attempt, ping = self._ping_attempt(path)
+        if pool := self._pools.get(path_key(path)):
+            pool.renew()
         result = self._attempt(attempt, path, ping)
         self._hear(None, result)
         with self.lock:
-            self.pair.ping_finished(path, result.judgement, result.now)
+            self.pair.ping_finished(path, result.classification, result.now)
         self.publish()
 
     def _ping_failed(self, path: str) -> None:
         error = OperationTimeoutError(message="Too many operations still hang.")
         with self.lock:
-            self.pair.ping_finished(path, judge(error, Phase.OPENING), time.monotonic())
+            self.pair.ping_finished(path, classify(error, Phase.OPENING), time.monotonic())
 
     def _create_backlogs(self) -> None:
         try:
             created = self._backlogs.ensure_in_background(self._closed)
         except Exception as error:
             if not self._closed.is_set():
-                self.hub.tell([backlogs_event(error)])
+                self.dispatcher.tell([backlogs_event(error)])
             return
-        self.hub.tell([backlogs_event(created)])
+        self.dispatcher.tell([backlogs_event(created)])
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:
@@ -459,9 +530,9 @@ class Runtime(Core):
         return True
 
 
-def _send(lane: Lane, step: Attempt, cargo: Cargo) -> None:
+def _send(pooled: PooledSender, step: Attempt, request: SendRequest) -> None:
     if step.backlog is None:
-        cargo.answer = cargo.hand_over(lane.sender, time_left(step.until))
+        request.answer = request.hand_over(pooled.sender, time_left(step.until))
         return
-    for piece in cargo.chunks(lane.sender, step.backlog):
-        lane.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(pooled.sender, step.backlog):
+        pooled.sender.send_messages(piece, timeout=time_left(step.until))

@@ -1,47 +1,43 @@
-"""What do we need of the SDK that it does not offer in public?
+"""Access to private parts of the SDK; no other module touches them.
 
-The only file that touches its private parts: the socket under a sender (to end a call that would hang),
-the AMQP condition of an error, the messages inside a batch. Each name has a test; when one is gone in a
-later SDK the loss is logged once and the rest goes on without.
+They are the socket under a sender (to end a hanging call), the AMQP condition of an error, and the messages in a
+batch. Every private name has a test. If a later SDK lacks one, the loss is logged once and the feature is off.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from azure.core.settings import settings
+from azure.core.tracing import SpanKind
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+
+from sbpair.envelope.copies import ABSENT, private
+
+from .waiting import own_copy
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
     from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-_logger = logging.getLogger("sbpair")
-_missed: set[str] = set()
-_ABSENT = object()
 KeepAlive = TypeVar("KeepAlive")
 
-
-def _read(thing: object, name: str, loss: str) -> object:
-    """A private attribute, or None when this SDK has no such name; then ``loss`` is logged once."""
-    value = getattr(thing, name, _ABSENT)
-    if value is not _ABSENT:
-        return value
-    if name not in _missed:
-        _missed.add(name)
-        _logger.warning("azure-servicebus has no %r any more: %s", name, loss)
-    return None
+FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms after each
+ENDLESS = 2**30  # bytes: a write buffer that never fills up, since its senders hold the messages anyway
 
 
 class _Wire(Generic[KeepAlive]):
-    """What lies under one SDK sender, of either kind: its handlers, their transports and keep-alives."""
+    """The handlers under one SDK sender, with their transports and keep-alives."""
 
     _LOSS: ClassVar[str]
-    _OPEN: ClassVar[str]  # what opens a handler
+    _OPEN: ClassVar[str]  # the method that opens a handler
+    _READY: ClassVar[str]  # the method that reads one frame while a handler opens
     _KEEP_ALIVE: ClassVar[type[Any]]
 
     def __init__(self, sender: object) -> None:
@@ -49,35 +45,52 @@ class _Wire(Generic[KeepAlive]):
         self._handlers: list[object] = []
         self._transports: list[object] = []
         self._keep_alive: list[KeepAlive] = []
-        create = _read(sender, "_create_handler", self._LOSS)
+        create = private(sender, "_create_handler", self._LOSS)
         if callable(create):
             sender._create_handler = self._remembering(create)  # type: ignore[attr-defined]
 
     def is_open(self) -> bool:
         """Whether the SDK keeps the link for another send."""
-        return bool(_read(self._sender, "_running", "links are reopened after every error"))
+        return bool(private(self._sender, "_running", "links are reopened after every error"))
+
+    def signs(self) -> object:
+        """A value that changes whenever the peer answers while a link opens."""
+        found = []
+        for handler in self._handlers:
+            connection = getattr(handler, "_connection", None)
+            transport = getattr(connection, "_transport", None)
+            is_connected = getattr(transport, "connected", None)
+            found.append((is_connected, getattr(connection, "_last_frame_received_time", None)))
+        return found
 
     def _remembering(self, create: Callable[..., object]) -> Callable[..., None]:
         def create_and_remember(auth: object) -> None:
             create(auth)
-            handler = _read(self._sender, "_handler", self._LOSS)
+            handler = private(self._sender, "_handler", self._LOSS)
             opening = getattr(handler, self._OPEN, None)
             if handler is None or opening is None:
                 return
             self._handlers.append(handler)
-            setattr(handler, self._OPEN, self._remembering_what_opens(handler, opening))
+            setattr(handler, self._OPEN, self._recording_open(handler, opening))
+            ready = getattr(handler, self._READY, None)
+            if ready is not None:
+                setattr(handler, self._READY, self._without_pauses(handler, ready))
 
         return create_and_remember
 
-    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
+        """``ready`` without the SDK's pauses between the frames of the opening."""
         raise NotImplementedError
 
     def _opened(self, handler: object) -> None:
-        # The SDK forgets a connection without closing its socket when opening or closing it fails, and it
-        # waits a second for its keep-alive, a thread or a task, which ends by itself.
-        delattr(handler, self._OPEN)  # each send calls it again
+        # When opening or closing fails, the SDK drops the connection without closing its socket. And it waits up to
+        # a second for its keep-alive thread or task, which ends by itself.
+        delattr(handler, self._OPEN)  # restore the SDK's method: each send calls it again
         self._transports.append(_transport_of(handler, self._LOSS))
-        keep_alive = _read(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
+        keep_alive = private(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
         if isinstance(keep_alive, self._KEEP_ALIVE):
             handler._keep_alive_thread = None  # type: ignore[attr-defined]
             self._keep_alive.append(keep_alive)
@@ -91,33 +104,33 @@ class _Wire(Generic[KeepAlive]):
 
 
 class Wire(_Wire[threading.Thread]):
-    """The socket under one SDK sender, so that a call can be ended from another thread."""
+    """The sockets under one SDK sender, so that another thread can end its calls."""
 
     _LOSS = "a hanging call cannot be ended at its deadline"
-    _OPEN = "open"
+    _OPEN, _READY = "open", "client_ready"
     _KEEP_ALIVE = threading.Thread
 
     def join(self, seconds: float) -> None:
-        """Wait for the SDK's keep-alive threads of links that are closed, so long at most each."""
+        """Wait for the keep-alive threads of closed links, at most ``seconds`` each."""
         while self._keep_alive:
             self._keep_alive.pop().join(seconds)
 
     def shut(self) -> None:
-        """End every read and write on the connection; the blocked call raises. From any thread."""
+        """End every read and write on the connection; the blocked call raises. Thread-safe."""
         for wire in self._sockets():
             try:
-                # Not SSLSocket's own: it takes the TLS state away from the thread that reads.
+                # Not SSLSocket.shutdown, which drops the TLS state that the reading thread uses.
                 socket.socket.shutdown(wire, socket.SHUT_RDWR)
             except OSError:
                 pass  # closed already
 
     def release(self) -> None:
-        """Close the descriptors, saying nothing to the peer: for what the SDK leaves open, and after fork."""
+        """Close the sockets without notifying the peer: those the SDK leaves open, and all after a fork."""
         for wire in self._sockets():
             wire.close()
         self._forget()
 
-    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
         def open_and_remember(connection: object = None) -> None:
             try:
                 opening(connection=connection)
@@ -126,20 +139,53 @@ class Wire(_Wire[threading.Thread]):
 
         return open_and_remember
 
+    def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
+        def is_ready() -> bool:
+            for _ in range(FRAMES):
+                if ready():
+                    vars(handler).pop(self._READY, None)  # restore the SDK's method for the sends
+                    return True
+            return False
+
+        return is_ready
+
     def _sockets(self) -> list[socket.socket]:
         found = [_socket_of(transport, self._LOSS) for transport in self._all_transports()]
         return [wire for wire in found if wire is not None]
 
 
 class AsyncWire(_Wire["asyncio.Future[object]"]):
-    """The connections under one SDK sender of asyncio, so that they end when we say so."""
+    """The connections under one asyncio SDK sender, so that they can be ended.
+
+    Unless ``is_plain``, several sends can share the link, and an error of one does not close it under the others,
+    as the SDK would.
+    """
 
     _LOSS = "a connection may stay open for a while after its call was ended"
-    _OPEN = "open_async"
+    _OPEN, _READY = "open_async", "client_ready_async"
     _KEEP_ALIVE = asyncio.Future
 
+    def __init__(self, sender: object, *, is_plain: bool = False) -> None:
+        super().__init__(sender)
+        self.can_share = is_plain
+        """Whether several sends may be in progress at once; known once the link is open."""
+        self._is_plain = is_plain
+        self._is_in_doubt = False
+        if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):
+            sender._close_handler = self._defer_close  # type: ignore[attr-defined]
+
+    def is_open(self) -> bool:
+        return super().is_open() and not self._is_in_doubt
+
+    def let_close(self) -> None:
+        """Let the SDK close the link again; call when no send is in progress."""
+        vars(self._sender).pop("_close_handler", None)
+
+    async def _defer_close(self) -> None:
+        self._is_in_doubt = True
+
     def abort(self) -> None:
-        """Drop the connections at once, saying nothing to the peer; the call that waits raises."""
+        """Drop the connections without notifying the peer; a waiting call raises."""
         for transport in self._all_transports():
             inner = getattr(getattr(transport, "writer", None), "transport", None)
             if inner is not None:
@@ -148,17 +194,17 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
             task.cancel()
 
     async def release(self) -> None:
-        """Let go of everything that the SDK leaves behind."""
+        """Close everything that the SDK leaves open."""
         self.abort()
         for transport in self._all_transports():
-            session = getattr(transport, "session", None)  # aiohttp's, of a websocket
+            session = getattr(transport, "session", None)  # of aiohttp, for a WebSocket
             if session is not None:
                 await session.close()
         await asyncio.gather(*self._keep_alive, return_exceptions=True)
         self._keep_alive.clear()
         self._forget()
 
-    def _remembering_what_opens(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
         async def open_and_remember(connection: object = None) -> None:
             try:
                 await opening(connection=connection)
@@ -167,22 +213,151 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
 
         return open_and_remember
 
+    def _opened(self, handler: object) -> None:
+        super()._opened(handler)
+        if not self._is_plain:
+            self.can_share = _SharedLink.is_made_of(handler, self._transports[-1])
+
+    def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
+        async def is_ready() -> bool:
+            for _ in range(FRAMES):
+                if await ready():
+                    vars(handler).pop(self._READY, None)
+                    return True
+            return False
+
+        return is_ready
+
+
+class _Sending:
+    """A message waiting for its outcome; the SDK sets ``state``, ``reason`` and ``error``."""
+
+    __slots__ = ("error", "is_over", "reason", "state", "turn")
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.reason: object = None
+        self.state: object = None
+        self.is_over = False
+        self.turn: asyncio.Future[None] | None = None
+
+
+class _SharedLink:
+    """Concurrent sends on one asyncio link: one of them reads for all, and each writes at once.
+
+    The SDK itself makes the sends read in turn, for 0.2 s each, while writes wait for the reader; of two sends
+    waiting that way, the second writes the first one's message again.
+    """
+
+    _LOSS = "asyncio sends do not share a link: each waits for its own"
+
+    def __init__(self, handler: Any, tcp: asyncio.WriteTransport) -> None:  # noqa: ANN401 -- the SDK's private client
+        self._handler, self._tcp = handler, tcp
+        self._is_reading = False
+        self._waiting: dict[_Sending, asyncio.Future[None]] = {}
+
+    @classmethod
+    def is_made_of(cls, handler: object, transport: object) -> bool:
+        """Make the sends of this handler share its link; returns whether that is possible."""
+        write = private(transport, "_write", cls._LOSS)
+        needed = ("_send_message_impl_async", "_on_send_complete_async", "_link", "do_work_async")
+        tcp = _tcp_of(transport)
+        if (
+            tcp is None
+            or write is None
+            or any(private(handler, name, cls._LOSS) is None for name in needed[:2])
+        ):
+            return False
+        if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[2:]):
+            return False
+        tcp.set_write_buffer_limits(high=ENDLESS)  # writes never wait, so frames do not interleave
+        transport.write = write  # type: ignore[attr-defined]  # without the lock that the reader holds
+        handler._send_message_impl_async = cls(handler, tcp).send  # type: ignore[attr-defined]
+        return True
+
+    async def send(self, message: object, *, timeout: float = 0) -> None:
+        """Replaces the SDK's send; raises the same errors."""
+        handler = self._handler
+        while not await handler.client_ready_async():
+            await asyncio.sleep(0.05)
+        if self._tcp.is_closing():
+            raise ServiceBusConnectionError(message="The connection was lost before the message was sent.")
+        sending = _Sending()
+        settled = partial(self._settled, sending)
+        try:
+            await handler._link.send_transfer(message, on_send_complete=settled, timeout=timeout)
+            while not sending.is_over:
+                await (self._turn(sending) if self._is_reading else self._read(sending))
+        finally:
+            if not self._is_reading:
+                self._pass_on()
+        if sending.error is not None:
+            raise sending.error
+        if sending.state is None:
+            raise ServiceBusError("The service neither accepted nor rejected the message.")
+
+    async def _read(self, sending: _Sending) -> None:
+        self._is_reading = True
+        try:
+            while not sending.is_over:
+                if not await self._handler.do_work_async():
+                    raise ServiceBusConnectionError(message="The connection was closed under a send.")
+        except Exception as error:
+            for turn in self._waiting.values():
+                if not turn.done():
+                    turn.set_exception(own_copy(error))
+            raise
+        finally:
+            self._is_reading = False
+
+    async def _turn(self, sending: _Sending) -> None:
+        turn = self._waiting[sending] = asyncio.get_running_loop().create_future()
+        sending.turn = turn
+        try:
+            await turn
+        finally:
+            del self._waiting[sending]
+
+    async def _settled(self, sending: _Sending, reason: object, state: object) -> None:
+        try:
+            await self._handler._on_send_complete_async(sending, reason, state)
+        finally:
+            sending.is_over = True
+            if sending.turn is not None and not sending.turn.done():
+                sending.turn.set_result(None)
+
+    def _pass_on(self) -> None:
+        for turn in self._waiting.values():
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
+def _tcp_of(transport: object) -> asyncio.WriteTransport | None:
+    """The asyncio transport below the SDK's: TCP, TLS, or that of an aiohttp WebSocket."""
+    writer = getattr(transport, "writer", None) or getattr(getattr(transport, "sock", None), "_writer", None)
+    found = getattr(writer, "transport", None)
+    return found if hasattr(found, "set_write_buffer_limits") else None
+
 
 def _transport_of(handler: object, loss: str) -> object:
-    connection = None if handler is None else _read(handler, "_connection", loss)
-    return None if connection is None else _read(connection, "_transport", loss)
+    connection = None if handler is None else private(handler, "_connection", loss)
+    return None if connection is None else private(connection, "_transport", loss)
 
 
 def _socket_of(transport: object, loss: str) -> socket.socket | None:
-    wire = None if transport is None else _read(transport, "sock", loss)
+    wire = None if transport is None else private(transport, "sock", loss)
     if wire is None or isinstance(wire, socket.socket):
         return wire
     inner = getattr(wire, "sock", None)  # websocket-client keeps the socket one deeper
     return inner if isinstance(inner, socket.socket) else None
 
 
+_OF_THE_SDK = frozenset({None, "amqp:client-error", "amqp:unknown-error", "amqp:socket-error"})
+
+
 def condition_of(error: BaseException) -> str | None:
-    """The AMQP condition the service gave, as text; None where there was none."""
+    """The AMQP condition of the service's error as text, or None."""
     condition = getattr(error, "_condition", None)
     if isinstance(condition, bytes):
         return condition.decode("ascii", "replace")
@@ -190,39 +365,49 @@ def condition_of(error: BaseException) -> str | None:
 
 
 def token_status_of(error: BaseException) -> int | None:
-    """The status with which ``$cbs`` refused the token; None when this is no such error."""
+    """The status with which ``$cbs`` refused the token; None for other errors."""
     inner = getattr(error, "inner_exception", None)
     status = getattr(inner, "status_code", None)
     is_token = type(inner).__name__ == "TokenAuthFailure"
     return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
 
 
+def was_rejected(error: BaseException) -> bool:
+    """Whether the service rejected the message itself, which means that it is not stored.
+
+    Without an answer from the service, the SDK raises the same class with its own condition.
+    """
+    inner = getattr(error, "inner_exception", None)
+    is_answer = any(kind.__name__ == "MessageException" for kind in type(inner).__mro__)
+    return is_answer and condition_of(error) not in _OF_THE_SDK
+
+
 def ended_connection(error: BaseException) -> bool:
-    """Whether the service ended the whole connection with this error, not one link."""
+    """Whether the service closed the whole connection, rather than one link, with this error."""
     return type(getattr(error, "inner_exception", None)).__name__ == "AMQPConnectionError"
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None:
-    """The messages that were added to a batch of the SDK's own; None when it no longer keeps them."""
-    kept = _read(batch, "_messages", "batches not made by a paired sender cannot be parked")
+    """The messages in a batch of the SDK; None if this SDK does not keep them."""
+    kept = private(batch, "_messages", "batches not made by a paired sender cannot be parked")
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
 
 
 def message_limit(sender: ServiceBusSender | AsyncServiceBusSender) -> int | None:
-    """How many bytes a message may have on this open link; None when the SDK no longer says."""
-    limit = _read(sender, "_max_message_size_on_link", "messages that could not be parked are not warned of")
+    """The maximum message size of this open link in bytes; None if this SDK does not reveal it."""
+    limit = private(sender, "_max_message_size_on_link", "no warning for messages too large to be parked")
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
-    """Whether body and text of the properties have surely fewer bytes than this.
+    """Whether body and application properties are certainly smaller than ``limit`` bytes.
 
-    Short on purpose: every send asks. False where it would take longer to find out.
+    Fast, since every send calls it; False where an exact answer would take longer.
     """
     try:
         body: Any = message._data_body
     except AttributeError:
-        _read(message, "_data_body", "the size of every message is computed, which costs time")
+        private(message, "_data_body", "every message must be encoded to learn its size, which is slower")
         return False
     if body is None:
         return False
@@ -233,5 +418,26 @@ def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
     if carried:
         for value in carried.values():
             if value.__class__ is str:
-                size += 4 * len(value)  # the most that UTF-8 makes of it
+                size += 4 * len(value)  # the maximum in UTF-8
     return size < limit
+
+
+def carry_trace(message: AmqpAnnotatedMessage) -> None:
+    """Add the caller's trace context to a message, as the SDK does on sending. Existing context is kept."""
+    kind = settings.tracing_implementation()
+    if kind is None:
+        return
+    with kind(name="ServiceBus.message", kind=SpanKind.PRODUCER) as span:
+        headers = span.to_header()
+    carried: dict[str | bytes, Any] = dict(message.application_properties or {})
+    for name, header in _TRACE_PROPERTIES:
+        if header in headers and name.decode() not in carried:
+            carried.setdefault(name, headers[header])
+    message.application_properties = carried or None
+
+
+_TRACE_PROPERTIES = (
+    (b"Diagnostic-Id", "traceparent"),
+    (b"traceparent", "traceparent"),
+    (b"tracestate", "tracestate"),
+)

@@ -1,7 +1,4 @@
-"""The sender that users hold: the blocking skin.
-
-What happens to a message is decided in pair.py and carried out in runtime.py.
-"""
+"""The blocking paired sender. pair.py decides where a message goes; runtime.py carries it out."""
 
 from __future__ import annotations
 
@@ -14,29 +11,32 @@ from typing import Self
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
-from .batch import Cargo, PairedMessageBatch, freeze
-from .core import ACCEPTED
-from .failure import Failure
+from .address import LinkSettings
+from .base_runtime import ACCEPTED
+from .base_sender import LONGEST_ASK, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
 from .health import EntityState
 from .options import timeout_seconds
-from .outcome import Phase
-from .pair import Rested, Result
-from .receipt import Rest, SendReceipt, at_primary
+from .outcome import SendReceipt, Stored, StoredIn, at_primary
+from .pair import Result
+from .request import PairedMessageBatch, SendRequest, cancellation, freeze, scheduled
 from .runtime import Runtime
-from .schedule import cancellation, scheduled
-from .sender_surface import STANDARD_BATCH, OneMessage, SenderSurface, empty_batch, receipt
 
 
-class PairedServiceBusSender(SenderSurface):
+class PairedServiceBusSender(BaseSender):
     """Sends to one queue or topic of the primary, or parks on the secondary. Safe for several threads.
 
     Made by :meth:`PairedServiceBusClient.get_queue_sender` and ``get_topic_sender``.
     """
 
     def __init__(
-        self, runtime: Runtime, entity_name: str, namespace: str, closed: Callable[[str], None]
+        self,
+        runtime: Runtime,
+        entity_name: str,
+        namespace: str,
+        closed: Callable[[str], None],
+        links: LinkSettings,
     ) -> None:
-        super().__init__(runtime, entity_name, namespace)
+        super().__init__(runtime, entity_name, namespace, links)
         self._runtime = runtime
         self._closed = closed
 
@@ -51,26 +51,26 @@ class PairedServiceBusSender(SenderSurface):
         ``timeout`` is the whole budget in seconds (``operation_timeout`` by default); the call returns at
         most 1.5 s after it. Several messages go as one batch; parked, they may be split.
 
-        Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it rests nowhere),
+        Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it was stored nowhere),
         ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
         self._check_open()
         runtime = self._runtime
         first: Result | None = None
         started = time.monotonic()
-        straight = self._straightly(message)
-        if straight is not None:
-            message, message_id = straight
-            first = runtime.send_straight(self._key, message, started, self._straight_seconds(timeout))
+        fast = self._fast_message(message)
+        if fast is not None:
+            message, message_id = fast
+            first = runtime.send_fast(self._key, message, started, self._fast_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._told(at_primary(message_id))
-                first = Result(time.monotonic())  # something happened meanwhile: the flow shall know
+                    return self._reported(at_primary(message_id))
+                first = Result(time.monotonic())  # the health changed meanwhile: the flow must know
         budget = timeout_seconds(timeout, runtime.options)
-        cargo = freeze(message)
-        if not cargo:
-            return SendReceipt(Rest.PRIMARY, None, ())
-        return self._told(receipt(self._sent(cargo, budget, first, started), cargo))
+        request = freeze(message)
+        if not request:
+            return SendReceipt(StoredIn.PRIMARY, None, ())
+        return self._reported(receipt(self._sent(request, budget, first, started), request))
 
     def schedule_messages(
         self,
@@ -79,15 +79,15 @@ class PairedServiceBusSender(SenderSurface):
         *,
         timeout: float | None = None,
     ) -> list[int]:
-        """Have messages enqueued at that time; the sequence number of each, to cancel it by.
+        """Schedule messages for that time. Returns a sequence number for each, to cancel it with.
 
         A message that is parked keeps its time and gets -1 in place of a number. Raises as
         :meth:`send_messages` does.
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        cargo = scheduled(messages, schedule_time_utc)
-        return cargo.sequence_numbers(self._sent(cargo, budget)) if cargo else []
+        request = scheduled(messages, schedule_time_utc)
+        return request.sequence_numbers(self._sent(request, budget)) if request else []
 
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
@@ -98,17 +98,21 @@ class PairedServiceBusSender(SenderSurface):
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        cargo = cancellation(self.entity_name, sequence_numbers)
-        if cargo.numbers:
-            self._sent(cargo, budget)
+        request = cancellation(self.entity_name, sequence_numbers)
+        if request.numbers:
+            self._sent(request, budget)
 
-    def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
+    def create_message_batch(
+        self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
+    ) -> PairedMessageBatch:
         """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit.
 
-        While the primary cannot be asked for its limit, 256 KiB is assumed.
+        While the primary cannot be asked for its limit, the last one known holds, or else 256 KiB. Asking
+        takes ``timeout`` seconds at most, and never more than 5.
         """
         self._check_open()
-        return empty_batch(max_size_in_bytes, self._batch_limit())
+        budget = timeout_seconds(timeout, self._runtime.options)
+        return empty_batch(max_size_in_bytes, self._limit(min(budget, LONGEST_ASK)))
 
     def close(self) -> None:
         """Close; the links of the entity go with its last sender."""
@@ -118,6 +122,7 @@ class PairedServiceBusSender(SenderSurface):
 
     def __enter__(self) -> Self:
         self._check_open()
+        self._runtime.enter(self.entity_name)
         return self
 
     def __exit__(
@@ -126,24 +131,28 @@ class PairedServiceBusSender(SenderSurface):
         self.close()
 
     def _sent(
-        self, cargo: Cargo, budget: float, first: Result | None = None, started: float | None = None
-    ) -> Rested:
+        self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None
+    ) -> Stored:
         started = time.monotonic() if started is None else started
-        landing = self._runtime.drive(self.entity_name, cargo, self._choice, budget, first, started)
-        if not isinstance(landing, Rested):
+        outcome = self._runtime.drive(self.entity_name, request, self._choice, budget, first, started)
+        if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
-        return self._rested(landing, cargo)
+        return self._checked(outcome, request)
 
-    def _batch_limit(self) -> int:
+    def _limit(self, seconds: float) -> int:
         if self._runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:
-            return STANDARD_BATCH
-        lanes = self._runtime.primary_lanes(self.entity_name)
+            return self._batch_limit or STANDARD_BATCH
+        pool = self._runtime.primary_pool(self.entity_name)
+        pooled = pool.try_acquire()
+        if pooled is None and self._batch_limit is not None:
+            pool.warm()
+            return self._batch_limit
         try:
-            lane = lanes.take(time.monotonic() + self._runtime.options.operation_timeout.total_seconds())
+            pooled = pooled or pool.acquire(time.monotonic() + seconds)
         except ServiceBusError as error:
-            if self._runtime.judge(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
-                raise
-            return STANDARD_BATCH
-        limit = lane.sender.create_message_batch().max_size_in_bytes
-        lanes.give(lane)
-        return limit
+            return self._limit_without_link(error)
+        try:
+            self._batch_limit = pooled.sender.create_message_batch().max_size_in_bytes
+        finally:
+            pool.release(pooled)
+        return self._batch_limit

@@ -1,7 +1,7 @@
-"""The entities of one namespace as the source sees them: peeked at, searched, settled.
+"""The entities of one namespace, as the source uses them: peek, search and settle.
 
-One connection for each process, kept between tasks; one that was lost is opened anew, once for each question,
-for every question here can be asked twice. Blocking outside, asyncio inside.
+Each process has one connection, kept between tasks. A lost connection is reopened once per operation, since every
+operation here can be repeated. Blocking outside, asyncio inside.
 """
 
 from __future__ import annotations
@@ -9,21 +9,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
+from time import sleep
 from typing import TypeVar
 
-from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS
-from sbpair.syphon.connection import NamespaceConnection
-from sbpair.syphon.dial import connect
-from sbpair.syphon.errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused, said
-from sbpair.syphon.peek import peek
-from sbpair.syphon.request import RequestNode
+from sbpair.amqp.errors import (
+    AUTH_FAILED,
+    DECODE_ERROR,
+    ENTITY_DISABLED,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    RESOURCE_DELETED,
+    SERVER_BUSY,
+    UNAUTHORIZED_ACCESS,
+)
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused, said
+from sbpair.client.peek import peek
+from sbpair.client.request import RequestNode
 
 from . import worker
+from .checkpoint import NAMESPACE, check_origin, known_as
 from .message_rows import Peeked, peeked
-from .ranges import ACTIVE, LAST, Piece, Seen, Span, index_of, lanes, path_of, span, weigh
+from .outage import Outage, pause_of
+from .ranges import ACTIVE, LAST, Piece, Seen, Span, heads, index_of, is_renewed, path_of, span, weigh
 from .settling import EntityRenewed, Settler
 from .source_options import SourceOptions
 
@@ -40,27 +55,44 @@ class SourceError(RuntimeError):
     """The namespace cannot be read; the text says which entity, why, and what to do."""
 
 
+class NoAnswer(SourceError):
+    """The namespace does not answer now, or throttles: waiting may help. ``pause``: seconds it asks for."""
+
+    def __init__(self, text: str, pause: float = 0.0) -> None:
+        super().__init__(text)
+        self.pause = pause
+
+
 class Entities:
     """What one process knows of one namespace. Holds nothing that a task would have to close."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._link = worker.kept(("entities", options.reach, options.wire), lambda: _Link(options))
+    def __init__(self, options: SourceOptions, origin: str | None = None, patience: float = 0.0) -> None:
+        """``origin``: the namespace it must be, whatever a reference says by now; None for any.
 
-    def spans(self, paths: tuple[str, ...], after: Callable[[str], int], cutoff: float) -> list[Span]:
-        """What there is to read behind ``after(lane)``, enqueued until ``cutoff`` (seconds)."""
-        return self._ask(lambda link: self._spans(link, paths, after, int(cutoff * 1000)), "the namespace")
+        ``patience``: seconds for which a question is asked again while nobody answers, or throttles.
+        """
+        self._options = options
+        self._limit = patience
+        key = ("entities", options.namespace, options.wire, origin)
+        self._link = worker.kept(key, lambda: _Link(options, origin))
+
+    def spans(self, paths: tuple[str, ...], start: Mapping[str, int], cutoff: float) -> list[Span]:
+        """What there is to read behind ``start``, enqueued until ``cutoff`` (seconds).
+
+        Raises SourceError, also for an entity that was created anew since ``start``.
+        """
+        return self._ask(lambda link: self._spans(link, paths, start, int(cutoff * 1000)), "the namespace")
 
     def read(self, piece: Piece) -> Iterator[Peeked]:
         """The active messages of a piece, in their order; the next page comes while this one is used."""
-        page = self._begin_page(piece.path, piece.first, piece)
+        page = self._begin_page(piece.first, piece)
         while True:
             messages = self._end_page(page, piece)
             wanted = [each for each in messages if each.seen.number <= piece.last]
             ends = len(wanted) < len(messages) or not messages or wanted[-1].seen.number >= piece.last
             if not ends:
                 start = wanted[-1].seen.number + 1
-                page = self._begin_page(piece.path, start, piece)
+                page = self._begin_page(start, piece)
             yield from (each for each in wanted if each.seen.state == ACTIVE)
             if ends:
                 return
@@ -77,31 +109,22 @@ class Entities:
     def settle(self, path: str, upto: int, until: int | None = None) -> int:
         """Complete what is up to ``upto`` and was enqueued ``until`` then, within the time for it; how many.
 
-        What is left for lack of time, or because the connection was lost, is done the next time. Raises
-        SourceError for what waiting does not cure, an entity that was created anew among it.
+        What is left for lack of time, or because nobody answers, is done the next time. Raises SourceError
+        for what waiting does not cure, an entity that was created anew among it.
         """
         try:
-            return self._completed(path, upto, until)
-        except (ConnectionLost, TimeoutError) as error:
-            why = str(error) or "time is up"
-            logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, why)
+            return self.settle_now(path, upto, until)
+        except NoAnswer as error:
+            logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, error)
             return 0
 
     def settle_now(self, path: str, upto: int, until: int | None = None) -> int:
-        """As :meth:`settle`, where there is no next time: raises SourceError when nobody answers, too."""
-        try:
-            return self._completed(path, upto, until)
-        except (ConnectionLost, TimeoutError) as error:
-            raise explained(error, path) from None
-
-    def _completed(self, path: str, upto: int, until: int | None) -> int:
+        """As :meth:`settle`, where there is no next time: raises NoAnswer when nobody answers."""
         try:
             return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
-        except ConnectionLost:
-            raise
-        except SyphonError as error:
+        except (SyphonError, TimeoutError) as error:
             raise explained(error, path) from None
 
     def check_settleable(self, path: str) -> None:
@@ -117,13 +140,15 @@ class Entities:
     # Inside.
 
     async def _spans(
-        self, link: _Link, paths: tuple[str, ...], after: Callable[[str], int], cutoff: int
+        self, link: _Link, paths: tuple[str, ...], start: Mapping[str, int], cutoff: int
     ) -> list[Span]:
         found = []
         for path in paths:
             try:
-                for lane in await link.search(path, lanes(path)):
-                    one = await link.search(path, span(lane, after(lane), cutoff))
+                for lane, head in (await link.search(path, heads(path))).items():
+                    if is_renewed(lane, head, start):
+                        raise SourceError(str(EntityRenewed(path, start[lane])))
+                    one = await link.search(path, span(lane, start.get(lane, 0), cutoff))
                     found += [] if one is None else [one]
             except (LinkRefused, TokenRefused) as error:
                 if not (self._options.may_be_missing and _is(error, NOT_FOUND)):
@@ -141,38 +166,49 @@ class Entities:
                 last, used = found.value
                 return int(last), int(used)
 
-    def _begin_page(self, path: str, start: int, piece: Piece) -> Future[list[Peeked]]:
-        most = min(PAGE, piece.last - start + 1)
+    def _begin_page(self, start: int, piece: Piece) -> _Page:
+        question = partial(_Link.peek, path=piece.path, start=start, most=min(PAGE, piece.last - start + 1))
+        return _Page(question, worker.submit(self._tried(question)))
 
-        async def page() -> list[Peeked]:
-            payloads = await self._tried(lambda link: link.peek(path, start, most))
-            return [peeked(payload) for payload in payloads]
+    def _end_page(self, page: _Page, piece: Piece) -> list[Peeked]:
+        payloads = self._answer(page.question, piece.path, page.begun)
+        return [peeked(payload) for payload in payloads]
 
-        return worker.submit(page())
+    def _ask(self, question: Question[T], what: str) -> T:
+        return self._answer(question, what, worker.submit(self._tried(question)))
 
-    def _end_page(self, page: Future[list[Peeked]], piece: Piece) -> list[Peeked]:
-        try:
-            return worker.wait(page, self._patience)
-        except (SyphonError, TimeoutError) as error:
-            raise explained(error, piece.path) from None
+    def _answer(self, question: Question[T], what: str, begun: Future[T]) -> T:
+        """The answer to what was asked; asked again, in an outage, for as long as there is patience.
 
-    def _ask(self, question: Callable[[_Link], Coroutine[object, object, T]], what: str) -> T:
-        try:
-            return worker.call(self._tried(question), self._patience)
-        except (SyphonError, TimeoutError) as error:
-            raise explained(error, what) from None
+        The waits are the caller's, a thread of a task or of the planner: nothing of it is held on the loop.
+        """
+        outage = Outage(self._limit)
+        while True:
+            try:
+                return worker.wait(begun, self._longest)
+            except (SyphonError, TimeoutError, SourceError) as error:
+                problem = explained(error, what)
+            pause = outage.failed(time.monotonic(), problem.pause) if isinstance(problem, NoAnswer) else None
+            if pause is None:
+                raise problem
+            logger.warning("%s; asked again in %.1f s", problem, pause)
+            sleep(pause)
+            begun = worker.submit(self._tried(question))
 
     @property
-    def _patience(self) -> float:
+    def _longest(self) -> float:
         return ATTEMPTS * (self._options.wire.timeout + PAUSE * ATTEMPTS) + SLACK
 
-    async def _tried(self, question: Callable[[_Link], Coroutine[object, object, T]]) -> T:
-        """Asked again over another connection when this one is lost, or says nothing."""
+    async def _tried(self, question: Question[T]) -> T:
+        """Asked again over another connection when this is lost. Raises TimeoutError when it is silent."""
         for attempt in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(self._options.wire.timeout):
                     return await question(self._link)
-            except (ConnectionLost, TimeoutError):
+            except TimeoutError:
+                self._link.drop()
+                raise
+            except ConnectionLost:
                 self._link.drop()
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -193,11 +229,22 @@ class Entities:
         return settler.completed
 
 
+Question = Callable[["_Link"], Coroutine[object, object, T]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page of messages that was asked for while the one before is used."""
+
+    question: Question[list[bytes]]
+    begun: Future[list[bytes]]
+
+
 class _Link:
     """One connection and the request links on it; used on the loop only."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._reach, self._wire = options.reach, options.wire
+    def __init__(self, options: SourceOptions, origin: str | None) -> None:
+        self._namespace, self._wire, self._origin = options.namespace, options.wire, origin
         self._connection: asyncio.Task[NamespaceConnection] | None = None
         self._nodes: dict[str, RequestNode] = {}
 
@@ -211,7 +258,9 @@ class _Link:
         return await asyncio.shield(task)
 
     async def _dial(self) -> NamespaceConnection:
-        namespace = self._reach.namespace()
+        namespace = self._namespace.namespace()
+        if self._origin is not None:
+            check_origin({NAMESPACE: self._origin}, known_as(namespace.netloc), settles=False)
         return await connect(
             namespace,
             route=self._wire.route,
@@ -274,12 +323,43 @@ def refuse_partitions(spans: list[Span]) -> None:
 STEPS = {
     NOT_FOUND: "check its name",
     UNAUTHORIZED_ACCESS: "check the key: it needs Listen",
-    "amqp:not-allowed": "an entity with sessions is read with settlement=none only",
+    NOT_ALLOWED: "an entity with sessions is read with settlement=none only",
 }
 
 
+# What waiting does not cure; all else may pass, a condition that nobody knows too.
+LASTING = frozenset(
+    {
+        NOT_FOUND,
+        UNAUTHORIZED_ACCESS,
+        NOT_ALLOWED,
+        NOT_IMPLEMENTED,
+        INVALID_FIELD,
+        DECODE_ERROR,
+        RESOURCE_DELETED,
+        ENTITY_DISABLED,
+        AUTH_FAILED,
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+    }
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether waiting may cure it."""
+    if isinstance(error, SyphonFaulted):
+        return False
+    if isinstance(error, ConnectionLost | TimeoutError):
+        return True
+    return (
+        isinstance(error, SyphonError)
+        and error.condition is not None
+        and error.condition.symbol not in LASTING
+    )
+
+
 def explained(error: BaseException, what: str) -> SourceError:
-    """One line: what cannot be read, why, and what to do."""
+    """One line: what cannot be read, why, and what to do; NoAnswer where waiting may cure it."""
     if isinstance(error, SourceError):
         return error
     condition = error.condition if isinstance(error, SyphonError) else None
@@ -292,7 +372,11 @@ def explained(error: BaseException, what: str) -> SourceError:
     if condition is not None and said(condition) not in why:
         why = f"{why}: {said(condition)}"
     text = " ".join(f"sbpair: {what}: {why}".split())
-    return SourceError(text if step is None else f"{text}; {step}")
+    text = text if step is None else f"{text}; {step}"
+    if not may_pass(error):
+        return SourceError(text)
+    is_busy = condition is not None and condition.symbol == SERVER_BUSY
+    return NoAnswer(text, pause_of(why) if is_busy else 0.0)
 
 
 def _is(error: SyphonError, symbol: str) -> bool:

@@ -1,30 +1,35 @@
-"""How do the bytes of a journal become columns?
+"""The lines of a journal as Arrow columns.
 
-Arrow reads the lines, with the types it is told. A piece with a line that is no record is read line by line
-instead: the good ones come, and each bad one is a row that says only where it stands and, by the name of the
-file, whose it is, so that an audit can call its writer unproven instead of stopping.
+Arrow parses blocks of lines with the given types. A block with an invalid line is parsed line by line instead:
+valid lines become rows, and each invalid one a row with only its position and, from the file name, its writer, so
+that an audit reports the writer as unproven instead of failing. The same holds for data that cannot be unpacked
+and for lines longer than a block.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from .journal_files import FileRange
-from .schema import PLACE, UNREADABLE
+from .journal_files import FileRange, Unread, is_gzipped
+from .schema import PLACE, UNREAD, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NEWLINE = 10
-_FILE = re.compile(r"[a-z]+-(.+)-\d+\.jsonl$")
+_FILE = re.compile(r"(?:.*/)?[a-z]+-(.+)-\d+\.jsonl(?:\.gz)?$")
+OF_BAD = json.dumps({"event": UNREADABLE}).encode()
+BAD = b"\n"  # no record, whatever it was
 BLOCK = 4 * 1024 * 1024  # bytes that become one batch: bounds memory, and a record is far shorter
 
 
@@ -34,16 +39,57 @@ def batches(piece: FileRange, schema: StructType) -> Iterator[pa.RecordBatch]:
 
     whole = to_arrow_schema(schema, timezone="UTC")
     with piece.open() as file:
-        file.seek(piece.start)
-        at = piece.start
-        while at < piece.end:
-            block = file.read(min(BLOCK, piece.end - at))
-            if at + len(block) < piece.end:
-                block += file.readline()
-            if not block:
-                return
-            yield from _rows(block, piece.name, at, whole)
-            at += len(block)
+        at, end = piece.start, None if is_gzipped(piece.name) else piece.end
+        try:
+            file.seek(piece.start)
+            while end is None or at < end:
+                block, size = _block(file, BLOCK if end is None else min(BLOCK, end - at))
+                if block:
+                    yield from _rows(block, piece.name, at, whole)
+                at += size
+                if not block:
+                    break
+            if end is None and not at:
+                yield from _rows(BAD, piece.name, at, whole)  # packed, and nothing in it
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            yield from _rows(BAD, piece.name, at, whole)
+
+
+def told(files: Sequence[Unread], schema: StructType) -> pa.RecordBatch:
+    """A row for each file that is not read: which, and why."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    whole = to_arrow_schema(schema, timezone="UTC")
+    names = [each.name for each in files]
+    known = {
+        "event": [UNREAD] * len(files),
+        "writer": names,
+        "reason": [each.reason for each in files],
+        "journal_file": names,
+        "journal_offset": [0] * len(files),
+    }
+    arrays = [pa.array(known.get(field.name, [None] * len(files)), field.type) for field in whole]
+    return pa.RecordBatch.from_arrays(arrays, schema=whole)
+
+
+def _block(file: BinaryIO, most: int) -> tuple[bytes, int]:
+    """Whole lines from here, and how many bytes of the file they are; none at its end.
+
+    A last line without an end is torn, and not there. A line longer than a block is an empty one.
+    """
+    block = file.read(most)
+    size = len(block)
+    if not block or block.endswith(b"\n"):
+        return block, size
+    rest = file.readline(BLOCK)
+    size += len(rest)
+    if rest.endswith(b"\n"):
+        return block + rest, size
+    while rest and not rest.endswith(b"\n"):
+        rest = file.readline(BLOCK)
+        size += len(rest)
+    head = block[: block.rfind(b"\n") + 1]
+    return (head + b"\n" if rest else head), size
 
 
 def writer_of(name: str) -> str:
@@ -84,12 +130,11 @@ def _line_starts(block: bytes, at: int) -> pa.Array:
 
 
 def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
-    bad = json.dumps({"event": UNREADABLE}).encode()
     good: list[bytes] = []
     for line in block.removesuffix(b"\n").split(b"\n"):  # a carriage return ends none
         try:
             is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
         except (pa.ArrowInvalid, ValueError):
             is_record = False
-        good.append(line if is_record else bad)
+        good.append(line if is_record else OF_BAD)
     return _parsed(b"\n".join(good) + b"\n", own)

@@ -7,6 +7,8 @@
 Spark's own file source takes a file for finished when it has seen it, and lines appended later are lost
 to it. This one remembers byte offsets. Lines become Arrow batches without passing through Python objects.
 
+Folders and ``.jsonl.gz`` are read too. What may be a journal and is not read is a row that says so.
+
 Options: ``path`` (the directory), ``partitionBytes`` (about how much one task reads; 32 MiB),
 ``maxBytesPerTrigger`` (of a stream; none).
 """
@@ -32,8 +34,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .given import Given
-from .journal_files import FileRange, admit, cut, packed, whole_lines
+from .format_options import FormatOptions
+from .journal_files import FileRange, Unread, admit, listed, packed, ranges, whole_lines
 from .schema import JOURNAL_COLUMNS, TYPES
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class JournalOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> JournalOptions:
         """Raises ValueError, which names the option, for what cannot be used."""
-        given = Given(FORM, options, KNOWN)
+        given = FormatOptions(FORM, options, KNOWN)
         directory = given.text("path")
         if directory is None:
             raise given.wrong('the directory is missing: .load("DIR")')
@@ -105,6 +107,13 @@ class JournalPartition(InputPartition):
     pieces: tuple[FileRange, ...]
 
 
+@dataclass
+class UnreadPartition(InputPartition):
+    """What is told instead of being read."""
+
+    files: tuple[Unread, ...]
+
+
 class _Pieces:
     def __init__(self, options: JournalOptions, schema: StructType) -> None:
         self._options = options
@@ -112,16 +121,13 @@ class _Pieces:
 
     def _cut(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
         directory, most = self._options.directory, self._options.partition_bytes
-        pieces = (
-            piece
-            for name, stop in sorted(end.items())
-            for piece in cut(directory, name, start.get(name, 0), stop, most)
-        )
-        return [JournalPartition(tuple(each)) for each in packed(pieces, most)]
+        return [JournalPartition(tuple(each)) for each in packed(ranges(directory, start, end, most), most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        from .journal_lines import batches  # late: on the executors only
+        from .journal_lines import batches, told  # late: on the executors only
 
+        if isinstance(partition, UnreadPartition):
+            yield told(partition.files, self._schema)
         for piece in getattr(partition, "pieces", ()):  # Spark makes one partition of an empty list
             yield from batches(piece, self._schema)
 
@@ -130,7 +136,12 @@ class JournalReader(_Pieces, DataSourceReader):
     """All that is there when the partitions are planned."""
 
     def partitions(self) -> list[InputPartition]:
-        return self._cut({}, whole_lines(self._options.directory))
+        directory = self._options.directory
+        there = whole_lines(directory)
+        empty = (Unread(name, "it has no whole line") for name, end in there.items() if not end)
+        unread = (*listed(directory).unread, *empty)
+        tasks = self._cut({}, there)
+        return [*tasks, UnreadPartition(unread)] if unread else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)

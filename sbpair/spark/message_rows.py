@@ -1,4 +1,4 @@
-"""A message as a row: what it says, where it stands, and what a parked one was relieved of. Pure."""
+"""Messages as rows: content, position, and the original properties of parked messages. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import (
     Body,
     DataBody,
@@ -17,10 +18,10 @@ from sbpair.amqp.message import (
     SequenceBody,
     ValueBody,
 )
-from sbpair.amqp.types import DecodeError, Timestamp
-from sbpair.pairing import aliases
-from sbpair.syphon.alias import AliasError, read_duration, read_instant, read_key, read_text
-from sbpair.syphon.parked import read_parked
+from sbpair.amqp.types import Timestamp
+from sbpair.envelope import aliases
+from sbpair.envelope.inspect import read_parked
+from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text
 
 from .ranges import ACTIVE, Seen
 

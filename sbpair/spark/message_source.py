@@ -13,8 +13,13 @@ nothing, and neither opens anything before it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import sleep
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,12 +37,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .entities import Entities, cutoff, refuse_partitions
+from sbpair.envelope.names import namespace_label
+
+from .checkpoint import Offset, check_origin, of_namespace, read_in
+from .entities import Entities, NoAnswer, cutoff, refuse_partitions
 from .message_rows import MESSAGE_COLUMNS, Row, to_row
+from .outage import BATCH_PATIENCE, Outage
 from .ranges import UNTIL, Piece, Span, advance, allot, before_lane, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
 
-Offset = dict[str, int]
+POLL = 1.0  # seconds that Spark is held up at most, in an outage, before it is told that there is nothing new
+OUTAGE = "@outage"  # in the progress of a query, beside the offset
+
+logger = logging.getLogger("sbpair.spark")
 
 
 class MessageDataSource(DataSource):
@@ -69,40 +81,42 @@ class MessageDataSource(DataSource):
 
 @dataclass
 class MessagePartition(InputPartition):
-    """One task's piece."""
+    """One task's piece, and the namespace that its numbers are of; None where it does not matter."""
 
     piece: Piece
+    origin: str | None = None
 
 
 class _Ranges:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def _spans(self, start: Offset, until: float | None = None) -> list[Span]:
-        """What there is behind ``start``, enqueued until then, or but for the safety lag until now."""
-        options = self._options
-        at = cutoff(options) if until is None else until
-        return Entities(options).spans(options.paths, lambda lane: start.get(lane, 0), at)
+    _patience = 0.0  # seconds, unless the option outageTimeout says more
 
-    def _start(self) -> Offset:
+    def _entities(self, origin: str | None = None) -> Entities:
+        return Entities(self._options, origin, self._options.patience(self._patience))
+
+    def _start(self, entities: Entities) -> dict[str, int]:
         """The offset that stands before the first message to be read."""
         starting = self._options.starting
         if starting == EARLIEST:
             return {}
         if isinstance(starting, str):
-            return advance({}, self._spans({}))
+            return advance({}, entities.spans(self._options.paths, {}, cutoff(self._options)))
         return {lane: max(number - 1, 0) for lane, number in starting.items()}
 
-    def _tasks(self, start: Offset, end: Offset, *, settles: bool) -> list[InputPartition]:
-        planned = pieces(start, end, self._options.min_partitions, settles=settles)
-        return [MessagePartition(piece) for piece in planned]
+    def _tasks(
+        self, start: Mapping[str, int], end: Mapping[str, int], origin: str | None = None
+    ) -> list[InputPartition]:
+        options = self._options
+        planned = pieces(start, end, options.min_partitions, settles=options.settles)
+        return [MessagePartition(piece, origin) for piece in planned]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[Row]:
-        piece = getattr(partition, "piece", None)
-        if not isinstance(piece, Piece):  # Spark makes one partition without a value of an empty list
+        if not isinstance(partition, MessagePartition):  # Spark makes one without a value of an empty list
             return
-        options = self._options
-        entities, namespace = Entities(options), options.reach.label
+        options, piece, entities = self._options, partition.piece, self._entities(partition.origin)
+        namespace = namespace_label(partition.origin or options.namespace.origin)
         for message in entities.read(piece):
             yield to_row(namespace, piece.path, message, with_body=options.include_body)
         if piece.settle_upto is not None:
@@ -112,14 +126,17 @@ class _Ranges:
 class MessageReader(_Ranges, DataSourceReader):
     """All that is there when the partitions are planned; nothing is ever consumed."""
 
+    _patience = BATCH_PATIENCE
+
     def __init__(self, options: SourceOptions) -> None:
         if options.settles:
             raise ValueError("sbpair: settlement=complete is for streams: a batch is read once an action")
         super().__init__(options)
 
     def partitions(self) -> list[InputPartition]:
-        start = self._start()
-        spans = self._spans(start)
+        entities = self._entities()
+        start = self._start(entities)
+        spans = entities.spans(self._options.paths, start, cutoff(self._options))
         ending = self._options.ending
         if not isinstance(ending, str):
             spans = [
@@ -127,50 +144,111 @@ class MessageReader(_Ranges, DataSourceReader):
                 for each in spans
             ]
         begin = start | {each.lane: each.first - 1 for each in spans}
-        return self._tasks(begin, advance(start, spans), settles=False)
+        return self._tasks(begin, advance(start, spans))
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         return self._rows(partition)
 
 
 class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes; an offset is ``{entity: sequence number}``, and all up to it has been read."""
+    """What comes; an offset is ``{entity: sequence number}``, and all up to it has been read.
 
-    _target: Offset | None = None
+    It names its namespace (:mod:`.origin`): on another one the query ends before anything is completed.
+    """
+
+    _patience = math.inf
+    _target: dict[str, int] | None = None
     _is_checked = False
+    _end: Offset | None = None
+    _problem: NoAnswer | None = None
+    """Why there is nothing new: nobody answers."""
+
+    _since = ""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._outage = Outage(options.patience(self._patience))
 
     def initialOffset(self) -> Offset:
-        return self._start()
+        origin = self._options.namespace.origin
+        return of_namespace(self._start(self._entities(origin)), origin)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = advance({}, self._spans({}))
+        entities = self._entities(self._options.namespace.origin)
+        self._target = advance({}, entities.spans(self._options.paths, {}, cutoff(self._options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_messages
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The end of the next batch; while nobody answers, ``start``: there is nothing new.
+
+        A run that takes what is there now would end then, so it waits instead. Raises NoAnswer when an outage
+        has lasted as long as it may, and SourceError.
+        """
+        origin = self._origin_of(start)
+        if self._target is not None:
+            self._end = self._next(start, limit, self._entities(origin), origin)
+            return self._end
+        left = self._outage.wait(time.monotonic())
+        sleep(min(left, POLL))
+        if left > POLL:
+            return start
+        try:
+            self._end = self._next(start, limit, Entities(self._options, origin), origin)
+        except NoAnswer as problem:
+            self._suffer(problem)
+            return start
+        self._outage.answered()
+        self._problem = None
+        return self._end
+
+    def reportLatestOffset(self) -> Offset | None:
+        """For the progress of the query: the offset, and in an outage since when, and why."""
+        if self._problem is None:
+            return self._end
+        return {**(self._end or {}), OUTAGE: f"since {self._since}: {self._problem}"}
+
+    def _suffer(self, problem: NoAnswer) -> None:
+        is_new = self._outage.began is None
+        if self._outage.failed(time.monotonic(), problem.pause) is None:
+            raise problem
+        self._problem = problem
+        if is_new:
+            self._since = datetime.now(UTC).isoformat(timespec="seconds")
+            logger.warning("%s; the query waits", problem)
+
+    def _next(self, start: Offset, limit: ReadLimit, entities: Entities, origin: str) -> Offset:
         """The end of the next batch. All up to ``start`` is committed: idle entities are settled here."""
-        self._check()
-        options, until = self._options, cutoff(self._options)
-        spans = self._reachable(self._spans(start, until))
+        options, until, begun = self._options, cutoff(self._options), read_in(start)
+        self._check(entities)
+        spans = self._reachable(entities.spans(options.paths, begun, until))
         if options.settles:
             refuse_partitions(spans)
-            self._settle_idle(start, {each.lane for each in spans})
+            self._settle_idle(entities, begun, {each.lane for each in spans})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         spans = allot(spans, most)
         if options.max_bytes is not None:
-            spans = Entities(options).within(spans, options.max_bytes)
-        return advance(start, spans, int(until * 1000) if options.settles else None)
+            spans = entities.within(spans, options.max_bytes)
+        end = advance(begun, spans, int(until * 1000) if options.settles else None)
+        return of_namespace(end, origin)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return self._tasks(start, end, settles=self._options.settles)
+        return self._tasks(read_in(start), read_in(end), self._origin_of(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         return self._rows(partition)
 
     def commit(self, end: Offset) -> None:
         """Comes only when there is a next batch: the ``start`` of that one does what is to be done."""
+
+    def _origin_of(self, *offsets: Offset) -> str:
+        """The namespace of the query. Raises ForeignCheckpoint unless all the offsets are of it."""
+        origin = self._options.namespace.origin
+        for each in offsets:
+            check_origin(each, origin, settles=self._options.settles)
+        return origin
 
     def _reachable(self, spans: list[Span]) -> list[Span]:
         """The spans up to where a run that takes what is there now will end."""
@@ -180,13 +258,13 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         ends = [Span(each.lane, each.first, min(each.last, target.get(each.lane, 0))) for each in spans]
         return [each for each in ends if each.first <= each.last]
 
-    def _settle_idle(self, start: Offset, moving: set[str]) -> None:
+    def _settle_idle(self, entities: Entities, start: Mapping[str, int], moving: set[str]) -> None:
         for lane, upto in sorted(numbers(start).items()):
             if lane not in moving and upto > before_lane(lane):
-                Entities(self._options).settle(path_of(lane), upto, start.get(lane + UNTIL))
+                entities.settle(path_of(lane), upto, start.get(lane + UNTIL))
 
-    def _check(self) -> None:
+    def _check(self, entities: Entities) -> None:
         if self._options.settles and not self._is_checked and not self._options.may_be_missing:
             for path in self._options.paths:
-                Entities(self._options).check_settleable(path)
+                entities.check_settleable(path)
         self._is_checked = True

@@ -1,4 +1,4 @@
-"""A row as a message to send: which columns there may be, and which message id it gets."""
+"""Rows to send: the columns they may have, their message ids, and the messages made from them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
@@ -30,7 +31,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Each column, and the Spark types it may have; ``time_to_live`` in seconds. Only ``body`` is needed."""
 
-COLUMN, BATCH, HASH = "column", "batch", "hash"
+COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
+STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
 LONGEST_ID = 128  # characters, the service's limit
 IdOf = Callable[["Outgoing", int], str]
 
@@ -48,8 +50,13 @@ class Outgoing:
         return None if session is None else str(session)
 
 
-def checked(columns: Mapping[str, str], strategy: str | None, entity_path: str | None) -> str:
-    """How ids are made, for rows of these columns (name: Spark type).
+def checked(
+    columns: Mapping[str, str],
+    strategy: str | None,
+    entity_path: str | None,
+    id_columns: Sequence[str] = (),
+) -> str:
+    """How ids are made, for rows of these columns (name: Spark type); ``id_columns`` are those to hash.
 
     Raises ValueError, which names the column, for rows that cannot be messages.
     """
@@ -67,7 +74,12 @@ def checked(columns: Mapping[str, str], strategy: str | None, entity_path: str |
         raise ValueError("sbpair: where to? Give the option entityPath, or a column entity_path")
     if strategy == COLUMN and "message_id" not in columns:
         raise ValueError("sbpair: messageIdStrategy=column needs a column message_id")
-    return strategy or (COLUMN if "message_id" in columns else BATCH)
+    for name in id_columns:
+        if name not in columns:
+            raise ValueError(
+                f"sbpair: messageIdColumns names {name!r}; the rows have {', '.join(sorted(columns))}"
+            )
+    return strategy or (COLUMN if "message_id" in columns else UNIQUE)
 
 
 def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
@@ -81,15 +93,19 @@ def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
     return Outgoing(bytes(body), values)
 
 
-def id_maker(strategy: str, prefix: str) -> IdOf:
-    """Gives the message id of a row and its place in the task; ``prefix`` names the batch and the task.
+def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf:
+    """Gives the message id of a row at a place of a task; ``prefix`` names the batch and its partition.
 
-    The same row at the same place of the same batch gets the same id, in whichever attempt.
+    COLUMN and HASH give a row the same id in whichever task or attempt. UNIQUE gives ids that no other maker
+    has ever given. BATCH gives the same id at the same place, for rows that always come at the same one.
     """
+    if strategy == UNIQUE:
+        run = uuid4().hex
+        return lambda row, place: f"{prefix}:{run}:{place}"
     if strategy == BATCH:
         return lambda row, place: f"{prefix}:{place}"
     if strategy == HASH:
-        return lambda row, place: digest(row)
+        return lambda row, place: digest(row, id_columns)
     return _column
 
 
@@ -101,11 +117,16 @@ def _column(row: Outgoing, place: int) -> str:
     return given
 
 
-def digest(row: Outgoing) -> str:
-    """A hash of all that the message says: the same content is the same message."""
-    said = {name: value for name, value in row.values.items() if name != "message_id"}
+def digest(row: Outgoing, columns: Sequence[str] = ()) -> str:
+    """A hash of these columns of a row, or of all that the message says: the same content, the same id."""
+    said = {
+        name: _utc(value).isoformat() if isinstance(value, datetime) else value
+        for name, value in row.values.items()
+        if (name in columns if columns else name != "message_id")
+    }
+    body = row.body if not columns or "body" in columns else b""
     text = json.dumps(said, sort_keys=True, default=str).encode()
-    return hashlib.sha256(len(text).to_bytes(8, "big") + text + row.body).hexdigest()
+    return hashlib.sha256(len(text).to_bytes(8, "big") + text + body).hexdigest()
 
 
 def to_message(row: Outgoing, message_id: str) -> ServiceBusMessage:

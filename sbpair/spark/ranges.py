@@ -1,14 +1,14 @@
-"""Which messages belong to a batch? Offsets are sequence numbers; everything here is pure.
+"""Offsets and ranges of sequence numbers: which messages belong to a batch. Pure.
 
-    offset   {"orders": 41}                 all up to 41 has been read
-             {"parts": 7, "parts#1": 3}     of a partitioned entity: one lane for each partition
-             {"orders@until": 1795262400000}     where it settles: what was read was enqueued until then (ms)
+    offset   {"orders": 41}                 read up to 41
+             {"parts": 7, "parts#1": 3}     a partitioned entity: one lane for each partition
+             {"orders@until": 1795262400000}     with settlement: the messages read were enqueued until then (ms)
 
-A sequence number has the partition in its top 16 bits; a plain entity has lane 0 alone. Numbers grow in the
-order in which messages are stored, so a range can be read again, by anybody, in any number of pieces. An
-entity that was deleted and created again gives the same numbers again: its messages are younger than that.
+A sequence number has the partition in its top 16 bits; a plain entity has lane 0 alone. Numbers grow in the order
+in which messages are stored, so a range can be read again, by any process, in any number of pieces. An entity
+that was deleted and created again reuses the numbers: its messages are younger than the offset.
 
-The searches are generators: they yield the number to peek at and are sent what stands there or behind it.
+The searches are generators: they yield the number to peek at and receive the first message at or after it.
 """
 
 from __future__ import annotations
@@ -76,17 +76,24 @@ def before_lane(lane: str) -> int:
     return max(0, (index_of(lane) << LANE_BITS) - 1)
 
 
-def lanes(path: str) -> Generator[int, Seen | None, list[str]]:
-    """The lanes of an entity that hold messages: one peek for each, and one more."""
-    found: list[str] = []
+def heads(path: str) -> Generator[int, Seen | None, dict[str, Seen]]:
+    """The first message of each lane of an entity that has any: one peek for each, and one more."""
+    found: dict[str, Seen] = {}
     probe = 1
     while probe <= LAST:
         seen = yield probe
         if seen is None:
             break
-        found.append(lane_of(path, seen.number))
+        found[lane_of(path, seen.number)] = seen
         probe = ((seen.number >> LANE_BITS) + 1) << LANE_BITS
     return found
+
+
+def is_renewed(lane: str, head: Seen, start: Mapping[str, int]) -> bool:
+    """Whether a lane begins with a message that came after all that was read, under a number read before."""
+    until = start.get(lane + UNTIL)
+    is_young = until is not None and head.enqueued_at > until
+    return is_young and head.state == ACTIVE and head.number <= start.get(lane, 0)
 
 
 def span(lane: str, after: int, cutoff: int) -> Generator[int, Seen | None, Span | None]:
@@ -165,10 +172,18 @@ def numbers(offset: Mapping[str, int]) -> dict[str, int]:
 
 
 def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None = None) -> dict[str, int]:
-    """The offset behind ``spans``, enqueued ``until`` then (ms); what has no span stays where it is."""
-    moved = list(spans)
-    times = {} if until is None else {each.lane + UNTIL: until for each in moved}
-    return dict(start) | {each.lane: each.last for each in moved} | times
+    """The offset behind ``spans``, enqueued ``until`` then (ms); what has no span stays where it is.
+
+    Without ``until``, a lane that moves has no time any more: an old one would not be that of what was read.
+    """
+    end = dict(start)
+    for each in spans:
+        end[each.lane] = each.last
+        if until is None:
+            end.pop(each.lane + UNTIL, None)
+        else:
+            end[each.lane + UNTIL] = until
+    return end
 
 
 def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, settles: bool) -> list[Piece]:

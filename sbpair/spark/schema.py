@@ -1,6 +1,6 @@
-"""The columns of a journal in Spark: the fields of all its events, side by side.
+"""The columns of ``format("sbpair-journal")``: the fields of all events, side by side.
 
-A row has the columns of its own event set, the others null. ``file`` and ``offset`` say where it stands.
+A row has the columns of its own event; the others are null. ``journal_file`` and ``journal_offset`` locate it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("receives", "bigint"),
     ("records", "bigint"),
     ("released", "bigint"),
-    ("rests", "string"),
+    ("stored_in", "string"),
     ("retry_in", "double"),
     ("sequence_numbers", "array<bigint>"),
     ("session_ids", "array<string>"),
@@ -61,6 +61,9 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
 PLACE: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
 UNREADABLE = "unreadable_line"
 """The event of a row for a line that is no record; only its place is known, and whose it is."""
+
+UNREAD = "unread_file"
+"""The event of a row for a file that may be a journal and is not read: ``journal_file``, and ``reason``."""
 
 TYPES = dict((*HEADER, *OF_EVENTS, *PLACE))
 

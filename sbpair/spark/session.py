@@ -1,15 +1,16 @@
-"""A Spark on this machine, for the commands; and what makes ours known to anybody's Spark."""
+"""Spark sessions on this machine, the registration of sbpair's formats, and the errors of Spark jobs."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from .java import use_java
 from .journal_source import JournalDataSource
 from .message_source import MessageDataSource
+from .requirements import require_of_driver, use_java
 from .syphon_source import SyphonDataSource
 
 if TYPE_CHECKING:
@@ -30,15 +31,19 @@ HASTY = {
     "spark.sql.adaptive.enabled": "false",  # for a few rows, planning is what takes the time
     "spark.sql.codegen.wholeStage": "false",
 }
-"""For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
 LASTING = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.shuffle.partitions": "64",  # for adaptive execution to put together
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # compressed: its groups fit into memory
 }
-"""For a job of minutes: throughput goes before start-up."""
 LEAST_HEAP = 1024  # MiB
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
+LONGEST = 300
+_PYTHON = re.compile(r"^(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception|Missing): (?P<text>.+)$", re.MULTILINE)
+
+
+"""For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
+"""For a job of minutes: throughput goes before start-up."""
 
 
 def roomy() -> dict[str, str]:
@@ -55,9 +60,10 @@ def build_session(
 ) -> SparkSession:
     """A session on this machine with our sources known to it; ``settings`` go over ours.
 
-    Raises SparkMissing when there is no Java. On a cluster make the session there, and call
-    :func:`register`.
+    Raises SparkMissing when there is no Java, or a package is missing. On a cluster make the session there,
+    and call :func:`register`.
     """
+    require_of_driver()
     use_java()
     from pyspark.sql import SparkSession
 
@@ -74,6 +80,22 @@ def build_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Let ``spark`` know the formats of this package; with Spark Connect too."""
+    """Register sbpair's formats with ``spark``, which may be a Spark Connect session."""
     for source in SOURCES:
         spark.dataSource.register(source)
+
+
+def session_errors() -> tuple[type[Exception], ...]:
+    """The exceptions that a Spark job may raise."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
+
+
+def reason_of(error: Exception) -> str:
+    """The innermost Python error of a failed job, on one line; else the first line of ``error``."""
+    text = str(error)
+    found = [match for match in _PYTHON.finditer(text) if not match["text"].startswith("Traceback")]
+    said = found[-1]["text"] if found else next((line for line in text.splitlines() if line.strip()), "")
+    return f"Spark: {said.strip()[:LONGEST] or type(error).__name__}"

@@ -1,7 +1,7 @@
-"""Complete the messages of an entity up to a sequence number: received, completed, in one go.
+"""Settlement of the messages of an entity up to a sequence number: receive and complete in one step.
 
-Locks exist in here alone, for milliseconds. What is behind the number is given back at once; what another
-consumer holds stays, and is found the next time. To do it again does nothing.
+Locks last for milliseconds. Messages beyond the number are released at once; messages that another consumer holds
+remain and are found the next time. Repeating a settlement has no effect.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import asyncio
 from typing import Any
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.message import decode_map_section, split
 from sbpair.amqp.performatives import Accepted, Released
-from sbpair.amqp.sections import decode_map_section, split
-from sbpair.syphon.connection import NamespaceConnection
-from sbpair.syphon.errors import ConnectionLost
-from sbpair.syphon.link import SERIAL, Receiver
-from sbpair.syphon.ranges import runs
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ConnectionLost
+from sbpair.client.link import SERIAL, Receiver, runs
 
 ROUND = 500  # messages in our hands at a time: few enough for the shortest lock
 

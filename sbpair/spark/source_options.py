@@ -1,4 +1,4 @@
-"""What was given with ``format("sbpair")`` to read?"""
+"""The options of ``format("sbpair")`` for reading."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sbpair.pairing.names import backlog_queue_name
+from sbpair.envelope.names import backlog_queue_name
 
-from .given import Given
-from .reach import PRIMARY, WIRE, Reach, Wire, reach_of, wire_of
+from .format_options import (
+    PRIMARY,
+    WIRE,
+    FormatOptions,
+    NamespaceReference,
+    Wire,
+    namespace_reference,
+    wire_options,
+)
 
 FORM = "sbpair"
 EARLIEST, LATEST = "earliest", "latest"
@@ -37,6 +44,7 @@ KNOWN = (
     "settleTimeoutSeconds",
     "safetyLagMs",
     "includeBody",
+    "outageTimeout",
     *WIRE,
 )
 
@@ -45,7 +53,7 @@ KNOWN = (
 class SourceOptions:
     """The options of a source, checked; nothing is opened."""
 
-    reach: Reach
+    namespace: NamespaceReference
     wire: Wire
     paths: tuple[str, ...]
     """The entities to read, each with its sub-queue."""
@@ -66,11 +74,16 @@ class SourceOptions:
 
     safety_lag: float
     include_body: bool
+    outage_timeout: float | None = None
+    """Seconds that a namespace may not answer, or throttle, before the read fails; None for the default."""
+
+    def patience(self, default: float) -> float:
+        return default if self.outage_timeout is None else self.outage_timeout
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Raises ValueError, which names the option, for what cannot be used."""
-        given = Given(FORM, options, KNOWN)
+        given = FormatOptions(FORM, options, KNOWN)
         settles = given.choice("settlement", "none", ("none", "complete")) == "complete"
         starting = _numbers(given, "startingSequenceNumbers", EARLIEST, (EARLIEST, LATEST))
         if settles and starting != EARLIEST:
@@ -81,8 +94,8 @@ class SourceOptions:
         is_backlogs = given.flag("backlogs", default=False)
         paths = _backlogs(given) if is_backlogs else _entities(given)
         return cls(
-            reach_of(given, PRIMARY),
-            wire_of(given, 30.0),
+            namespace_reference(given, PRIMARY),
+            wire_options(given, 30.0),
             paths,
             is_backlogs,
             starting,
@@ -94,10 +107,11 @@ class SourceOptions:
             given.seconds("settleTimeoutSeconds", 30.0, 1, 600),
             given.whole("safetyLagMs", 1000, 0, 600_000) / 1000,
             given.flag("includeBody", default=True),
+            given.patience("outageTimeout"),
         )
 
 
-def _entities(given: Given) -> tuple[str, ...]:
+def _entities(given: FormatOptions) -> tuple[str, ...]:
     queues, topic, subscription = (
         given.several("queueName"),
         given.text("topicName"),
@@ -112,7 +126,7 @@ def _entities(given: Given) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path.strip("/") + suffix for path in paths))
 
 
-def _backlogs(given: Given) -> tuple[str, ...]:
+def _backlogs(given: FormatOptions) -> tuple[str, ...]:
     if given.text("queueName") or given.text("topicName"):
         raise given.wrong("backlogs=true reads the backlog queues of a pairing, and no other entity")
     label = given.required("primaryNamespaceName").lower()
@@ -121,7 +135,9 @@ def _backlogs(given: Given) -> tuple[str, ...]:
     return tuple(backlog_queue_name(label, index) + suffix for index in range(count))
 
 
-def _numbers(given: Given, name: str, default: str, words: tuple[str, ...]) -> str | Mapping[str, int]:
+def _numbers(
+    given: FormatOptions, name: str, default: str, words: tuple[str, ...]
+) -> str | Mapping[str, int]:
     """One of ``words``, or sequence numbers by entity as JSON."""
     text = given.text(name) or default
     if text.lower() in words:

@@ -16,23 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from sbpair.client.errors import SyphonFaulted
 from sbpair.observation import Role
-from sbpair.syphon.errors import SyphonFaulted
 from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
+from sbpair.syphon.options import SyphonOptions
 
 from . import worker
-from .reach import ambient
-from .syphon_options import DrainOptions
-from .task_journal import keep
+from .format_options import PAIR, WIRE, FormatOptions, PairReference, ambient, pair_reference
+from .worker import directory_of, keep
 
 if TYPE_CHECKING:
     from sbpair.syphon import Syphon
@@ -51,6 +52,17 @@ DRAIN_COLUMNS = ", ".join(
 Row = tuple[object, ...]
 Tick = dict[str, int]
 TICK = "tick"
+FORM = "sbpair-syphon"
+KNOWN = (
+    *PAIR,
+    "allowedDestinations",
+    "maxDurationSeconds",
+    "emptyWaitSeconds",
+    "receiversPerBacklog",
+    "window",
+    "journal",
+    *WIRE,
+)
 
 
 class SyphonDataSource(DataSource):
@@ -186,3 +198,53 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
     if primary is None and secondary is None:
         return Syphon(options.pair.primary.name, options.pair.secondary.name, ambient(), options=chosen)
     raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by their names")
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOptions:
+    """The validated options of a drain."""
+
+    pair: PairReference
+    allowed_destinations: tuple[str, ...] | None
+    max_duration: float
+    """Seconds after which a task ends, even if messages remain."""
+
+    empty_wait: float
+    """Seconds that a backlog must stay empty before a task ends."""
+
+    receivers: int
+    """Tasks for each backlog; more than one trades order away."""
+
+    window: int
+    journal: str | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> DrainOptions:
+        """Raises ValueError, which names the option, for what cannot be used."""
+        given = FormatOptions(FORM, options, KNOWN)
+        return cls(
+            pair_reference(given, 60.0),
+            given.several("allowedDestinations") or None,
+            given.seconds("maxDurationSeconds", 300, 1, 86_400),
+            given.seconds("emptyWaitSeconds", 0, 0, 3600),
+            given.whole("receiversPerBacklog", 1, 1, 64),
+            given.whole("window", 500, 1, 5000),
+            directory_of(given),
+        )
+
+    def of_backlog(self, number: int) -> SyphonOptions:
+        """The syphon's options for one backlog."""
+        pair = self.pair
+        return SyphonOptions(
+            backlog_queue_count=pair.backlog_queue_count,
+            primary_namespace_name=pair.primary_namespace_name,
+            allowed_destinations=self.allowed_destinations,
+            window=self.window,
+            operation_timeout=timedelta(seconds=pair.wire.timeout),
+            report_forwards=self.journal is not None,
+            connection_verify=pair.wire.ca_file,
+            over_websocket=pair.wire.over_websocket,
+            only_backlogs=(number,),
+            primary_endpoint_address=pair.primary.address,
+            secondary_endpoint_address=pair.secondary.address,
+        )

@@ -1,8 +1,9 @@
-"""What lives in one Python process of Spark: a loop in a thread, and what is open on it.
+"""What one Python worker process of Spark keeps: an event loop in a thread, connections, and task journals.
 
-Tasks are blocking generators; workers are forked and used again for later tasks, until they have been idle
-for a minute. So the loop and the connections belong to the process: made when first asked for, after the
-fork, and found again by the next task. Every wait has an end: a task that is killed does not interrupt one.
+Tasks are blocking generators. Spark forks workers and reuses them until they have been idle for a minute, so
+the loop and the connections belong to the process: created at first use, after the fork, and found again by the
+next task. Every wait has a timeout, because killing a task does not interrupt a wait. A journal lives as long as
+its task: Spark ends workers without notice, and a journal of the worker would never get its last record.
 """
 
 from __future__ import annotations
@@ -12,27 +13,35 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
-from typing import TypeVar, cast
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from sbpair.envelope.names import namespace_label
+
+if TYPE_CHECKING:
+    from sbpair.observation import Journal, Role
+    from sbpair.observation.sinks import Source
+
+    from .format_options import FormatOptions, PairReference
 
 T = TypeVar("T")
-
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _kept: dict[tuple[int, Hashable], object] = {}
 _lock = threading.Lock()
 
 
 def submit(work: Coroutine[object, object, T]) -> Future[T]:
-    """Begin ``work`` on the loop of this process."""
+    """Start ``work`` on the event loop of this process."""
     return asyncio.run_coroutine_threadsafe(work, _loop())
 
 
 def call(work: Coroutine[object, object, T], timeout: float) -> T:
-    """The result of ``work``, within ``timeout`` seconds. Raises TimeoutError, and what it raises."""
+    """The result of ``work``. Raises its exception, or TimeoutError after ``timeout`` seconds."""
     return wait(submit(work), timeout)
 
 
 def wait(future: Future[T], timeout: float) -> T:
-    """The result of what was begun. Raises TimeoutError; the work is cancelled then."""
+    """The result of ``future``. Raises TimeoutError after ``timeout`` seconds, and cancels the work."""
     try:
         return future.result(timeout)
     except BaseException:
@@ -41,7 +50,10 @@ def wait(future: Future[T], timeout: float) -> T:
 
 
 def kept(key: Hashable, make: Callable[[], T]) -> T:
-    """What is kept in this process under ``key``, made at first; ``make`` may not ask for another."""
+    """The object kept in this process under ``key``, created by ``make`` at first use.
+
+    ``make`` must not call `kept` itself.
+    """
     with _lock:
         place = (os.getpid(), key)
         if place not in _kept:
@@ -50,7 +62,7 @@ def kept(key: Hashable, make: Callable[[], T]) -> T:
 
 
 def forget(key: Hashable) -> None:
-    """Let it be made anew the next time."""
+    """Drop the object under ``key``; the next `kept` creates another."""
     with _lock:
         _kept.pop((os.getpid(), key), None)
 
@@ -62,3 +74,23 @@ def _loop() -> asyncio.AbstractEventLoop:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="sbpair-spark", daemon=True).start()
         return loop
+
+
+def directory_of(given: FormatOptions) -> str | None:
+    """The option ``journal``. Raises ValueError for a relative path: tasks run in directories of their own."""
+    journal = given.text("journal")
+    if journal is not None and not os.path.isabs(journal):
+        raise given.wrong("journal must be an absolute path: tasks run in directories of their own")
+    return journal
+
+
+def keep(stack: ExitStack, directory: str, role: Role, pair: PairReference, source: Source) -> Journal:
+    """Open a journal of the events of ``source``; it is closed with ``stack``."""
+    from sbpair.observation import Journal, PairLabels  # late: readers do not need it
+    from sbpair.observation.sinks import attach
+
+    primary = pair.primary_namespace_name or pair.primary.label
+    labels = PairLabels(namespace_label(primary), pair.secondary.label)
+    journal = stack.enter_context(Journal(directory, role=role, pair=labels))
+    stack.callback(attach(source, journal))
+    return journal

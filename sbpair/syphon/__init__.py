@@ -1,18 +1,19 @@
-"""Bring the parked messages home: from the backlogs on the secondary to their entities on the primary.
+"""The syphon: forwards parked messages from the backlogs on the secondary to their entities on the primary.
 
-What opens connections is imported when it is first asked for: the options alone cost nothing.
+Modules that open connections are imported on first use.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .counters import SyphonCounters, SyphonState, SyphonStatus
 from .options import SyphonOptions
+from .status import SyphonCounters, SyphonState, SyphonStatus
 
 if TYPE_CHECKING:
+    from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused
+
     from .daemon import Syphon
-    from .errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused
 
 __all__ = [
     "ConnectionLost",
@@ -31,6 +32,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import daemon, errors
+    from sbpair.client import errors
+
+    from . import daemon
 
     return daemon.Syphon if name == "Syphon" else getattr(errors, name)

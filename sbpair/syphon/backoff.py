@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt? Exponential, capped, and jittered against herds."""
+"""Exponential back-off with jitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Backoff:
-    """Attempts that failed in a row; spans in seconds. ``jitter`` gives a float in [0, 1)."""
+    """The delay after consecutive failures; ``first`` and ``most`` in seconds, ``jitter`` returns a float in [0, 1)."""
 
     first: float
     most: float
@@ -16,10 +16,11 @@ class Backoff:
     failures: int = 0
 
     def failed(self) -> float:
-        """Note a failure; the seconds to wait: half to the whole of ``first * 2**n``, at most ``most``."""
+        """Note a failure; return the seconds to wait: half to all of ``first * 2**n``, at most ``most``."""
         span = min(self.most, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return span * (0.5 + self.jitter() / 2)
 
     def succeeded(self) -> None:
+        """Start over from ``first``."""
         self.failures = 0

@@ -1,11 +1,13 @@
-"""The syphon: bring the parked messages home, for ever or until the backlogs are empty (P-40 .. P-44).
+"""The syphon: forwards parked messages, continuously or until the backlogs are empty (P-40 .. P-44).
 
-    CONNECTING --> RUNNING --(a side lost)--> CONNECTING       run(): until it is told to stop
+    CONNECTING --> RUNNING --(a side lost)--> CONNECTING       run(): until shutdown is set
         |             |
-        |             '--(told to stop)--> DRAINING --> IDLE
-        '--(refused)--> FAULTED --> CONNECTING                 drain(): until all backlogs were found empty
+        |             '--(shutdown)--> DRAINING --> IDLE
+        |                                                      drain(): until all backlogs are empty
+        '-- REFUSED instead of any state but IDLE, while a side refuses the syphon
 
-Several may run at once, in several processes, on the same backlogs: one of them locks each message (P-44).
+Nothing is received before both sides have accepted a claim. A side that refuses is retried with back-off; nothing is
+settled meanwhile. Several syphons may work on the same backlogs at once: each message is locked by one (P-44).
 """
 
 from __future__ import annotations
@@ -14,44 +16,44 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from sbpair.pairing.bond import Role, SideChange
-from sbpair.pairing.names import backlog_queue_name, label_of_backlogs
+from sbpair.auth.connection_string import Namespace, at_host, parse
+from sbpair.auth.credential import token_source
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.errors import ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 
+from ..pairing.pair_state import Role
 from . import events
-from .connection import NamespaceConnection
-from .connection_string import Namespace, at_host, parse
-from .counters import SyphonCounters, SyphonState, SyphonStatus
-from .credential import token_source
-from .dial import connect
-from .errors import ConnectionLost, SyphonError, SyphonFaulted
-from .forward import Poison
+from .claims import NAMESPACE, as_fault, parked_paths, refusal_of
+from .forwarding import ForwardingSession
+from .monitor import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .options import SyphonOptions
-from .relay import Relay
-from .sides import Sides, is_refused
-from .survey import Ages, Beyond
+from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 
 if TYPE_CHECKING:
-    from .credential import AnyCredential
+    from sbpair.auth.credential import AnyCredential
 
 T = TypeVar("T")
 
 logger = logging.getLogger("sbpair.syphon")
 
-FIRST_RETRY = 0.5  # seconds between the first two attempts to reach a side
+FIRST_RETRY = 0.5  # seconds between the first two attempts to connect
 _LEVELS: dict[type[events.SyphonEvent], int] = {
     events.MessagesForwarded: logging.DEBUG  # one for each batch
 }
-SHORTEST_RELAY = 1.0  # seconds: one that was lost sooner is not followed by another at once
+SHORTEST_SESSION = 1.0  # seconds: the next session does not follow sooner
 
 
 class Syphon:
-    """Moves parked messages from the backlog queues on the secondary to their entities on the primary.
+    """Forwards parked messages from the backlog queues on the secondary to their entities on the primary.
 
-    At least once: a message is removed from its backlog only after its destination has accepted it. Use one
-    object for one :meth:`run` or :meth:`drain` at a time, on one event loop.
+    At least once: a message is completed on its backlog only after its destination has accepted it. Call one of
+    :meth:`run` and :meth:`drain` at a time, on one event loop.
     """
 
     def __init__(
@@ -64,11 +66,14 @@ class Syphon:
         options: SyphonOptions | None = None,
         use_tls: bool = True,
     ) -> None:
-        """A syphon between two namespaces, each named by its host, ``contoso.servicebus.windows.net``.
+        """Create a syphon between two namespaces, each named by its host, ``contoso.servicebus.windows.net``.
 
-        ``credential``: what the SDK takes, blocking or of asyncio; it needs Send on the primary and Listen on
-        the secondary. ``secondary_credential`` is the same unless given. ``use_tls=False`` is for a broker on
-        the loopback. Raises ConnectionStringError, TypeError, ValueError when the two are one.
+        ``credential`` is any that the SDK accepts, blocking or asyncio; it needs the Send right on the primary, and
+        Listen on the secondary unless ``secondary_credential`` is given. ``use_tls=False`` is for a broker on the
+        loopback.
+
+        Raises ConnectionStringError for an invalid host, TypeError for an unknown kind of credential, and ValueError
+        when both are the same namespace.
         """
         own = credential if secondary_credential is None else secondary_credential
         self._set_up(
@@ -78,14 +83,15 @@ class Syphon:
         )
 
     def _set_up(self, primary: Namespace, secondary: Namespace, options: SyphonOptions) -> None:
-        primary = _dialled(primary, options.primary_endpoint_address)
-        secondary = _dialled(secondary, options.secondary_endpoint_address)
+        primary = _with_endpoint(primary, options.primary_endpoint_address)
+        secondary = _with_endpoint(secondary, options.secondary_endpoint_address)
         self.options = options
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
         self._primary = primary
         self._secondary = secondary
-        self.status = SyphonStatus(SyphonState.IDLE)
+        self._state = SyphonState.IDLE
+        self._reason: str | None = None
         self.counters = SyphonCounters()
         label = label_of_backlogs(primary.netloc, secondary.netloc, self.options.primary_namespace_name)
         count = self.options.backlog_queue_count
@@ -93,90 +99,127 @@ class Syphon:
         numbers = range(count) if only is None else dict.fromkeys(only)
         self.backlogs = tuple(backlog_queue_name(label, number) for number in numbers)
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
-        self._relay: Relay | None = None
-        self._sides: Sides | None = None
-        self._beyond = Beyond(label, count, self)
-        self._looker: NamespaceConnection | None = None  # while no relay has a connection to lend
-        self._fault: str | None = None
-        self._is_clock_told = False
+        self._session: ForwardingSession | None = None
+        self._sides = SideRefusals(self._emit)
+        self._links = BacklogLinks(self._emit)
+        self._stranded = StrandedBacklogs(label, count, self._emit)
+        every = self.options.measure_every
+        self._depths = None if every is None else BacklogDepths(self.backlogs, every.total_seconds())
+        self._monitor_connection: NamespaceConnection | None = None  # while no session has one to lend
+        self._is_clock_reported = False
 
     @classmethod
     def from_connection_strings(
-        cls, primary: str, secondary: str, *, options: SyphonOptions | None = None
+        cls,
+        primary: str | Callable[[], str],
+        secondary: str | Callable[[], str],
+        *,
+        options: SyphonOptions | None = None,
     ) -> Self:
-        """A syphon between two namespaces. Raises ConnectionStringError, ValueError when they are one."""
+        """Create a syphon from two connection strings, or callables that return one.
+
+        A callable is called for each token, so that a rotated key is used. Raises ConnectionStringError for an
+        invalid string, and ValueError when both name the same namespace.
+        """
         syphon = cls.__new__(cls)
         syphon._set_up(parse(primary), parse(secondary), options or SyphonOptions())
         return syphon
 
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
-        """Call ``callback`` with each event from now on; returns what takes it off again."""
+        """Call ``callback`` with each event; return a function that removes it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
-    async def run(self, shutdown: asyncio.Event) -> None:
-        """Move messages until ``shutdown`` is set; then finish what is in flight, release the rest (G-27).
+    @property
+    def status(self) -> SyphonStatus:
+        """The state: REFUSED while a side refuses the syphon, RUNNING with every existing backlog attached."""
+        refusal = None if self._state is SyphonState.IDLE else self._sides.reason
+        if refusal is not None:
+            return SyphonStatus(SyphonState.REFUSED, refusal)
+        if self._state is SyphonState.RUNNING and self._links.detached:
+            return next(iter(self._links.detached.values()))
+        return SyphonStatus(self._state, self._reason)
 
-        Raises SyphonFaulted when one side has refused us for five seconds (P-50); nothing is settled then.
+    @property
+    def refusals(self) -> dict[str, str]:
+        """The cause for each side that refuses the syphon."""
+        return {role.value: each.cause for role, each in self._sides.current.items()}
+
+    @property
+    def missing_backlogs(self) -> set[str]:
+        """The backlog queues that did not exist at the last attempt to attach."""
+        return self._links.missing
+
+    @property
+    def levels(self) -> dict[str, BacklogDepth]:
+        """The depth of each backlog and the age of its oldest message, where known; see ``measure_every``."""
+        return {} if self._depths is None else self._depths.current(self._busy_backlogs())
+
+    @property
+    def stranded(self) -> dict[str, bool]:
+        """The backlog queues beyond the count, and whether each held messages at the last check."""
+        return dict(self._stranded.found)
+
+    async def run(self, shutdown: asyncio.Event) -> None:
+        """Forward until ``shutdown`` is set; then finish messages in flight and release the others (G-27).
+
+        Raises SyphonFaulted with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
         """
-        sides = self._sides = Sides(self._side_changed)
         running = asyncio.ensure_future(self._run(shutdown))
-        faulted = asyncio.ensure_future(sides.wait_faulted())
-        watching = asyncio.ensure_future(self._watch_ages())
+        refused = asyncio.ensure_future(self._sides.wait_refused())
+        watching = asyncio.ensure_future(self._watch_backlogs())
+        ends = [running, refused] if self.options.exit_on_refusal else [running]
         try:
-            await asyncio.wait([running, faulted], return_when=asyncio.FIRST_COMPLETED)
-            if faulted.done():
-                self.abort()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            reason = refused.result() if refused in ends and refused.done() else None
         finally:
-            for each in (running, faulted, watching):
+            for each in (running, refused, watching):
                 each.cancel()
-            await asyncio.gather(running, faulted, watching, return_exceptions=True)
+            await asyncio.gather(running, refused, watching, return_exceptions=True)
         if not running.cancelled():
             running.result()
-        elif faulted.done() and not faulted.cancelled():
-            fault = faulted.result()
-            self._become(SyphonState.FAULTED, str(fault))
-            raise SyphonFaulted(str(fault))
+        if reason is not None:
+            raise SyphonFaulted(reason)
 
     def abort(self) -> None:
-        """Drop both connections now: nothing more is settled, and what was in our hands comes again."""
-        if self._relay is not None:
-            self._relay.abort()
+        """Drop both connections at once: nothing more is settled, and unsettled messages are delivered again."""
+        if self._session is not None:
+            self._session.abort()
 
     async def _run(self, shutdown: asyncio.Event) -> None:
         try:
             while not shutdown.is_set():
-                relay = await _unless(shutdown, self._connect(gives_up=False))
-                if relay is not None:
-                    await self._pump_until(relay, shutdown)
+                session = await _unless(shutdown, self._connect(gives_up=False))
+                if session is not None:
+                    await self._pump_until(session, shutdown)
         finally:
             self._become(SyphonState.IDLE)
 
     async def drain(self) -> SyphonCounters:
-        """Move messages until each of our backlogs was found empty, with nothing in our hands; the counters.
+        """Forward until all backlogs are empty and nothing is unsettled; return the counters.
 
-        While a side, or a destination, is out of reach it waits: bound it with ``asyncio.timeout``. Raises
-        SyphonFaulted when a side refuses us for a reason that waiting does not cure.
+        Waits while a side or a destination is unreachable: limit it with ``asyncio.timeout``. Raises SyphonFaulted
+        when a side or a backlog refuses the syphon.
         """
         try:
             while True:
-                relay = await self._connect(gives_up=True)
-                if await self._drain_once(relay):
+                session = await self._connect(gives_up=True)
+                if await self._drain_once(session):
                     return self.counters.snapshot()
         finally:
             self._become(SyphonState.IDLE)
 
-    # One relay after another.
+    # Sessions
 
-    async def _connect(self, *, gives_up: bool) -> Relay:
-        """Reach both sides, the primary first: no credit is granted on a backlog while it is down."""
+    async def _connect(self, *, gives_up: bool) -> ForwardingSession:
+        """Connect to both sides, the primary first: no backlog gets credit while it is down."""
         from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
-            self._lost(str(error), state.upcoming_sleep, is_fault=isinstance(error, SyphonFaulted))
+            self._lost(str(error), state.upcoming_sleep)
 
-        self._become(SyphonState.CONNECTING)
+        self._become(SyphonState.CONNECTING, self._reason)
         kinds = ConnectionLost if gives_up else (ConnectionLost, SyphonFaulted)
         most = self.options.retry_backoff_max.total_seconds()
         retrying = AsyncRetrying(
@@ -185,201 +228,191 @@ class Syphon:
             before_sleep=before_sleep,
             reraise=True,
         )
-        try:
-            return await retrying(self._connect_once)
-        except SyphonFaulted as error:
-            self._become(SyphonState.FAULTED, str(error))
-            raise
+        return await retrying(self._connect_once)
 
-    async def _connect_once(self) -> Relay:
-        primary = await self._reach(Role.PRIMARY, self._primary)
-        try:
-            secondary = await self._reach(Role.SECONDARY, self._secondary)
-        except BaseException:
-            primary.abort()
-            raise
-        self._relay = Relay(
+    async def _connect_once(self) -> ForwardingSession:
+        async with AsyncExitStack() as stack:
+            primary = await self._open(stack, Role.PRIMARY, self._primary)
+            refusal = await refusal_of(primary, (NAMESPACE, *(self.options.allowed_destinations or ())))
+            try:
+                secondary = await self._open(stack, Role.SECONDARY, self._secondary)
+                self._note_claim(Role.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
+            except ConnectionLost:
+                if refusal is not None:
+                    self._note_claim(Role.PRIMARY, refusal)
+                raise
+            if refusal is not None and self.options.allowed_destinations is None:
+                refusal = await self._refusal_of_parked(primary, secondary, refusal)
+            self._note_claim(Role.PRIMARY, refusal)
+            stack.pop_all()
+        self._session = ForwardingSession(
             primary,
             secondary,
             self.backlogs,
             self.options,
-            self.counters,
-            self,
-            lambda: self._reach(Role.PRIMARY, self._primary),
+            counters=self.counters,
+            emit=self._emit,
+            sides=self._sides,
+            links=self._links,
+            clock_differs=self._clock_differs,
+            connect_primary=self._connect_primary,
         )
-        return self._relay
+        return self._session
 
-    async def _reach(self, role: Role, namespace: Namespace) -> NamespaceConnection:
+    async def _refusal_of_parked(
+        self, primary: NamespaceConnection, secondary: NamespaceConnection, refusal: TokenRefused
+    ) -> TokenRefused | None:
+        """Return None when the key, refused for the namespace, is accepted for a destination of a parked message."""
+        async for path in parked_paths(secondary, self.backlogs):
+            if await refusal_of(primary, (path,)) is None:
+                return None
+        return refusal
+
+    def _note_claim(self, role: Role, refusal: TokenRefused | None) -> None:
+        """Note a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
+        if refusal is None:
+            self._sides.accepted(role)
+            return
+        fault = as_fault(refusal)
+        if isinstance(fault, SyphonFaulted):
+            self._sides.refused(role, str(fault))
+        raise fault
+
+    async def _connect_primary(self) -> NamespaceConnection:
+        """Replace the connection to the primary, with a claim: without one it is soon closed."""
+        async with AsyncExitStack() as stack:
+            primary = await self._open(stack, Role.PRIMARY, self._primary)
+            refusal = await refusal_of(primary, (NAMESPACE,))
+            if refusal is not None:
+                raise refusal  # decided by the next session, which knows the paths
+            stack.pop_all()
+        return primary
+
+    async def _open(self, stack: AsyncExitStack, role: Role, namespace: Namespace) -> NamespaceConnection:
+        """Open a connection, which ``stack`` aborts."""
         timeout = self.options.operation_timeout.total_seconds()
         try:
-            return await connect(namespace, route=self.options.route, timeout=timeout)
+            connection = await connect(namespace, route=self.options.route, timeout=timeout)
         except SyphonFaulted as error:
-            self.side_failed(role, error)
+            self._sides.refused(role, str(error))
             raise
+        stack.callback(connection.abort)
+        return connection
 
-    async def _pump_until(self, relay: Relay, shutdown: asyncio.Event) -> None:
+    async def _pump_until(self, session: ForwardingSession, shutdown: asyncio.Event) -> None:
         self._connected(SyphonState.RUNNING)
         began = time.monotonic()
-        looking = asyncio.ensure_future(self._beyond.keep_looking(relay.secondary))
+        checking = asyncio.ensure_future(self._stranded.run(session.secondary))
         try:
-            reason = await _unless(shutdown, relay.wait_broken())
+            reason = await _unless(shutdown, session.wait_broken())
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
-            looking.cancel()
-            await relay.stop()
-            await asyncio.gather(looking, return_exceptions=True)
+            checking.cancel()
+            await session.stop()
+            await asyncio.gather(checking, return_exceptions=True)
         if reason is not None:
-            pause = max(0.0, SHORTEST_RELAY - (time.monotonic() - began))
-            self._lost(reason, pause, is_fault=False)
+            pause = max(0.0, SHORTEST_SESSION - (time.monotonic() - began))
+            self._lost(reason, pause)
             await _unless(shutdown, asyncio.sleep(pause))
 
-    async def _drain_once(self, relay: Relay) -> bool:
-        """True when the backlogs were found empty, False when a side was lost before that."""
+    async def _drain_once(self, session: ForwardingSession) -> bool:
+        """Return True once the backlogs are empty, False when a side was lost before.
+
+        Raises SyphonFaulted when a backlog refuses its link.
+        """
         self._connected(SyphonState.DRAINING)
-        self._fault = None
-        drained = asyncio.ensure_future(self._drain_and_look_beyond(relay))
-        broken = asyncio.ensure_future(relay.wait_broken())
+        refused = self._links.refusal = asyncio.get_running_loop().create_future()
+        drained = asyncio.ensure_future(self._drain_and_check_stranded(session))
+        broken = asyncio.ensure_future(session.wait_broken())
         try:
-            await asyncio.wait([drained, broken], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([drained, broken, refused], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            drained.cancel()
-            broken.cancel()
-            await relay.stop()
-        if self._fault is not None:
-            self._become(SyphonState.FAULTED, self._fault)
-            raise SyphonFaulted(self._fault)
-        if drained.done() and not drained.cancelled():
-            if self.options.only_backlogs is None:  # said of all, or not at all: an audit builds on it
-                self._emit(events.BacklogsDrained(time.time()))
+            for each in (drained, broken):
+                each.cancel()
+            await session.stop()
+            await asyncio.gather(drained, broken, return_exceptions=True)
+        if refused.done():
+            raise SyphonFaulted(refused.result())
+        if not drained.cancelled():
+            drained.result()  # raises when a check failed: the backlogs may not be empty then
+            has_any = len(self.missing_backlogs) < len(self.backlogs)
+            if self.options.only_backlogs is None and has_any:
+                self._emit(events.BacklogsDrained(time.time()))  # an audit relies on it for all backlogs
             return True
-        self._lost(broken.result(), SHORTEST_RELAY, is_fault=False)
-        await asyncio.sleep(SHORTEST_RELAY)
+        self._lost(broken.result(), SHORTEST_SESSION)
+        await asyncio.sleep(SHORTEST_SESSION)
         return False
 
-    async def _drain_and_look_beyond(self, relay: Relay) -> None:
-        await relay.drain()
+    async def _drain_and_check_stranded(self, session: ForwardingSession) -> None:
+        await session.drain()
         if self.options.only_backlogs is None:
-            await self._beyond.look(relay.secondary)
+            await self._stranded.check(session.secondary)
 
-    # What is looked at beside the pumps.
+    # Monitoring
 
-    async def _watch_ages(self) -> None:
-        if self.options.overdue_after is None:
-            return
+    async def _watch_backlogs(self) -> None:
+        monitors = []
+        if self.options.overdue_after is not None:
+            monitors.append(OverdueBacklogs(self.options.overdue_after, self._emit).run)
+        if self._depths is not None:
+            monitors.append(self._depths.run)
         try:
-            await Ages(self.options.overdue_after, self).keep_looking(self._maybe_waiting, self._lent)
+            await asyncio.gather(*(run(self._busy_backlogs, self._borrow_secondary) for run in monitors))
         finally:
-            if self._looker is not None:
-                self._looker.abort()
+            if self._monitor_connection is not None:
+                self._monitor_connection.abort()
 
-    def _maybe_waiting(self) -> tuple[str, ...]:
-        """The backlogs that may hold messages: all, but for those whose long poll waits for the next one."""
-        relay = self._relay
-        return self.backlogs if relay is None or not relay.is_whole else relay.busy_backlogs()
+    def _busy_backlogs(self) -> tuple[str, ...]:
+        """Return the backlogs that may hold messages: all but those whose long poll waits."""
+        session = self._session
+        return self.backlogs if session is None or not session.is_connected else session.busy_backlogs()
 
-    async def _lent(self) -> NamespaceConnection:
-        """A connection to the secondary: the relay's, or one of our own while the primary is away."""
-        if self._relay is not None and self._relay.is_whole:
-            return self._relay.secondary
-        if self._looker is None or not self._looker.is_open:
-            self._looker = await connect(self._secondary, route=self.options.route)
-        return self._looker
+    async def _borrow_secondary(self) -> NamespaceConnection:
+        """Return a connection to the secondary: that of the session, or another while the primary is unreachable."""
+        if self._session is not None and self._session.is_connected:
+            return self._session.secondary
+        if self._monitor_connection is None or not self._monitor_connection.is_open:
+            self._monitor_connection = await connect(self._secondary, route=self.options.route)
+        return self._monitor_connection
 
-    def backlog_stranded(self, backlog: str, holds_messages: bool) -> None:
-        self._emit(events.BacklogStranded(time.time(), backlog, holds_messages))
-
-    def backlog_overdue(self, backlog: str, age: float, threshold: float) -> None:
-        self._emit(events.BacklogOverdue(time.time(), backlog, age, threshold))
-
-    def backlog_caught_up(self, backlog: str) -> None:
-        self._emit(events.BacklogCaughtUp(time.time(), backlog))
-
-    # What the relay reports.
-
-    def message_set_aside(self, backlog: str, path: str | None, poison: Poison, message_id: str) -> None:
-        said = (poison.reason, poison.description, message_id)
-        self._emit(events.MessageSetAside(time.time(), backlog, path, *said))
-
-    def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None:
-        self._emit(events.MessagesForwarded(time.time(), backlog, path, message_ids))
-
-    def destination_held(self, path: str, reason: str, retry_in: float) -> None:
-        self._emit(events.DestinationHeld(time.time(), path, reason, retry_in))
-
-    def destination_resumed(self, path: str) -> None:
-        self._emit(events.DestinationResumed(time.time(), path))
-
-    def side_failed(self, role: Role, error: SyphonError) -> None:
-        if self._sides is not None:
-            self._sides.failed(role, error)
-
-    def side_accepted(self, role: Role) -> None:
-        if self._sides is not None:
-            self._sides.accepted(role)
-
-    def _side_changed(self, change: SideChange) -> None:
-        kind = events.SideRefused if is_refused(change) else events.SideAccepted
-        self._emit(kind(time.time(), change.role.value, change.cause))
-
-    def backlog_attached(self, backlog: str) -> None:
-        self.side_accepted(Role.SECONDARY)
-        if self.status.state is SyphonState.FAULTED:
-            self._become(SyphonState.RUNNING)  # the refusal has been cured
-
-    def backlog_missing(self, backlog: str) -> None:
-        self._emit(events.BacklogMissing(time.time(), backlog))
-
-    def backlog_detached(self, backlog: str, reason: str, is_refusal: bool) -> None:
-        self._emit(events.BacklogDetached(time.time(), backlog, reason))
-        if is_refusal:
-            self._fault = reason
-            drains = self.status.state is SyphonState.DRAINING
-            self._become(SyphonState.FAULTED, reason)
-            if drains and self._relay is not None:
-                self._relay.abort()
-
-    def clock_differs(self, ahead: float) -> None:
-        if not self._is_clock_told:
-            self._is_clock_told = True
+    def _clock_differs(self, ahead: float) -> None:
+        if not self._is_clock_reported:
+            self._is_clock_reported = True
             self._emit(events.ClockDiffers(time.time(), ahead))
 
-    def answer_overdue(self, what: str) -> None:
-        if self._relay is not None:
-            logger.warning("%s; connecting anew", what)
-            self._relay.abort()
-
-    # State and events.
+    # State and events
 
     def _connected(self, state: SyphonState) -> None:
+        self._links.detached.clear()
         self._become(state)
         self._emit(events.SyphonConnected(time.time()))
 
-    def _lost(self, reason: str, retry_in: float, *, is_fault: bool) -> None:
-        self._become(SyphonState.FAULTED if is_fault else SyphonState.CONNECTING, reason)
+    def _lost(self, reason: str, retry_in: float) -> None:
+        self._become(SyphonState.CONNECTING, reason)
         self._emit(events.SyphonDisconnected(time.time(), reason, retry_in))
 
     def _become(self, state: SyphonState, reason: str | None = None) -> None:
-        self.status = SyphonStatus(state, reason)
+        self._state, self._reason = state, reason
 
     def _emit(self, event: events.SyphonEvent) -> None:
         level = _LEVELS.get(type(event), logging.INFO)
         if logger.isEnabledFor(level):
-            told = {name: value for name, value in asdict(event).items() if name != "at"}
-            logger.log(level, "%s", event, extra={"event": type(event).__name__, **told})
+            fields = {name: value for name, value in asdict(event).items() if name != "at"}
+            logger.log(level, "%s", event, extra={"event": type(event).__name__, **fields})
         for callback in list(self._callbacks):
             try:
                 callback(event)
-            except Exception:  # a listener's fault must not stop the pumps
+            except Exception:  # a failing callback must not stop the pumps
                 logger.exception("an event callback of the syphon failed on %s", type(event).__name__)
 
 
-def _dialled(namespace: Namespace, address: str | None) -> Namespace:
+def _with_endpoint(namespace: Namespace, address: str | None) -> Namespace:
     return namespace if address is None else namespace.dialled_at(address)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
-    """The result of ``work``, or None when ``stop`` is set first; the work is then cancelled."""
+    """Return the result of ``work``; cancel it and return None when ``stop`` is set first."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""What has the syphon to report? Facts in the past tense, each with its time (seconds since the epoch)."""
+"""The events of a syphon; ``at`` is in seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SyphonEvent:
+    """The base of all events."""
+
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class SyphonConnected(SyphonEvent):
-    """Both sides are reached, and the pumps run."""
+    """Both sides are connected, and the pumps run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyphonDisconnected(SyphonEvent):
-    """A side was lost or could not be reached; the next attempt is ``retry_in`` seconds away."""
+    """A side was lost or could not be reached; retried in ``retry_in`` seconds."""
 
     reason: str
     retry_in: float
@@ -25,7 +27,7 @@ class SyphonDisconnected(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideRefused(SyphonEvent):
-    """One side refuses us as a whole; if it still does in five seconds, the syphon stops (P-50)."""
+    """A side refuses the syphon as a whole: nothing is settled, and it is retried until it accepts (P-50)."""
 
     side: str
     cause: str
@@ -33,7 +35,7 @@ class SideRefused(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideAccepted(SyphonEvent):
-    """A side that had refused us accepts again."""
+    """A side accepts the syphon again."""
 
     side: str
     cause: str
@@ -41,14 +43,14 @@ class SideAccepted(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogMissing(SyphonEvent):
-    """A backlog queue does not exist; said once, looked for again every so often."""
+    """A backlog queue does not exist; emitted once, and retried at intervals."""
 
     backlog: str
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogDetached(SyphonEvent):
-    """The link to a backlog queue was refused or detached; it is attached again."""
+    """The link to a backlog queue was refused or detached; retried."""
 
     backlog: str
     reason: str
@@ -56,9 +58,9 @@ class BacklogDetached(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class ClockDiffers(SyphonEvent):
-    """The secondary's clock is about ``ahead`` seconds ahead of ours (behind when negative); said once.
+    """The secondary's clock is about ``ahead`` seconds ahead of the local one (behind when negative); emitted once.
 
-    Locks are measured against it and are safe; deadlines and ages go by our clock.
+    Lock renewal takes it into account; expiry and ages go by the local clock.
     """
 
     ahead: float
@@ -66,7 +68,7 @@ class ClockDiffers(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSetAside(SyphonEvent):
-    """A parked message was dead-lettered on its backlog; ``path`` is None when none could be used."""
+    """A parked message was dead-lettered on its backlog; ``path`` is None without a usable one."""
 
     backlog: str
     path: str | None
@@ -77,7 +79,7 @@ class MessageSetAside(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesForwarded(SyphonEvent):
-    """A destination accepted these messages; what removes them from their backlog goes out next (G-20)."""
+    """A destination accepted these messages; they are completed on their backlog next (G-20)."""
 
     backlog: str
     path: str
@@ -86,7 +88,7 @@ class MessagesForwarded(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class DestinationHeld(SyphonEvent):
-    """A destination cannot take messages now; what is for it waits ``retry_in`` seconds, unsettled."""
+    """A destination cannot accept messages now; they wait unsettled, and it is retried in ``retry_in`` seconds."""
 
     path: str
     reason: str
@@ -95,19 +97,19 @@ class DestinationHeld(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class DestinationResumed(SyphonEvent):
-    """A destination that was held takes messages again."""
+    """A held destination accepts messages again."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogsDrained(SyphonEvent):
-    """Every backlog was found empty, with nothing of it in our hands."""
+    """All backlogs are empty, and nothing is unsettled."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogStranded(SyphonEvent):
-    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, and we do not (F-48)."""
+    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, and this syphon does not (F-48)."""
 
     backlog: str
     holds_messages: bool
@@ -115,7 +117,7 @@ class BacklogStranded(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogOverdue(SyphonEvent):
-    """The oldest message of a backlog queue is ``age`` seconds old, more than ``threshold``; said once."""
+    """The oldest message of a backlog queue is ``age`` seconds old, more than ``threshold``; emitted once."""
 
     backlog: str
     age: float
@@ -124,6 +126,6 @@ class BacklogOverdue(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogCaughtUp(SyphonEvent):
-    """No message of a backlog queue that was overdue is older than the threshold any more."""
+    """The oldest message of an overdue backlog queue is below the threshold again."""
 
     backlog: str

@@ -1,57 +1,224 @@
-"""Restart the locks of deliveries, over ``$management`` (F-62, F-66)."""
+"""Message locks: how long each lasts, despite differing clocks, and their renewal over ``$management``."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import UUID
 
 from sbpair.amqp.message import Message, ValueBody
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Array
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import LinkRefused, SyphonError
+from sbpair.client.request import CREDIT, RequestNode
 
-from .connection import NamespaceConnection
-from .errors import LinkRefused
-from .request import CREDIT, RequestNode
+from .delivery import InFlightMessage
+from .overflow import LockedDelivery
+
+logger = logging.getLogger("sbpair.syphon")
+
+DEFAULT_LOCK = 60.0  # seconds: the lock span of a backlog queue (P-11), and the longest that is relied on
+SHORTEST_LOCK, LONGEST_LOCK = 5.0, 300.0  # seconds, of any queue
+TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
+RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
+LOCKS_AT_ONCE = 200  # in one renewal request
 
 OK, GONE = 200, 410
 UUID_CODE = 0x98
 
 
-async def renew_locks(
-    connection: NamespaceConnection, backlog: str, tags: Sequence[bytes]
-) -> list[float | None]:
-    """When each lock ends now, in seconds since the epoch by the broker's clock; None for one that is lost.
+class LockClock:
+    """Measures the locks of one backlog against the local clock. Pure.
 
-    Raises LinkRefused when it cannot be said, TokenRefused, ConnectionLost.
+    A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
+    *lead*: the lock span plus the difference of the clocks, which need not be told apart. A new lock has the greatest
+    lead; one with a smaller lead is older by the difference.
+
+        local clock    |---------- lead of a new lock ----------|
+                       |------ lead of this one ------|<- age ->|
+
+    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use.
+    Lock ends are seconds by the broker's clock, ``now`` and ``since`` by the local one.
     """
-    node = RequestNode(connection, connection.namespace.address(f"{backlog}/$management"))
+
+    def __init__(self) -> None:
+        self._lead: float | None = None
+        self.span = DEFAULT_LOCK
+        """Seconds that a new lock is relied on to last.
+
+        Longer than the real span only when that is below a minute and the local clock is behind as well.
+        """
+
+    @property
+    def difference(self) -> float | None:
+        """About how many seconds the broker's clock is ahead of the local one; None when they may agree."""
+        lead = self._lead
+        if lead is None or 0 < lead <= LONGEST_LOCK + SHORTEST_LOCK:
+            return None
+        return lead - DEFAULT_LOCK
+
+    def left(self, ends: float, now: float, since: float) -> float:
+        """Return the seconds certainly left of a lock taken after ``since``; 0 when it must be renewed first."""
+        lead = ends - now
+        if self._lead is None:
+            if now - since > SHORTEST_LOCK * TRUSTED_PART:
+                return 0.0
+            self._learn(lead)
+            return self.span
+        age = self._lead - lead
+        if age < 0:
+            self._learn(lead)
+            return self.span
+        return self.span - age if age <= self.span * TRUSTED_PART else 0.0
+
+    def renewed(self, ends: float, now: float) -> float:
+        """Note a lock renewed ``now``; return its seconds."""
+        self._learn(ends - now)
+        return self.span
+
+    def forget(self) -> None:
+        """Discard what was measured, after a renewal that was neither granted nor denied."""
+        self._lead, self.span = None, DEFAULT_LOCK
+
+    def _learn(self, lead: float) -> None:
+        is_plausible = 0 < lead <= LONGEST_LOCK  # otherwise the clocks differ, and the lead is not a span
+        self._lead = lead
+        self.span = min(max(lead, SHORTEST_LOCK), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
+
+
+class LockRenewal:
+    """Renews the locks of the unsettled deliveries of one backlog (F-62).
+
+    A message whose lock may have ended is *doubtful*: it is sent only after its lock was renewed (F-66).
+    """
+
+    def __init__(
+        self,
+        backlog: str,
+        deliveries: Callable[[], Iterator[InFlightMessage | LockedDelivery]],
+        release: Callable[[Iterable[InFlightMessage]], None],
+    ) -> None:
+        """``deliveries`` lists those that are locked; ``release`` returns messages to the backlog."""
+        self.clock = LockClock()
+        self.locked_since = 0.0  # no lock of the current link is older; wall clock
+        self.doubtful: set[InFlightMessage] = set()
+        self._backlog = backlog
+        self._deliveries = deliveries
+        self._release = release
+        self._loop = asyncio.get_running_loop()
+        self._connection: NamespaceConnection | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    def start(self, connection: NamespaceConnection) -> None:
+        """Renew over ``connection``, whose link to the backlog was just attached."""
+        self._connection = connection
+        self.locked_since = time.time()
+
+    def stop(self) -> None:
+        """Stop renewing: the link is gone, and its locks end."""
+        self.doubtful.clear()
+        self._connection = None
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    def doubt(self, message: InFlightMessage) -> None:
+        """Renew the lock of ``message`` now, then post it again; without a lock it is released."""
+        self.doubtful.add(message)
+        self._loop.call_soon(self.renew_due)
+
+    def renew_due(self) -> None:
+        """Start renewing the locks that end soon, and the doubtful ones, unless a renewal is under way."""
+        if self._connection is None or (self._renewing is not None and not self._renewing.done()):
+            return
+        now = self._loop.time()
+        due = [
+            each
+            for each in self._deliveries()
+            if 0 < each.lock_ends - now < each.lock_span * RENEWED_AT or each in self.doubtful
+        ]
+        if due:
+            self._renewing = asyncio.ensure_future(self._renew_all(self._connection, due))
+            self._renewing.add_done_callback(self._renewal_ended)
+
+    def _renewal_ended(self, renewing: asyncio.Task[None]) -> None:
+        if self.doubtful:  # added meanwhile; locks that merely end soon can wait for the next tick
+            self.renew_due()
+
+    async def _renew_all(
+        self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]
+    ) -> None:
+        for first in range(0, len(due), LOCKS_AT_ONCE):
+            await self._renew(connection, due[first : first + LOCKS_AT_ONCE])
+
+    async def _renew(
+        self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]
+    ) -> None:
+        """Renew some locks; post the doubtful messages that still have one, and release the others."""
+        try:
+            ends = await renew_locks(connection, self._backlog, [each.tag for each in due])
+        except (
+            SyphonError
+        ) as error:  # doubtful messages are released, and no lock received from now on is older
+            logger.info("%s", error)
+            if self._connection is None:
+                return  # the link is gone too, and its messages are delivered again
+            self.clock.forget()
+            self.locked_since = time.time()
+            self._release(list(self.doubtful))
+            return
+        now, wall = self._loop.time(), time.time()
+        for each, end in zip(due, ends, strict=True):
+            each.lock_ends = now if end is None else now + self.clock.renewed(end, wall)
+        doubtful = [each for each in due if isinstance(each, InFlightMessage) and each in self.doubtful]
+        self._release([message for message in doubtful if message.lock_ends <= now])
+        for message in doubtful:
+            if message in self.doubtful:
+                self.doubtful.remove(message)
+                message.posted_at = now
+                message.destination.post(message)
+
+
+async def renew_locks(
+    connection: NamespaceConnection, path: str, tags: Sequence[bytes]
+) -> list[float | None]:
+    """Renew the locks with these delivery tags; return when each ends, None for a lost one.
+
+    Ends are seconds since the epoch by the broker's clock. Raises TokenRefused, ConnectionLost, and LinkRefused when
+    the request fails.
+    """
+    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
     try:
-        ends = await _renew(node, backlog, tags)
+        ends = await _renew(node, path, tags)
         if ends is not None or len(tags) == 1:
             return ends or [None]
-        found: list[float | None] = []  # one lost lock refuses all: ask for each alone
+        found: list[float | None] = []  # one lost lock fails the whole request: renew each on its own
         for first in range(0, len(tags), CREDIT):
-            asked = (_renew(node, backlog, [tag]) for tag in tags[first : first + CREDIT])
-            found += [each[0] if each else None for each in await asyncio.gather(*asked)]
+            requests = (_renew(node, path, [tag]) for tag in tags[first : first + CREDIT])
+            found += [each[0] if each else None for each in await asyncio.gather(*requests)]
         return found
     finally:
         await node.close()
 
 
-async def _renew(node: RequestNode, backlog: str, tags: Sequence[bytes]) -> list[float | None] | None:
-    """Ask for all or none; None when one of them is lost."""
+async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[float | None] | None:
+    """Renew all locks or none; None when one of them is lost."""
     properties: dict[object, object] = {"operation": "com.microsoft:renew-lock", "type": "entity-mgmt"}
-    tokens = tuple(UUID(bytes_le=tag) for tag in tags)
+    try:
+        tokens = tuple(UUID(bytes_le=tag) for tag in tags)
+    except ValueError as error:
+        raise LinkRefused(f"a delivery of {path} has no lock: its tag is not a UUID") from error
     answer = await node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
     status = answer.application_properties.get("statusCode")
     if status == GONE:
         return None
     ends = _expirations(answer) if status == OK else []
     if len(ends) != len(tags):
-        said = answer.application_properties.get("statusDescription")
-        condition = Condition("amqp:internal-error", f"status {status}: {said}")
-        raise LinkRefused(f"the locks on {backlog} were not renewed", condition)
+        description = answer.application_properties.get("statusDescription")
+        condition = Condition("amqp:internal-error", f"status {status}: {description}")
+        raise LinkRefused(f"the locks on {path} were not renewed", condition)
     return ends
 
 

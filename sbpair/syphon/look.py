@@ -1,24 +1,22 @@
-"""Look into a queue without touching it: peek, page by page, over ``$management``."""
+"""Peek the messages of a queue page by page, over ``$management``."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from .connection import NamespaceConnection
-from .parked import ParkedMessage, read_parked
-from .peek import peek
-from .request import RequestNode
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.peek import peek
+from sbpair.client.request import RequestNode
+from sbpair.envelope.inspect import ParkedMessage, read_parked
 
-PAGE = 100  # messages a peek
+PAGE = 100  # messages per peek
 DEAD_LETTERS = "/$DeadLetterQueue"
 
 
 async def look(
     connection: NamespaceConnection, path: str, *, start: int = 1, most: int | None = None
 ) -> AsyncIterator[ParkedMessage]:
-    """The messages of ``path`` in their order, from sequence number ``start`` on, at most ``most`` of them.
-
-    Locked and scheduled ones are seen too.
+    """Peek up to ``most`` messages of ``path``, in order from sequence number ``start``, locked and scheduled ones too.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """

@@ -1,4 +1,4 @@
-"""What can be said about a syphon."""
+"""Syphon options."""
 
 from __future__ import annotations
 
@@ -6,53 +6,58 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from sbpair.pairing.names import check_namespace_name
-
-from .destination_path import path_refusal
-from .route import Route
+from sbpair.client.route import Route
+from sbpair.envelope.names import check_namespace_name, path_refusal
 
 
 @dataclass(frozen=True, slots=True)
 class SyphonOptions:
-    """The settings of a syphon; each is checked on construction, and a ValueError says the range."""
+    """The options of a syphon. Raises ValueError with the allowed range for an invalid one."""
 
     backlog_queue_count: int = 10
-    """How many backlog queues there are, as the senders were told (P-10); at least 1."""
+    """The number of backlog queues, the same as for the senders (P-10); at least 1."""
     primary_namespace_name: str | None = None
-    """The prefix of the backlog queues, where the primary's host does not give it."""
+    """The prefix of the backlog queues, when it is not the host name of the primary."""
     allowed_destinations: tuple[str, ...] | None = None
-    """The paths to deliver to, whatever their case; left out: all but the reserved ones."""
+    """The paths to deliver to, in any case; by default all but the reserved ones."""
     window: int = 500
-    """The most messages of one backlog that are being forwarded at once; 1 to 5000."""
+    """Maximum messages of one backlog forwarded at the same time; 1 to 5000."""
+    memory_budget: int = 256 * 1024 * 1024
+    """Maximum bytes of messages in memory, over all backlogs; at least 1 MiB."""
     missing_backlog_interval: timedelta = timedelta(seconds=30)
-    """How often to look for a backlog queue that does not exist; 1 s to 1 h."""
+    """How often to retry a backlog queue that does not exist; 1 s to 1 h."""
     operation_timeout: timedelta = timedelta(seconds=60)
-    """How long the peer may take to answer before its connection counts as lost; 1 s to 10 min."""
+    """How long a peer may take to answer before its connection counts as lost; 1 s to 10 min."""
     retry_backoff_max: timedelta = timedelta(seconds=30)
-    """The most between two attempts to reach a side or a destination; 100 ms to 10 min."""
+    """Maximum delay between two attempts to reach a side or a destination; 100 ms to 10 min."""
     stop_timeout: timedelta = timedelta(seconds=10)
-    """How long what is in flight may take to finish when the syphon is stopped; 0 to 10 min."""
-    tell_forwards: bool = False
-    """Tell a MessagesForwarded for what each destination accepted; a journal to be audited needs it."""
+    """How long messages in flight may take to finish when the syphon stops; 0 to 10 min."""
+    report_forwards: bool = False
+    """Emit MessagesForwarded for accepted messages; an audit journal needs it."""
     connection_verify: str | None = None
-    """A file of trusted certificates (PEM) instead of the system's."""
+    """A PEM file of trusted certificates, instead of those of the system."""
     overdue_after: timedelta | None = None
-    """Tell when a parked message has waited longer than this, and when none does; 1 s to 7 d."""
+    """Emit BacklogOverdue when a message has been parked for longer than this; 1 s to 7 d."""
     over_websocket: bool = False
-    """Speak AMQP over WebSocket, at port 443, where a firewall lets only HTTPS out."""
+    """Use AMQP over WebSocket on port 443, for firewalls that allow HTTPS only."""
     http_proxy: str | None = field(default=None, repr=False)
-    """The URL of a proxy for the WebSocket instead of the one HTTPS_PROXY names."""
+    """The URL of a proxy for the WebSocket, instead of HTTPS_PROXY."""
     only_backlogs: tuple[int, ...] | None = None
-    """The numbers of the backlog queues to work on, where several syphons share them; left out: all."""
+    """The numbers of the backlog queues to forward from, when several syphons share them; by default all."""
     primary_endpoint_address: str | None = None
-    """``host:port`` to dial for the primary instead of its own; names and tokens stay the namespace's."""
+    """``host:port`` to connect to for the primary; names and tokens remain those of the namespace."""
     secondary_endpoint_address: str | None = None
     """The same for the secondary."""
+    measure_every: timedelta | None = None
+    """How often to measure the depth of non-empty backlogs, with up to 10 peeks each; 1 s to 1 h."""
+    exit_on_refusal: bool = False
+    """Stop once a side has refused for five seconds, instead of retrying until it accepts."""
 
     def __post_init__(self) -> None:
         _within("backlog_queue_count", self.backlog_queue_count, 1, 10_000)
         check_namespace_name(self.primary_namespace_name)
         _within("window", self.window, 1, 5000)
+        _within("memory_budget", self.memory_budget, 1024 * 1024, 2**40)
         _span("missing_backlog_interval", self.missing_backlog_interval, 1, 3600)
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
@@ -63,12 +68,14 @@ class SyphonOptions:
             _within("only_backlogs", number, 0, self.backlog_queue_count - 1)
         if self.overdue_after is not None:
             _span("overdue_after", self.overdue_after, 1, 604_800)
+        if self.measure_every is not None:
+            _span("measure_every", self.measure_every, 1, 3600)
         if self.http_proxy is not None:
             _proxy(self.http_proxy, over_websocket=self.over_websocket)
 
     @property
     def route(self) -> Route:
-        """How both sides are reached."""
+        """How to connect to both sides."""
         return Route(self.connection_verify, self.over_websocket, self.http_proxy)
 
 
@@ -83,20 +90,20 @@ def _span(name: str, value: timedelta, least: float, most: float) -> None:
 
 
 def _paths(name: str, paths: object) -> None:
-    """A name that no message can have would have every message set aside."""
+    """Raise ValueError for a path that no message can have: every message would be dead-lettered."""
     if not isinstance(paths, tuple) or not all(isinstance(path, str) for path in paths):
         raise ValueError(f"{name} must be a tuple of paths, not {paths!r}")
     if not paths:
-        raise ValueError(f"{name} must name a path; leave it out to allow all")
+        raise ValueError(f"{name} must name a path; omit it to allow all")
     for path in paths:
-        why = "give each path on its own" if "," in path else path_refusal(path.strip("/"))
+        why = "list each path separately" if "," in path else path_refusal(path.strip("/"))
         if why is not None:
             raise ValueError(f"{name} cannot hold {path!r}: {why}")
 
 
 def _proxy(url: str, *, over_websocket: bool) -> None:
     if not over_websocket:
-        raise ValueError("http_proxy is for over_websocket only: AMQP itself does not go through a proxy")
+        raise ValueError("http_proxy needs over_websocket: AMQP over TCP does not use a proxy")
     try:
         split = urlsplit(url)
         is_usable = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0

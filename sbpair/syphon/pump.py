@@ -1,13 +1,15 @@
-"""One backlog queue: receive, forward, and only then remove (P-42, G-20).
+"""The pump of one backlog queue: receive, forward, and only then complete (P-42, G-20).
 
-    delivered --> restored --> posted --> accepted --> complete asked --> complete confirmed
+    delivered --> restored --> posted --> accepted --> complete sent --> complete confirmed
         |             |           |
-        |          poison      refused for good --> dead-letter asked --> confirmed
-        |                      held --> posted again, or given back before its lock ends
-        '-- given back, when we are stopping
+        |          poison      refused finally --> dead-letter sent --> confirmed
+        |                      held --> sent later, or in overflow --> released once its destination accepts more
+        '-- released, when stopping
 
-A delivery in our hands is a parcel (active or held) or is being settled. Whatever comes of it, the window
-makes room for the next: poison, and destinations out of reach, never block the rest (G-21).
+A delivery in memory is an in-flight message: active, stalled or held. Others are in overflow, or being settled. Only
+active messages count against the window: neither poison nor stuck destinations block the rest (G-21). Held messages
+stay in memory as far as it goes; of those in overflow only the lock is kept. Locks are renewed as long as needed, so a
+message that waits is not delivered again and again.
 """
 
 from __future__ import annotations
@@ -15,65 +17,60 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol
-from sbpair.pairing.redaction import blank_keys
+from sbpair.auth.redaction import blank_keys
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import said
+from sbpair.client.link import SERIAL, Receiver, runs
+from sbpair.envelope.inspect import message_id_of
+from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 
-from .connection import NamespaceConnection
-from .counters import SyphonCounters
-from .destination import Destination, Parcel
-from .errors import SyphonError, said
-from .forward import Forward, Poison, printable, restore
-from .link import SERIAL, Receiver
-from .lock_clock import LockClock
-from .locks import renew_locks
-from .message_id import message_id_of
-from .ranges import runs
-from .verdict import FINAL
-from .window import Window
+from .credit import MemoryBudget, RecentSize, Window
+from .delivery import DEAD_LETTER_REASONS, Destination, InFlightMessage
+from .events import MessageSetAside, MessagesForwarded, SyphonEvent
+from .locks import LockRenewal
+from .overflow import LockedDelivery, Overflow
+from .status import SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
 
-HELD_FACTOR = 4  # as many windows may be held back for destinations out of reach
-SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0  # seconds a held message keeps its lock: half of what is left of it
-RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
-TICK = 1.0  # seconds between looks at what has been in our hands too long
+HELD_FACTOR = 4  # messages held in memory for stuck destinations, in windows
+MOST_LOCKED = 50_000  # deliveries of a backlog that wait here; above, none is received
+LINK_USED_EVERY = 240.0  # seconds: a link idle for ten minutes is detached, with its deliveries
+TICK = 1.0  # seconds between checks while anything is unsettled
 LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
 
-class PumpReporter(Protocol):
-    """Who hears what a pump has to say."""
-
-    def backlog_attached(self, backlog: str) -> None: ...
-    def message_set_aside(self, backlog: str, path: str | None, poison: Poison, message_id: str) -> None: ...
-    def messages_forwarded(self, backlog: str, path: str, message_ids: tuple[str, ...]) -> None: ...
-    def answer_overdue(self, what: str) -> None: ...
-    def clock_differs(self, ahead: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PumpSettings:
-    """What the pumps of one syphon have in common; spans in seconds."""
+    """What the pumps of one syphon have in common; durations in seconds."""
 
     window: int
     answer_timeout: float
     is_allowed: Callable[[str], bool]
     destination_of: Callable[[str], Destination]
     counters: SyphonCounters
-    reporter: PumpReporter
-    tells_forwards: bool = False
+    budget: MemoryBudget
+    emit: Callable[[SyphonEvent], None]
+    attached: Callable[[str], None]
+    """Called with the backlog once its link is attached."""
+    unresponsive: Callable[[str], None]
+    """Called with the reason when the peer does not answer: the connection must be replaced."""
+    clock_differs: Callable[[float], None]
+    """Called with the seconds that the broker's clock is ahead, repeatedly while it differs."""
+    report_forwards: bool = False
 
 
 class Pump:
-    """The messages of one backlog that are in our hands, over one link."""
+    """The unsettled messages of one backlog, received over one link at a time."""
 
     def __init__(self, backlog: str, settings: PumpSettings) -> None:
         self.backlog = backlog
@@ -84,51 +81,58 @@ class Pump:
         self._settings = settings
         self._counters = settings.counters
         self._loop = asyncio.get_running_loop()
-        self._window = Window(settings.window, settings.window * HELD_FACTOR)
+        self._window = Window(settings.window, MOST_LOCKED)
+        self._most_held = settings.window * HELD_FACTOR
+        self._budget = settings.budget
+        self._size = RecentSize()
+        self._largest = 0  # bytes of a message since the last grant of credit
         self._connection: NamespaceConnection | None = None
         self._receiver: Receiver | None = None
-        self._renewing: asyncio.Task[None] | None = None
-        self._parcels: dict[int, Parcel] = {}
-        self._held: dict[Parcel, float] = {}  # until when it keeps its lock; monotonic
-        self._doubted: set[Parcel] = set()  # is its lock still ours? Nothing is sent before that is known
-        self._clock = LockClock()
-        self._locked_since = 0.0  # no lock of this link is older; wall clock
+        self._messages: dict[int, InFlightMessage] = {}
+        self._held: dict[InFlightMessage, None] = {}  # wait for their destination
+        self._stalled: set[InFlightMessage] = set()  # in flight for too long to count as active
+        self._overflow = Overflow()
+        self._locks = LockRenewal(backlog, self._locked, self._release)
+        self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._to_complete: list[int] = []
-        self._to_tell: dict[str, list[str]] = {}  # forwarded and not told yet, by path
-        self._settling: dict[int, float] = {}  # since when the broker owes the answer
+        self._forwarded_ids: dict[str, list[str]] = {}  # forwarded and not reported yet, by path
+        self._settling: dict[int, float] = {}  # when the disposition was sent
         self._settle_is_due = False
         self.is_stopping = False
         self._poll_is_ending = False
         self._is_draining = False
-        self._drain_is_out = False
-        self._came_in_drain = 0
+        self._drain_is_pending = False
+        self._received_in_drain = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_open(self) -> bool:
-        """Its link is attached."""
+        """Whether the link is attached."""
         return self._receiver is not None and self._receiver.is_open
 
     @property
-    def in_hands(self) -> int:
-        """Deliveries that are not settled yet."""
-        return len(self._parcels) + len(self._settling)
+    def unsettled(self) -> int:
+        """The number of deliveries that are not settled yet."""
+        return len(self._messages) + len(self._settling) + len(self._overflow)
 
     @property
     def is_waiting(self) -> bool:
-        """A receive waits and nothing came: the backlog is empty. So is one that does not exist."""
+        """Whether the backlog is empty: it is missing, or a receive waits with nothing unsettled."""
         receiver = self._receiver
         has_credit = receiver is not None and receiver.is_open and receiver.credit > 0
-        return self.is_missing or (has_credit and not self.in_hands)
+        return self.is_missing or (has_credit and not self.unsettled)
 
     async def run(self, connection: NamespaceConnection) -> Condition | None:
-        """Pump until the link goes; its last word. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        """Pump until the link is detached; return its error.
+
+        Raises TokenRefused, LinkRefused, ConnectionLost when the link cannot be attached.
+        """
         receiver = await connection.open_receiver(
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
         self._connection, self._receiver = connection, receiver
-        self._locked_since = time.time()
-        self._settings.reporter.backlog_attached(self.backlog)
+        self._locks.start(connection)
+        self._settings.attached(self.backlog)
         self.is_missing = False
         self._top_up()
         try:
@@ -138,33 +142,34 @@ class Pump:
             self._forget()
 
     def drain(self) -> None:
-        """From now on ask for what there is and no more; ``is_empty`` is set when the answer was: nothing."""
+        """From now on receive only what is there; ``is_empty`` is set once a drain returns nothing."""
         self._is_draining = True
         self.is_empty.clear()
         self._top_up()
 
     async def stop(self, timeout: float) -> None:
-        """Receive no more, let what is on its way end within ``timeout`` seconds, and give the rest back."""
+        """Stop receiving, wait up to ``timeout`` seconds for active messages, and release the others."""
         self.is_stopping = True
         receiver = self._receiver
         if receiver is None or receiver.detached.done():
             return
-        receiver.flow(receiver.credit, drain=True)  # what is already on its way comes, and is given back
-        self._give_back([*self._held, *self._doubted])
+        receiver.flow(receiver.credit, drain=True)  # messages already on their way arrive, and are released
+        self._release([*self._held, *self._locks.doubtful])
+        self._release_ids(self._overflow.take_all())
         try:
             async with asyncio.timeout(timeout):
                 await receiver.drained()
                 await self.is_idle.wait()
         except TimeoutError:
-            self._give_back(list(self._parcels.values()))
+            self._release(list(self._messages.values()))
         await receiver.close()
 
-    # From the backlog.
+    # From the backlog
 
     def _on_message(self, event: MessageReceived) -> None:
         now, wall = self._loop.time(), time.time()
         self._counters.received += 1
-        self._came_in_drain += 1
+        self._received_in_drain += 1
         self._window.message_arrived(now)
         delivery_id = event.delivery_id
         if self.is_stopping:
@@ -172,35 +177,80 @@ class Pump:
             event.link.dispose(delivery_id, delivery_id, Released())
             return
         self._counters.pending += 1
-        if not self.in_hands:
+        if not self.unsettled:
             self.is_idle.clear()
-            self._arm(now + TICK)  # while anything is in our hands the timer looks at it
+            self._arm(now + TICK)
         settings = self._settings
         restored = restore(event.payload, int(wall * 1000), settings.is_allowed)
         if isinstance(restored, Poison):
+            if restored.reason == EXPIRED:
+                self._check_clock(event.payload, wall)
             self._dead_letter(delivery_id, None, restored, event.payload)
             return
         path, payload, ends, has_deadline = restored
-        clock, destination = self._clock, settings.destination_of(path)
-        left = clock.span if ends is None else clock.left(ends / 1000, wall, self._locked_since)
-        parcel = Parcel(self, delivery_id, path, payload, now, now + left, clock.span, event.tag, destination)
+        locks, destination = self._locks, settings.destination_of(path)
+        clock = locks.clock
+        left = clock.span if ends is None else clock.left(ends / 1000, wall, locks.locked_since)
+        size = len(payload)
+        message = InFlightMessage(
+            self, delivery_id, path, payload, now, now + left, clock.span, event.tag, destination, size
+        )
         if has_deadline:
-            parcel.again, parcel.restored_at = partial(self._restored, event.payload), now
-        self._parcels[delivery_id] = parcel
+            message.restore_again, message.restored_at = partial(self._restore, event.payload), now
+            message.size = size + len(event.payload)
+        self._messages[delivery_id] = message
+        budget, size = self._budget, message.size
+        budget.used += size
+        if size > self._largest:
+            self._largest = size
+        if budget.used > budget.total:
+            self._pause_reading()
         if left:
-            destination.post(parcel)
+            destination.post(message)
         else:
-            self.doubted(parcel)
+            self.lock_doubtful(message)
 
-    def _restored(self, payload: bytes) -> Forward | Poison:
+    def _pause_reading(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_reading()
+            self._budget.wake_later(self._connection.resume_reading)
+
+    def _remove(self, message: InFlightMessage) -> bool:
+        """Remove ``message`` from memory; False when it was removed before."""
+        if self._messages.get(message.delivery_id) is not message:
+            return False
+        del self._messages[message.delivery_id]
+        if message in self._held:
+            del self._held[message]
+            self._budget.held -= message.size
+        if message.is_stalled:
+            self._stalled.discard(message)
+        self._budget.used -= message.size
+        if self._budget.waiting:
+            self._budget.wake()
+        return True
+
+    def _check_clock(self, payload: bytes, wall: float) -> None:
+        """Check whether a message that expired by the local clock shows that the broker's clock differs."""
+        ends = locked_until_of(payload)
+        if ends is not None:
+            self._locks.clock.left(ends / 1000, wall, self._locks.locked_since)
+        self._report_clock()
+
+    def _report_clock(self) -> None:
+        difference = self._locks.clock.difference
+        if difference is not None:
+            self._settings.clock_differs(difference)
+
+    def _restore(self, payload: bytes) -> Forward | Poison:
         return restore(payload, int(time.time() * 1000), self._settings.is_allowed)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
-        """The broker's answer to what we asked of a run of deliveries."""
+        """Count the broker's answer for a range of deliveries."""
         for offset in range((event.last - event.first) % SERIAL + 1):
             if self._settling.pop((event.first + offset) % SERIAL, None) is not None:
                 self._count(event.state)
-        self._let_go()
+        self._removed()
 
     def _count(self, state: DeliveryState | None) -> None:
         self._counters.pending -= 1
@@ -211,96 +261,131 @@ class Pump:
                 self._counters.dead_lettered += 1
             case _:
                 self._counters.lock_lost += 1
-                self._came_in_drain += 1  # it is in the backlog again
+                self._received_in_drain += 1  # it is in the backlog again
 
-    # From the destinations.
+    # From the destinations
 
-    def forwarded(self, parcel: Parcel) -> None:
+    def forwarded(self, message: InFlightMessage) -> None:
+        """Complete a message that its destination accepted."""
         now = self._loop.time()
         self._counters.forwarded += 1
-        if self._settings.tells_forwards:
-            self._to_tell.setdefault(parcel.path, []).append(message_id_of(parcel.payload))
+        if self._settings.report_forwards:
+            self._forwarded_ids.setdefault(message.path, []).append(message_id_of(message.payload))
             self._settle_soon()
-        if self._parcels.get(parcel.delivery_id) is not parcel:
-            self._counters.lock_lost += 1  # the link it came by is gone: it comes again, and it is ambiguous
+        if self._messages.get(message.delivery_id) is not message:
+            self._counters.lock_lost += 1  # its link is gone: it will be delivered and forwarded again
             return
-        del self._parcels[parcel.delivery_id]
-        self._window.forwarded(now - parcel.posted_at, parcel.lock_span)
-        self._settling[parcel.delivery_id] = now
-        self._to_complete.append(parcel.delivery_id)
+        del self._messages[message.delivery_id]
+        if message.is_stalled:
+            self._stalled.discard(message)
+        budget = self._budget
+        budget.used -= message.size
+        if budget.waiting:
+            budget.wake()
+        self._window.forwarded(now - message.posted_at, message.lock_span)
+        self._settling[message.delivery_id] = now
+        self._to_complete.append(message.delivery_id)
         self._settle_soon()
 
-    def refused(self, parcel: Parcel, condition: Condition | None) -> None:
-        reason = FINAL[str(condition.symbol)] if condition is not None else "DestinationRefused"
-        self.spoiled(
-            parcel, Poison(reason, f"{printable(parcel.path)} refused the message: {said(condition)}")
-        )
+    def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
+        """Dead-letter a message that its destination refused finally."""
+        reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
+        description = f"{printable(message.path)} refused the message: {said(condition)}"
+        self.poisoned(message, Poison(reason, description))
 
-    def spoiled(self, parcel: Parcel, poison: Poison) -> None:
-        if self._parcels.get(parcel.delivery_id) is not parcel:
-            return
-        del self._parcels[parcel.delivery_id]
-        self._held.pop(parcel, None)
-        self._dead_letter(parcel.delivery_id, parcel.path, poison, parcel.payload)
+    def poisoned(self, message: InFlightMessage, poison: Poison) -> None:
+        """Dead-letter a message that can no longer be forwarded."""
+        if self._remove(message):
+            self._dead_letter(message.delivery_id, message.path, poison, message.payload)
 
-    def held(self, parcel: Parcel) -> None:
-        if not self._keeps(parcel):
+    def held(self, message: InFlightMessage) -> None:
+        """Keep a message that its destination cannot accept now, in memory or in overflow."""
+        if not self._may_wait(message):
             return
-        now = self._loop.time()
-        self._held[parcel] = now + min(max(SHORTEST_HOLD, (parcel.lock_ends - now) / 2), LONGEST_HOLD)
+        if message.is_stalled:
+            message.is_stalled = False
+            self._stalled.discard(message)
+        is_first = message.destination.waiting <= 1  # at least one stays in memory, to probe the destination
+        if is_first or (len(self._held) < self._most_held and self._budget.may_hold(message.size)):
+            self._held[message] = None
+            self._budget.held += message.size
+        else:
+            self._move_to_overflow(message)
         self._settle_soon()
 
-    def resumed(self, parcel: Parcel) -> None:
-        self._held.pop(parcel, None)
-        parcel.posted_at = self._loop.time()  # the wait was not the forward's
+    def _move_to_overflow(self, message: InFlightMessage) -> None:
+        if self._remove(message):
+            message.is_released = True
+            message.destination.withdraw(message)
+            lock = LockedDelivery(message.delivery_id, message.tag, message.lock_ends, message.lock_span)
+            self._overflow.put(message.destination, lock)
 
-    def doubted(self, parcel: Parcel) -> None:
-        if not self._keeps(parcel):
+    def resumed(self, message: InFlightMessage) -> None:
+        """Count a held message as active again."""
+        if message in self._held:
+            del self._held[message]
+            self._budget.held -= message.size
+        message.posted_at = self._loop.time()  # the wait does not count as time to forward
+
+    def stalled(self, message: InFlightMessage) -> None:
+        """Stop counting a message as active: its destination does not answer."""
+        if self._messages.get(message.delivery_id) is message:
+            self._stalled.add(message)
+            self._settle_soon()
+
+    def lock_doubtful(self, message: InFlightMessage) -> None:
+        """Renew the lock of a message before it is posted: it may have ended."""
+        if not self._may_wait(message):
             return
-        self._held.pop(parcel, None)
-        parcel.is_held = False
-        self._doubted.add(parcel)
-        self._loop.call_soon(self._ask_for_locks)
+        self.resumed(message)
+        message.is_held = False
+        self._locks.doubt(message)
 
-    def _keeps(self, parcel: Parcel) -> bool:
-        """Whether a parcel that cannot go now may wait here: it is ours still, and we are not stopping."""
-        if self._parcels.get(parcel.delivery_id) is not parcel:
-            parcel.is_taken_back = True
+    def _may_wait(self, message: InFlightMessage) -> bool:
+        """Return whether a message that cannot be sent now may wait; releases it when stopping."""
+        if self._messages.get(message.delivery_id) is not message:
+            message.is_released = True
             return False
         if self.is_stopping:
-            self._give_back([parcel])
+            self._release([message])
             return False
         return True
 
-    # To the backlog.
+    # To the backlog
 
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
         receiver = self._receiver
-        assert receiver is not None  # noqa: S101  (there is no delivery without one)
+        assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
         description = blank_keys(poison.description)[:LONGEST_DESCRIPTION]  # S-15
-        poison = Poison(poison.reason, description)
-        self._settings.reporter.message_set_aside(self.backlog, path, poison, message_id_of(payload))
+        self._settings.emit(
+            MessageSetAside(
+                time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)
+            )
+        )
         self._settling[delivery_id] = self._loop.time()
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
 
-    def _give_back(self, parcels: Iterable[Parcel]) -> None:
-        """Settle nothing: the backlog has the messages again, at once."""
+    def _release(self, messages: Iterable[InFlightMessage]) -> None:
+        """Return messages to the backlog, which can deliver them again at once."""
+        ids = []
+        for message in messages:
+            if self._remove(message):
+                message.is_released = True
+                message.destination.withdraw(message)
+                self._locks.doubtful.discard(message)
+                ids.append(message.delivery_id)
+        self._release_ids(ids)
+
+    def _release_ids(self, ids: list[int]) -> None:
         receiver = self._receiver
         assert receiver is not None  # noqa: S101
-        back = []
-        for parcel in parcels:
-            if self._parcels.pop(parcel.delivery_id, None) is not None:
-                parcel.is_taken_back = True
-                self._held.pop(parcel, None)
-                self._doubted.discard(parcel)
-                back.append(parcel.delivery_id)
-        for first, last in runs(back):
+        for first, last in runs(ids):
             receiver.give_back(first, last, Released())
-        self._counters.pending -= len(back)
-        self._counters.released += len(back)
-        self._came_in_drain += len(back)
-        self._let_go()
+        self._counters.pending -= len(ids)
+        self._counters.released += len(ids)
+        self._received_in_drain += len(ids)
+        self._removed()
 
     def _settle_soon(self) -> None:
         if not self._settle_is_due:
@@ -309,7 +394,7 @@ class Pump:
 
     def _settle(self) -> None:
         self._settle_is_due = False
-        self._tell_forwards()  # a journal has it before the backlog loses it
+        self._report_forwards()  # an audit log has it before the backlog removes it
         receiver, done = self._receiver, self._to_complete
         if receiver is not None and done:
             self._to_complete = []
@@ -317,148 +402,133 @@ class Pump:
                 receiver.settle(first, last, Accepted())
         self._top_up()
 
-    def _tell_forwards(self) -> None:
-        told, self._to_tell = self._to_tell, {}
-        for path, message_ids in told.items():
-            self._settings.reporter.messages_forwarded(self.backlog, path, tuple(message_ids))
+    def _report_forwards(self) -> None:
+        forwarded, self._forwarded_ids = self._forwarded_ids, {}
+        for path, message_ids in forwarded.items():
+            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(message_ids)))
 
-    def _let_go(self) -> None:
-        if not self.in_hands:
+    def _removed(self) -> None:
+        if not self.unsettled:
             self.is_idle.set()
         self._settle_soon()
 
+    # Credit
+
     def _top_up(self) -> None:
-        """Grant credit for the room there is; called whenever something came or went."""
+        """Grant credit for the available room; called after every change."""
         receiver = self._receiver
         if receiver is None or self.is_stopping or not receiver.is_open:
             return
-        if self._is_draining and (self._drain_is_out or not self.in_hands):
-            self._ask_what_is_left(receiver)
+        if self._is_draining and (self._drain_is_pending or not self.unsettled):
+            self._drain_remaining(receiver)
             return
         if self._poll_is_ending and receiver.credit:
             return
         self._poll_is_ending = False
-        held = len(self._held)
-        active, settling = len(self._parcels) - held, len(self._settling)
-        grant = self._window.grant(receiver.credit, active, held, self._loop.time(), settling)
+        idle = len(self._held) + len(self._stalled)
+        active, settling = len(self._messages) - idle, len(self._settling)
+        if self._largest:
+            self._size.update(self._largest)
+            self._largest = 0
+        held, most = idle + len(self._overflow), self._budget.credit(self._size.bytes, self._settle_soon)
+        grant = self._window.grant(receiver.credit, active, held, self._loop.time(), settling, most)
         if grant is not None:
             self._count_receive(receiver)
+            self._link_used_at = self._loop.time()
             receiver.flow(grant)
-            self._arm(self._window.next_timer())
+            self._arm(self._next_check(self._loop.time()))
 
-    def _ask_what_is_left(self, receiver: Receiver) -> None:
-        """With nothing in our hands, a drain-flow; one that brings nothing says that the backlog is empty."""
-        if self._drain_is_out:
+    def _drain_remaining(self, receiver: Receiver) -> None:
+        """With nothing unsettled, drain the link; the backlog is empty when nothing arrives."""
+        if self._drain_is_pending:
             if receiver.credit:
                 return
-            self._drain_is_out = False
-            if self._came_in_drain:
+            self._drain_is_pending = False
+            if self._received_in_drain:
                 self._top_up()
                 return
             self.is_empty.set()
         if not self.is_empty.is_set():
-            self._came_in_drain = 0
-            self._drain_is_out = True
+            self._received_in_drain = 0
+            self._drain_is_pending = True
             if receiver.credit == 0:
                 self._window.receive_began(self._loop.time())
             self._count_receive(receiver)
-            receiver.flow(self._window.room(0, 0), drain=True)
+            most = self._budget.credit(self._size.bytes, self._settle_soon)
+            receiver.flow(max(1, min(most, self._window.room(0, 0))), drain=True)
 
     def _count_receive(self, receiver: Receiver) -> None:
         if receiver.credit == 0:
             self._counters.receives += 1
 
-    # Time.
+    # Timers
 
     def _arm(self, when: float | None) -> None:
         if when is None or (self._timer is not None and self._timer.when() <= when):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._check)
 
-    def _look(self) -> None:
-        """What has been in our hands too long, and has the long poll come to its end?"""
+    def _check(self) -> None:
+        """Release overflow, renew locks, and end a long poll, as due."""
         self._timer = None
         now = self._loop.time()
-        self._give_back([parcel for parcel, until in self._held.items() if until <= now])
-        self._look_for_overdue(now)
-        self._ask_for_locks()
-        if self._clock.difference is not None:
-            self._settings.reporter.clock_differs(self._clock.difference)
+        if self._overflow and self._receiver is not None:
+            self._release_ids(self._overflow.take_expired(now) + self._overflow.take_ready())
+        self._check_answers(now)
+        self._use_link(now)
+        self._locks.renew_due()
+        self._report_clock()
         receiver = self._receiver
         if self._window.handle_timer(now) and receiver is not None and not self._is_draining:
             self._poll_is_ending = True
             receiver.flow(receiver.credit, drain=True)
-        self._arm(now + TICK if self.in_hands else self._window.next_timer())
+        self._arm(now + TICK if self.unsettled else self._next_check(now))
 
-    def _ask_for_locks(self) -> None:
-        """Renew what would end while the primary takes its time (F-62), and what may have ended (F-66).
+    def _next_check(self, now: float) -> float | None:
+        """Return when to check with nothing unsettled: the long poll ends, or the link has to be used."""
+        poll = self._window.next_timer()
+        if poll is None or self._is_draining:
+            return poll
+        return min(poll, max(now + TICK, self._link_used_at + LINK_USED_EVERY))
 
-        What is held is given back before.
+    def _use_link(self, now: float) -> None:
+        """Grant the current credit again, so that the link does not count as idle.
+
+        Its deliveries can be settled over this link only, and a new link starts a receive, while repeated credit does
+        not (P-41).
         """
-        if self._connection is None or (self._renewing is not None and not self._renewing.done()):
-            return
-        now = self._loop.time()
-        asked = [
-            parcel
-            for parcel in self._parcels.values()
-            if parcel in self._doubted
-            or (not parcel.is_held and 0 < parcel.lock_ends - now < parcel.lock_span * RENEWED_AT)
-        ]
-        if asked:
-            self._renewing = asyncio.ensure_future(self._renew(self._connection, asked))
-            self._renewing.add_done_callback(self._renewal_ended)
-
-    def _renewal_ended(self, renewing: asyncio.Task[None]) -> None:
-        if self._doubted:  # by those that came meanwhile; what is only ending has until the next look
-            self._ask_for_locks()
-
-    async def _renew(self, connection: NamespaceConnection, parcels: list[Parcel]) -> None:
-        """Those in doubt go out when their lock could be renewed, and else are somebody else's."""
         receiver = self._receiver
-        try:
-            ends = await renew_locks(connection, self.backlog, [parcel.tag for parcel in parcels])
-        except SyphonError as error:  # what is in doubt comes again, and is not older than that
-            logger.info("%s", error)
-            if self._receiver is not receiver:
-                return  # the link is gone too: its messages come again by themselves
-            self._clock.forget()
-            self._locked_since = time.time()
-            self._give_back(list(self._doubted))
+        if receiver is None or self._is_draining or now - self._link_used_at < LINK_USED_EVERY:
             return
-        now, wall = self._loop.time(), time.time()
-        doubted = self._doubted.intersection(parcels)
-        for parcel, end in zip(parcels, ends, strict=True):
-            parcel.lock_ends = now if end is None else now + self._clock.renewed(end, wall)
-        self._give_back([parcel for parcel in doubted if parcel.lock_ends <= now])
-        for parcel in parcels:
-            if parcel in self._doubted:
-                self._doubted.remove(parcel)
-                parcel.posted_at = now
-                parcel.destination.post(parcel)
+        if not self._poll_is_ending:
+            self._link_used_at = now
+            receiver.flow(receiver.credit)
 
-    def _look_for_overdue(self, now: float) -> None:
+    def _locked(self) -> Iterator[InFlightMessage | LockedDelivery]:
+        yield from self._messages.values()
+        yield from self._overflow
+
+    def _check_answers(self, now: float) -> None:
         oldest = now - self._settings.answer_timeout
         if any(since < oldest for since in self._settling.values()):
-            self._settings.reporter.answer_overdue(f"the backlog {self.backlog} does not answer settlements")
-        elif any(p.posted_at < oldest and not p.is_held for p in self._parcels.values()):
-            self._settings.reporter.answer_overdue("the primary does not answer")
+            self._settings.unresponsive(f"the backlog {self.backlog} does not answer settlements")
 
     def _forget(self) -> None:
-        """The link is gone: its locks end by themselves, and its messages come again."""
-        for parcel in self._parcels.values():
-            parcel.is_taken_back = True
-        self._counters.pending -= self.in_hands
-        self._parcels.clear()
-        self._held.clear()
-        self._doubted.clear()
+        """Drop all state of a lost link: its locks end, and its messages are delivered again."""
+        self._counters.pending -= self.unsettled
+        for message in list(self._messages.values()):
+            message.is_released = True
+            message.destination.withdraw(message)
+            self._remove(message)
+        self._overflow.take_all()
+        self._stalled.clear()
         self._settling.clear()
         self._to_complete.clear()
         self._connection = self._receiver = None
-        if self._renewing is not None:
-            self._renewing.cancel()
-        self._drain_is_out = self._poll_is_ending = False
+        self._locks.stop()
+        self._drain_is_pending = self._poll_is_ending = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

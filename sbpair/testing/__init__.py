@@ -1,7 +1,7 @@
-"""What our users' tests import: the ledger that says what was lost, and a proxy that breaks things.
+"""Test utilities: a delivery ledger, a fault-injecting proxy, and a credential for the in-repo broker.
 
-The pytest plugin (fixtures ``servicebus_namespace``, ``servicebus_pair`` …) is in ``sbpair.testing.plugin``,
-and loads itself. Names are loaded when they are first used.
+pytest loads the plugin ``sbpair.testing.plugin`` by itself, with the fixtures ``servicebus_namespace``,
+``servicebus_pair`` and others. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .chaos_proxy import ChaosProxy
-    from .credential import BearerCredential
-    from .frame_rule import Action, ActiveRule, FrameRule
+    from .frames import Action, ActiveRule, FrameRule
     from .ledger import Ledger, LedgerReport
+    from .pair import BearerCredential
 
 _HOMES = {
-    "Action": "frame_rule",
-    "ActiveRule": "frame_rule",
-    "BearerCredential": "credential",
+    "Action": "frames",
+    "ActiveRule": "frames",
+    "BearerCredential": "pair",
     "ChaosProxy": "chaos_proxy",
-    "FrameRule": "frame_rule",
+    "FrameRule": "frames",
     "Ledger": "ledger",
     "LedgerReport": "ledger",
 }

@@ -1,4 +1,4 @@
-"""A proxy in front of a broker that misbehaves as told: by time, by bytes, and by AMQP frame.
+"""A fault-injecting proxy in front of a broker: delays, bandwidth limits, cuts, and rules on AMQP frames.
 
     client --in--> [ conversation -> rules -> line ] --> broker
     client <--out-- [ line <- rules <- conversation ] <-- broker
@@ -7,8 +7,8 @@
         client = ServiceBusClient.from_connection_string(proxy.connection_string(namespace.connection_string))
         proxy.on("disposition", direction="out", action="drop")   # the next acknowledgement is lost
 
-It has a thread and a loop of its own: blocking tests and asyncio ones use it alike. Any client, any broker:
-of TLS and WebSockets it sees bytes, which it delays, narrows and cuts just so; frame rules need plain AMQP.
+It runs in its own thread, so blocking and asyncio tests can both use it, with any client and broker. On TLS and
+WebSocket connections it works on bytes; frame rules need plain AMQP.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from .frame_rule import Action, ActiveRule, FrameRule
-from .frame_stream import IN, OUT, Conversation, Passing
+from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing
 
 Result = TypeVar("Result")
 CHUNK = 65_536
-MOST_WAITING = 4_096  # pieces on their way in one direction: then the peer has to wait
+MAX_QUEUED = 4_096  # pieces in transit in one direction; beyond that the peer is slowed down
 _ENDPOINT = re.compile(r"(Endpoint=sb://)[^/;]+", re.IGNORECASE)
 _RESET = struct.pack("ii", 1, 0)
 
 
 class ChaosProxy:
-    """Listens on a port of loopback and hands everything on to ``host``:``port``.
+    """Listens on a loopback port and forwards to ``host``:``port``. A context manager, blocking or async.
 
-    ``rtt``: seconds added to a round trip, half each way. ``bandwidth``: bytes a second each way. ``slice``:
-    bytes a write, at most. All three may be set at any time, and hold for what comes then.
+    ``rtt``: seconds added to each round trip, half each way. ``bandwidth``: bytes per second each way. ``slice``:
+    maximum bytes per write. All three can be changed at any time and affect subsequent traffic.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class ChaosProxy:
         self.port = 0
         self._rules: list[ActiveRule] = []
         self._cuts: list[tuple[str, int]] = []
-        self._relays: list[Relay] = []
+        self._connections: list[_ProxiedConnection] = []
         self._passed = {IN: 0, OUT: 0}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -103,9 +102,9 @@ class ChaosProxy:
         started.set_result(None)
         await self._stop.wait()
         server.close()
-        for relay in list(self._relays):
-            relay.end()
-        while self._relays:
+        for connection in list(self._connections):
+            connection.end()
+        while self._connections:
             await asyncio.sleep(0.001)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,17 +114,17 @@ class ChaosProxy:
             writer.transport.abort()
             return
         cut = self._cuts.pop(0) if self._cuts else None
-        relay = Relay(self, (reader, writer), above, cut)
-        self._relays.append(relay)
+        connection = _ProxiedConnection(self, (reader, writer), above, cut)
+        self._connections.append(connection)
         try:
-            await relay.run()
+            await connection.run()
         finally:
-            self._relays.remove(relay)
+            self._connections.remove(connection)
 
     # -- use
 
     def connection_string(self, original: str) -> str:
-        """``original``, with this proxy for its endpoint."""
+        """``original`` with this proxy as its endpoint."""
         return _ENDPOINT.sub(rf"\g<1>localhost:{self.port}", original)
 
     def on(
@@ -140,48 +139,53 @@ class ChaosProxy:
         pid: int | None = None,
         after: bool = False,
     ) -> ActiveRule:
-        """Act on a frame, by default the next that matches; see FrameRule and Action. Raises ValueError."""
+        """Set a rule, by default for the next matching frame only; see FrameRule. Raises ValueError."""
         rule = FrameRule(Action(action), performative, direction, address, nth, seconds, pid, after)
         active = ActiveRule(rule)
         self._call(lambda: self._rules.append(active))
         return active
 
     def remove(self, active: ActiveRule) -> None:
-        """Take a rule away, and let go what it holds; nothing happens when it is not set."""
+        """Remove a rule and forward the frames it holds. Does nothing if it is not set."""
         active.release()
         self._call(lambda: self._rules.remove(active) if active in self._rules else None)
 
     def cut_next(self, direction: str, count: int) -> None:
-        """Cut the next new connection behind ``count`` bytes ``in`` (from the client) or ``out``."""
+        """Cut the next new connection after ``count`` bytes ``in`` (from the client) or ``out``.
+
+        Raises ValueError for another direction or a negative count.
+        """
         if direction not in (IN, OUT) or count < 0:
-            raise ValueError(f"direction is '{direction}', in or out; count is {count}, not below 0")
+            raise ValueError(
+                f"direction must be 'in' or 'out' and count 0 or more, not {direction!r} and {count}"
+            )
         self._call(lambda: self._cuts.append((direction, count)))
 
     def forget_cuts(self) -> None:
-        """Take back what :meth:`cut_next` asked for, and no connection came for."""
+        """Cancel the :meth:`cut_next` requests that no connection has met yet."""
         self._call(self._cuts.clear)
 
     def cut(self) -> None:
-        """End every connection."""
-        self._call(lambda: self._each(Relay.end))
+        """Close every connection."""
+        self._call(lambda: self._each(_ProxiedConnection.end))
 
     def reset(self) -> None:
         """Reset every connection."""
-        self._call(lambda: self._each(Relay.reset))
+        self._call(lambda: self._each(_ProxiedConnection.reset))
 
     def blackhole(self, is_on: bool = True) -> None:
-        """Swallow everything, both ways; connections stay open and new ones are accepted."""
+        """Discard all traffic; connections stay open and new ones are accepted."""
         self._call(lambda: setattr(self, "is_blackhole", is_on))
 
     @property
     def passed(self) -> dict[str, int]:
-        """Bytes handed on so far, by direction."""
+        """Bytes forwarded so far, by direction."""
         return self._call(lambda: dict(self._passed))
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open now."""
-        return self._call(lambda: len(self._relays))
+        """Number of open connections."""
+        return self._call(lambda: len(self._connections))
 
     def _call(self, function: Callable[[], Result]) -> Result:
         loop = self._loop
@@ -198,26 +202,26 @@ class ChaosProxy:
         loop.call_soon_threadsafe(call)
         return done.result(10)
 
-    def _each(self, do: Callable[[Relay], None]) -> None:
-        for relay in list(self._relays):
-            do(relay)
+    def _each(self, do: Callable[[_ProxiedConnection], None]) -> None:
+        for connection in list(self._connections):
+            do(connection)
 
-    # -- what the relays ask
+    # -- called by the connections
 
-    def verdict(self, passing: Passing) -> ActiveRule | None:
-        """The rule that strikes this frame; the one set first does."""
-        struck = [active for active in self._rules if active.meets(passing)]
-        return struck[0] if struck else None
+    def rule_for(self, passing: Passing) -> ActiveRule | None:
+        """The rule to apply to this frame: of several, the one set first."""
+        due = [active for active in self._rules if active.is_due(passing)]
+        return due[0] if due else None
 
     def count(self, direction: str, size: int) -> None:
-        """So many bytes were handed on."""
+        """Count ``size`` forwarded bytes."""
         self._passed[direction] += size
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Relay:
+class _ProxiedConnection:
     """One connection: the client's socket and the broker's."""
 
     def __init__(
@@ -232,16 +236,16 @@ class Relay:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
-        """Hand on until either side ends."""
+        """Forward until either side closes."""
         for writer in self._writers.values():
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         writing = []
         for direction in (IN, OUT):
-            line: Line = asyncio.Queue(MOST_WAITING)
+            line: Line = asyncio.Queue(MAX_QUEUED)
             writing.append(asyncio.create_task(self._write(direction, line)))
             self._tasks += [writing[-1], asyncio.create_task(self._read(direction, line))]
-        await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED)  # what was read is written first
+        await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED)  # flush what was read
         self.end()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers.values():
@@ -276,16 +280,16 @@ class Relay:
 
     async def _pass(self, passing: Passing, line: Line) -> None:
         due = asyncio.get_running_loop().time() + self._proxy.rtt / 2
-        active = self._proxy.verdict(passing)
+        active = self._proxy.rule_for(passing)
         if active is None:
             await line.put((due, passing.raw, None))
             return
         rule = active.rule
         if rule.action is Action.DELAY:
-            active.struck()
+            active.applied()
             await line.put((due + rule.seconds, passing.raw, None))
         elif rule.action is Action.DROP:
-            active.struck()
+            active.applied()
         else:
             before = passing.raw if rule.after else b""
             await line.put((due, before, active))
@@ -334,9 +338,9 @@ class Relay:
         return self._cut is not None and self._cut[0] == direction and self._passed[direction] >= self._cut[1]
 
     async def _act(self, active: ActiveRule) -> bool:
-        """Do what the rule says in front of, or behind, its frame; True when the connection is over."""
+        """Apply a rule before or after its frame; True if that ended the connection."""
         rule = active.rule
-        active.struck()
+        active.applied()
         match rule.action:
             case Action.HOLD:
                 await asyncio.to_thread(active.released.wait)
@@ -350,4 +354,4 @@ class Relay:
 
 
 Line = asyncio.Queue[tuple[float, bytes, ActiveRule | None]]
-"""When each piece is due, the piece, and the rule that acts behind it; an empty piece due at 0 is the end."""
+"""Items: due time, bytes, and the rule to apply after them. Empty bytes due at 0 mark the end."""

@@ -1,21 +1,17 @@
-"""Was anything lost, or delivered that should not have been?
-
-The total-queue checker of jepsen, over message ids:
+"""A ledger of message ids that detects loss and duplication, after Jepsen's total-queue checker.
 
                     received          not received
   acknowledged      delivered         LOST
-  attempted only    recovered         (the sender was told of a failure: fine)
+  attempted only    recovered         (the send failed: fine)
   never attempted   UNEXPECTED
 
-A send that failed is *ambiguous*: a copy may be stored all the same. A message may have one extra copy for
-each of these (G-4); what has more is *unexplained*.
+A failed send is *ambiguous*: the message may have been stored nevertheless. Each ambiguous send allows one extra
+copy (G-4); copies beyond that are *unexplained*.
 
-An id that arrives more often than once is *duplicated*. An attempt may be
-repeated: a retry with the same id is one message, not two. The order in which
-the calls arrive does not matter, so a receiver may be quicker than the answer
-to the sender.
+An id received more than once is *duplicated*. Repeated attempts with one id count as one message. The order of
+calls does not matter, so a receiver may be faster than the sender's acknowledgement.
 
-It knows nothing of queues, brokers or time.
+The ledger is independent of queues, brokers and time.
 """
 
 from __future__ import annotations
@@ -26,15 +22,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-SHOWN = 5  # ids of each kind, in a report's repr
+SHOWN = 5  # ids of each kind in a report's repr
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerReport:
-    """What became of every message id (G-1 to G-4).
+    """The fate of every message id (G-1 to G-4).
 
-    ``sent``, ``acknowledged`` and ``delivered`` count distinct ids; ``delivered``
-    those that were attempted and received. ``duplicates`` counts the extra copies.
+    ``sent``, ``acknowledged`` and ``delivered`` (attempted and received) count distinct ids; ``duplicates`` counts
+    extra copies.
     """
 
     sent: int
@@ -49,16 +45,16 @@ class LedgerReport:
 
     @property
     def is_bounded(self) -> bool:
-        """True when no message has more extra copies than ambiguities it met (G-4)."""
+        """Whether no message has more extra copies than ambiguous sends (G-4)."""
         return not self.unexplained
 
     @property
     def is_conserved(self) -> bool:
-        """True when nothing acknowledged is missing and nothing came from nowhere (G-1, G-2)."""
+        """Whether nothing acknowledged is missing and nothing unexpected arrived (G-1, G-2)."""
         return not self.lost and not self.unexpected
 
     def __repr__(self) -> str:
-        """What pytest shows of a check that failed, and cuts short: first what is wrong, by its ids."""
+        """Lists the offending ids first, since pytest truncates the repr in a failed assertion."""
         wrong = (
             ("lost", self.lost),
             ("unexpected", self.unexpected),
@@ -81,7 +77,7 @@ def _some(ids: frozenset[str]) -> str:
 
 
 class Ledger:
-    """Note what was attempted, acknowledged and received, from any thread; then check."""
+    """Records what was attempted, acknowledged and received, then checks it. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,24 +87,24 @@ class Ledger:
         self._ambiguous: Counter[str] = Counter()
 
     def attempted(self, message_id: str) -> None:
-        """Note that a send of this message begins; call it before the send."""
+        """Record an attempt. Call it before the send."""
         with self._lock:
             self._attempted.add(message_id)
 
     def acknowledged(self, message_id: str) -> None:
-        """Note that the send returned normally. An id never attempted counts as attempted too."""
+        """Record a send that returned normally. Implies an attempt."""
         with self._lock:
             self._attempted.add(message_id)
             self._acknowledged.add(message_id)
 
     def ambiguous(self, message_id: str, times: int = 1) -> None:
-        """Note that a copy of this message may have been stored though its sender was not told so."""
+        """Record ``times`` sends after which an unacknowledged copy may be stored."""
         with self._lock:
             self._ambiguous[message_id] += times
 
     @contextmanager
     def sending(self, message_id: str) -> Iterator[None]:
-        """Note one send, around its call: acknowledged when that returns, ambiguous when it raises."""
+        """Record the send in the ``with`` block: acknowledged if it returns, ambiguous if it raises."""
         self.attempted(message_id)
         try:
             yield
@@ -118,29 +114,29 @@ class Ledger:
         self.acknowledged(message_id)
 
     def received(self, message_id: str) -> None:
-        """Note one arrival of this message."""
+        """Record one arrival."""
         with self._lock:
             self._received[message_id] += 1
 
     def received_all(self, message_ids: Iterable[str]) -> None:
-        """Note one arrival of each of these messages."""
+        """Record one arrival of each message."""
         with self._lock:
             self._received.update(message_ids)
 
     @property
     def arrivals(self) -> int:
-        """How many messages arrived so far, every copy counted."""
+        """Number of arrivals so far, duplicates included."""
         with self._lock:
             return self._received.total()
 
     @property
     def outstanding(self) -> int:
-        """How many acknowledged messages have not arrived yet: lost, were the test to end now."""
+        """Number of acknowledged messages that have not arrived yet."""
         with self._lock:
             return len(self._acknowledged - self._received.keys())
 
     def check(self) -> LedgerReport:
-        """What holds now; meaningful once senders have stopped and the queues are empty."""
+        """The report as of now; meaningful once senders have stopped and the queues are empty."""
         with self._lock:
             received = self._received.keys()
             return LedgerReport(

@@ -1,7 +1,7 @@
-"""Fixtures for tests of programs that use Service Bus: a broker, a namespace a test, a pair, a clock ...
+"""pytest fixtures for programs that use Service Bus: a broker, namespaces, a pair, a clock, faults, a ledger.
 
-pytest loads this in every run of everybody who has sbpair installed: nothing heavy is imported before a
-fixture is used, and nothing is done to tests that use none.
+pytest loads this module in every run where sbpair is installed, so heavy imports wait until a fixture is used,
+and tests that use no fixture are unaffected.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _NUMBERS = itertools.count(1)
 
 
 class DrivenClock:
-    """Entity time of a test's namespaces: it runs, and can be set ahead."""
+    """Entity time of a test's namespaces. It runs, and can be advanced."""
 
     def __init__(self, broker: Broker, clock: ShiftedClock) -> None:
         self._broker = broker
         self.clock = clock
 
     def advance(self, span: timedelta) -> None:
-        """Set it ahead, and let happen what falls due. Raises ValueError for a span below 0."""
+        """Advance the clock and run everything that falls due. Raises ValueError if ``span`` is negative."""
         self._broker.advance(span, clock=self.clock)
 
 
 @pytest.fixture(scope="session")
 def servicebus() -> Iterator[Broker]:
-    """A broker for the whole run; tests have namespaces of their own in it."""
+    """A broker for the whole run; each test has its own namespaces in it."""
     from sbpair.broker import Broker
 
     with Broker({"shared": 0}) as broker:
@@ -45,7 +45,7 @@ def servicebus() -> Iterator[Broker]:
 
 @pytest.fixture
 def servicebus_clock(servicebus: Broker) -> DrivenClock:
-    """Entity time of this test's namespaces, to set ahead."""
+    """The entity clock of this test's namespaces."""
     from sbpair.broker import ShiftedClock
 
     return DrivenClock(servicebus, ShiftedClock())
@@ -53,7 +53,7 @@ def servicebus_clock(servicebus: Broker) -> DrivenClock:
 
 @pytest.fixture
 def servicebus_namespace(servicebus: Broker, servicebus_clock: DrivenClock) -> Iterator[NamespaceControl]:
-    """An empty namespace for this test alone."""
+    """An empty namespace, private to this test."""
     name = f"test-{next(_NUMBERS)}"
     yield servicebus.add_namespace(name, clock=servicebus_clock.clock)
     servicebus.remove_namespace(name)
@@ -61,7 +61,7 @@ def servicebus_namespace(servicebus: Broker, servicebus_clock: DrivenClock) -> I
 
 @pytest.fixture
 def servicebus_pair(servicebus: Broker, servicebus_clock: DrivenClock) -> Iterator[NamespacePair]:
-    """A primary and a secondary namespace for this test alone, paired clients, and a syphon."""
+    """A primary and a secondary namespace, private to this test, with paired clients and a syphon."""
     from sbpair.testing.pair import NamespacePair
 
     name = f"pair-{next(_NUMBERS)}"
@@ -75,7 +75,7 @@ def servicebus_pair(servicebus: Broker, servicebus_clock: DrivenClock) -> Iterat
 
 @pytest.fixture
 def servicebus_fault() -> Iterator[Callable[..., ActiveFault]]:
-    """Sets a fault until the test ends: ``servicebus_fault(namespace, "orders", Withhold(), times=1)``."""
+    """Injects a fault until the test ends: ``servicebus_fault(namespace, "orders", Withhold(), times=1)``."""
     with ExitStack() as faults:
 
         def set_fault(
@@ -88,7 +88,7 @@ def servicebus_fault() -> Iterator[Callable[..., ActiveFault]]:
 
 @pytest.fixture
 def servicebus_ledger() -> Ledger:
-    """Note what is sent, acknowledged and received; then ask what was lost."""
+    """A ledger to record what was sent, acknowledged and received, and to check for loss and duplicates."""
     from sbpair.testing.ledger import Ledger
 
     return Ledger()

@@ -1,4 +1,4 @@
-"""A client and a server joined by a wire that is a function call."""
+"""A client and a server connected in memory."""
 
 from __future__ import annotations
 

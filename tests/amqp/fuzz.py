@@ -1,10 +1,10 @@
-"""Valid conversations, broken in every way we could think of: does anything but an answer come of it?
+"""A fuzzer for the codec, the engine and a live broker: every mutated conversation must get an answer.
 
     python -m tests.amqp.fuzz --runs 20000            # codec, client and server; exits with 1 on a finding
     python -m tests.amqp.fuzz --seed 17 --runs 1      # one again, exactly
     python -m tests.amqp.fuzz --broker --runs 2000    # the same against a live port
 
-A run draws a recorded conversation, mutates its frames (broken.py), cuts the bytes anywhere, and feeds them.
+A run draws a recorded conversation, mutates its frames (malformed.py), cuts the bytes anywhere, and feeds them.
 What may come of it: answers, events, and from the codec `DecodeError`. A finding: any other exception, more
 than `CPU_LIMIT` seconds of work, more than `HELD_LIMIT` held; of a live broker, an error in its log. It
 must afterwards serve a client that knows how to behave.
@@ -28,12 +28,19 @@ from dataclasses import dataclass
 from sbpair.amqp.connection import Connection, Role
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
-from sbpair.amqp.errors import DecodeError, EncodeError, LinkMisuse
-from sbpair.amqp.events import LinkAttached, MessageReceived, SaslInitReceived
+from sbpair.amqp.errors import DecodeError, LocalProtocolError
+from sbpair.amqp.events import (
+    CreditGranted,
+    DispositionReceived,
+    LinkAttached,
+    LinkDetached,
+    MessageReceived,
+    SaslInitReceived,
+)
 from sbpair.amqp.link import SenderLink
 from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Accepted, Rejected, Source, Target
-from tests.amqp.broken import FRAME_MUTATIONS, Conversation, conversation, mutated, pieces
+from tests.amqp.malformed import FRAME_MUTATIONS, Conversation, conversation, mutated, pieces
 
 CPU_LIMIT = 2.0  # seconds of one run, on a slow machine
 HELD_LIMIT = 16 * 1024 * 1024  # bytes that one run may allocate and hold
@@ -97,11 +104,19 @@ def recorded(queue: str = "q") -> tuple[Conversation, Conversation]:
 def answer(connection: Connection, draw: random.Random) -> None:
     """What an owner does with what it is told; it may misuse a link that has gone meanwhile."""
     for event in connection.events():
-        with suppress(LinkMisuse):
+        with suppress(LocalProtocolError):
             if isinstance(event, SaslInitReceived):
                 connection.authenticate(draw.random() < 0.95)
             elif isinstance(event, LinkAttached):
-                event.link.attach(source=event.attach.source, target=event.attach.target)
+                told = event.attach  # all that may be repeated is: what was read can be written
+                event.link.attach(
+                    source=told.source,
+                    target=told.target,
+                    properties=told.properties,
+                    offered_capabilities=told.desired_capabilities,
+                    desired_capabilities=told.offered_capabilities,
+                    max_message_size=told.max_message_size,
+                )
                 if isinstance(event.link, SenderLink):
                     event.link.transfer(b"\x00\x53\x75\xa0\x01x", tag=b"t", force=True)
                 else:
@@ -109,8 +124,14 @@ def answer(connection: Connection, draw: random.Random) -> None:
             elif isinstance(event, MessageReceived):
                 with suppress(DecodeError):
                     Message.decode(event.payload)
-                state = draw.choice((Accepted(), Rejected(), None))
+                state = draw.choice((Accepted(), Rejected(), None, event.state))
                 event.link.dispose(event.delivery_id, event.delivery_id, state)
+            elif isinstance(event, DispositionReceived) and isinstance(event.link, SenderLink):
+                event.link.settle(event.first, event.last, event.state)
+            elif isinstance(event, CreditGranted) and event.drain:
+                event.link.drained()
+            elif isinstance(event, LinkDetached):
+                event.link.session.end(event.condition)
 
 
 def feed(connection: Connection, data: bytes, draw: random.Random) -> None:
@@ -142,9 +163,8 @@ def codec(draw: random.Random) -> None:
             read(data)
     with suppress(DecodeError):
         value, _ = decode(data)
-        with suppress(EncodeError):
-            written = encode(value)
-            assert encode(decode(written)[0]) == written, "what is written does not read as it was"
+        written = encode(value)
+        assert encode(decode(written)[0]) == written, "what is written does not read as it was"
 
 
 def server(draw: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Any performative at any time: the engine keeps its promises to its owner and to the wire."""
+"""Any performative at any time: the engine keeps its contract with the application and the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer, and whether it would find anything; tests/amqp/fuzz.py says the long one."""
+"""A short run of the fuzzer of tests/amqp/fuzz.py, and proof that it finds errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sbpair.amqp.link import ReceiverLink
 from sbpair.amqp.message import Message
 from tests.amqp import fuzz
-from tests.amqp.broken import mutated
+from tests.amqp.malformed import mutated
 
 
 def test_of_broken_conversations_nothing_comes_but_answers():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.connection import Connection, Role
-from sbpair.amqp.errors import LinkMisuse
+from sbpair.amqp.errors import LocalProtocolError
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened, SaslInitReceived
 from sbpair.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
 from sbpair.amqp.limits import Limits
@@ -85,7 +85,7 @@ def test_a_client_whose_mechanism_is_not_offered_goes_no_further():
 
 
 def test_answering_a_question_nobody_asked_is_misuse():
-    with pytest.raises(LinkMisuse, match="no SASL exchange"):
+    with pytest.raises(LocalProtocolError, match="no SASL exchange"):
         a_server().authenticate(True)
 
 
@@ -162,7 +162,7 @@ def test_what_is_sent_ahead_of_the_answer_is_bounded():
     server = a_server()
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")), 0.0)
     server.events()
-    for _ in range(server.limits.ahead_of_handshake // 100_000 + 1):
+    for _ in range(server.limits.max_handshake_bytes // 100_000 + 1):
         server.receive_data(bytes(100_000), 0.0)
     assert closed(server).symbol == "amqp:resource-limit-exceeded"
 
@@ -175,7 +175,7 @@ def test_a_max_frame_size_below_the_least_is_refused(make_pair, size):
     server.events()
     server.authenticate(True)
     assert closed(server).symbol == "amqp:invalid-field"
-    with pytest.raises(LinkMisuse, match="at least 512"):
+    with pytest.raises(LocalProtocolError, match="at least 512"):
         a_server(max_frame_size=size)
 
 
@@ -228,7 +228,7 @@ def test_a_silent_peer_is_closed_after_twice_what_we_announced(make_pair):
 
 def test_an_absurd_idle_time_out_does_not_make_us_a_fountain(make_pair):
     pair = make_pair(idle_time_out=0.001)
-    assert pair.server.next_timer() == Limits().smallest_heartbeat
+    assert pair.server.next_timer() == Limits().min_heartbeat_interval
 
 
 def test_a_close_that_is_never_answered_ends_by_itself(make_pair):

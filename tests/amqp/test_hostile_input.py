@@ -1,4 +1,4 @@
-"""Whatever arrives, the engine answers on the wire, tells its owner, and stays small and quick."""
+"""Whatever arrives, the engine answers on the wire, emits events, and stays small and fast."""
 
 # ruff: noqa: E501  (tables of frames, one a line)
 from __future__ import annotations

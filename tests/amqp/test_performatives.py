@@ -1,4 +1,4 @@
-"""Performatives against bytes written down by hand, and there and back."""
+"""Performatives: encoded, decoded, and against bytes written by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp import performatives
 from sbpair.amqp.composite import (
-    _LAYOUTS,
+    _COMPOSITES,
     BINARY,
     BOOLEAN,
     STRING,
@@ -25,9 +25,10 @@ from sbpair.amqp.composite import (
     decode_composite,
     encode_composite,
 )  # fmt: skip
+from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError, EncodeError
 from sbpair.amqp.performatives import Attach, Condition, Open, SaslInit, Source, Target
-from sbpair.amqp.types import Described, Symbol, ULong, encode
+from sbpair.amqp.types import Described, Symbol, ULong
 
 VECTORS = Path(__file__).parent / "vectors" / "performatives.txt"
 LINES = VECTORS.read_text().splitlines()
@@ -57,7 +58,7 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cls", _LAYOUTS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", _COMPOSITES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_every_composite_type_survives_the_wire(cls, data):

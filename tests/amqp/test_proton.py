@@ -1,4 +1,4 @@
-"""qpid-proton at the other end, in both roles, in memory: a witness that is not us."""
+"""Interoperability with qpid-proton, in both roles, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rhea (JavaScript) at the other end of a socket, in both roles."""
+"""Interoperability with rhea (JavaScript), in both roles, over a socket."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Two of our own ends talk to each other; what one says, the other must have understood."""
+"""Sessions and links between a client and a server of this package."""
 
 from __future__ import annotations
 
 import pytest
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.errors import LinkMisuse
+from sbpair.amqp.errors import LocalProtocolError
 from sbpair.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -149,7 +149,7 @@ def test_credit_is_counted_down_and_its_lack_is_our_own_misuse(pair):
     sender, _ = pair.sending_link(credit=2)
     sender.transfer(b"1", tag=b"1")
     sender.transfer(b"2", tag=b"2")
-    with pytest.raises(LinkMisuse, match="no credit on link 'link'"):
+    with pytest.raises(LocalProtocolError, match="no credit on link 'link'"):
         sender.transfer(b"3", tag=b"3")
     sender.transfer(b"4", tag=b"4", force=True)
     pair.exchange()
@@ -335,6 +335,20 @@ def test_a_message_too_large_for_the_link_is_rejected_and_the_link_lives(pair):
     assert sender.is_open
 
 
+@pytest.mark.spec("R-21")
+@pytest.mark.parametrize("size", [1001, 30_000])
+def test_a_message_beyond_the_engines_own_limit_detaches_the_link_and_is_not_settled(make_pair, size):
+    """Its owner has told nobody of a limit and never sees it: to reject it would be to dead-letter it."""
+    pair = make_pair(limits=Limits(max_message_size=1000))
+    sender, _ = pair.sending_link()
+    sender.transfer(bytes(size), tag=b"1")
+    pair.exchange()
+    assert not pair.server_saw(MessageReceived)
+    assert not pair.client_saw(DispositionReceived)
+    (detached,) = pair.client_saw(LinkDetached)
+    assert detached.condition.symbol == "amqp:link:message-size-exceeded"
+
+
 def test_a_delivery_that_never_ends_is_not_kept(make_pair):
     pair = make_pair(limits=Limits(max_message_size=10_000))
     _, receiver = pair.sending_link()
@@ -446,13 +460,13 @@ def test_the_end_of_the_stream_closes_once(pair):
 
 def test_our_own_misuse_is_named(pair):
     pair.session.attach_sender("s", target=Target("q"))
-    with pytest.raises(LinkMisuse, match="'s' in this direction"):
+    with pytest.raises(LocalProtocolError, match="'s' in this direction"):
         pair.session.attach_sender("s", target=Target("q"))
     pair.session.end()
-    with pytest.raises(LinkMisuse, match="ended"):
+    with pytest.raises(LocalProtocolError, match="ended"):
         pair.session.attach_sender("t", target=Target("q"))
     pair.client.close()
-    with pytest.raises(LinkMisuse, match="not open"):
+    with pytest.raises(LocalProtocolError, match="not open"):
         pair.client.begin()
 
 

@@ -1,4 +1,4 @@
-"""Transactions between two ends of a wire: what a controller asks, and how work is made part of one (4)."""
+"""Transactions between a controller and a coordinator (4)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from sbpair.amqp.composite import decode_composite, encode_composite
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import DispositionReceived, LinkAttached, MessageReceived
-from sbpair.amqp.message import DataBody, Message, ValueBody
+from sbpair.amqp.message import DataBody, Message, ValueBody, decode_request, encode_request
 from sbpair.amqp.performatives import (
     ACCEPTED,
+    LOCAL_TRANSACTIONS,
     RELEASED,
     Coordinator,
     Declare,
@@ -22,7 +23,6 @@ from sbpair.amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from sbpair.amqp.transactions import LOCAL_TRANSACTIONS, decode_request, encode_request
 
 HELLO = Message(body=DataBody((b"hello",))).encode()
 OUTCOMES = st.sampled_from([None, ACCEPTED, RELEASED, Rejected(), Modified(True, False)])

@@ -1,4 +1,4 @@
-"""Every AMQP type there and back: against bytes written down by hand, and against each other."""
+"""Every AMQP type: encoded, decoded, and against bytes written by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.amqp import types
-from sbpair.amqp.decoding import MAX_DEPTH, Budget
+from sbpair.amqp.decoding import MAX_DEPTH, DecodeBudget, decode, skip
+from sbpair.amqp.encoding import encode
+from sbpair.amqp.errors import DecodeError, EncodeError
 from sbpair.amqp.types import (
     Array,
     Byte,
@@ -19,9 +21,7 @@ from sbpair.amqp.types import (
     Decimal32,
     Decimal64,
     Decimal128,
-    DecodeError,
     Described,
-    EncodeError,
     Float,
     Int,
     Short,
@@ -31,9 +31,6 @@ from sbpair.amqp.types import (
     UInt,
     ULong,
     UShort,
-    decode,
-    encode,
-    skip,
 )
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -122,7 +119,9 @@ values = st.recursive(
 @settings(max_examples=300, deadline=None)
 def test_decoding_undoes_encoding_in_value_and_type(value):
     data = encode(value)
-    decoded, stop = decode(data, budget=Budget(100_000))  # zero-width arrays are worth more than their bytes
+    decoded, stop = decode(
+        data, budget=DecodeBudget(100_000)
+    )  # zero-width arrays are worth more than their bytes
     assert stop == len(data)
     assert same(decoded, value)
     assert skip(data, 0, len(data)) == stop
@@ -177,7 +176,7 @@ def test_many_small_arrays_share_one_budget():
     with pytest.raises(DecodeError, match="more values"):
         decode(frame)
     with pytest.raises(DecodeError, match="more values"):
-        decode(array, budget=Budget(8))
+        decode(array, budget=DecodeBudget(8))
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ import pytest
 
 from sbpair.amqp.connection import Connection, Role
 from sbpair.amqp.events import DispositionReceived, Event, MessageReceived
+from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Accepted, Source, Target
 from sbpair.broker.access import OpenAccess, SharedAccess, Verifier
 from sbpair.broker.auth import Right, SharedAccessPolicy
+from sbpair.broker.clock import ClockReading
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
-from sbpair.broker.entities.kinds import AnyQueue
+from sbpair.broker.entities.partitioned_entities import AnyQueue
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.faces.links.client_connection import ClientConnection
-from sbpair.broker.faces.moment import Moment
-from sbpair.broker.faces.namespace_face import NamespaceFace
+from sbpair.broker.frontends.amqp.client_connection import ClientConnection
+from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
 
 NOON = 1_800_000_000_000  # ms
 FIRST_PARTITIONS = "home"  # a key of the partition whose sequence numbers are a plain queue's
@@ -65,16 +66,23 @@ class Client:
     """A client of the engine's own, joined to a face by two function calls."""
 
     def __init__(
-        self, lab: Lab, mechanism: str = "ANONYMOUS", response: bytes = b"", *, is_refused: bool = False
+        self,
+        lab: Lab,
+        mechanism: str = "ANONYMOUS",
+        response: bytes = b"",
+        *,
+        is_refused: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.lab = lab
-        self.server = ClientConnection(lab.face, lab.moment, is_refused=is_refused)
+        self.server = ClientConnection(lab.frontend, lab.now, is_refused=is_refused)
         self.engine = Connection(
             role=Role.CLIENT,
             container_id="test",
             mechanisms=(mechanism,),
             initial_response=response,
-            now=lab.moment.connection,
+            limits=limits,
+            now=lab.now.connection,
         )
         self.events: list[Event] = []
         lab.clients.append(self)
@@ -153,13 +161,13 @@ class Lab:
 
     def __init__(self, namespace: Namespace, verifier: Verifier) -> None:
         self.namespace = namespace
-        self.face = NamespaceFace(namespace, verifier)
+        self.frontend = NamespaceFrontend(namespace, verifier)
         self.clients: list[Client] = []
-        self.moment = Moment(1000.0, NOON // 1000, NOON)
+        self.now = ClockReading(1000.0, NOON // 1000, NOON)
 
     def queue(self, path: str = "orders", **fields: object) -> Queue:
         """Make a queue."""
-        return self.namespace.create_queue(path, QueueDescription(**fields), self.moment.entity)
+        return self.namespace.create_queue(path, QueueDescription(**fields), self.now.entity)
 
     def client(self, **how: object) -> Client:
         """Let a client connect."""
@@ -172,25 +180,25 @@ class Lab:
             busy = False
             for client in self.clients:
                 if data := client.engine.data_to_send():
-                    client.server.receive_data(data, self.moment)
+                    client.server.receive_data(data, self.now)
                     busy = True
-            self.face.deliver(self.moment)
-            self.face.take_stirred()
+            busy = self.frontend.deliver(self.now) or busy
+            self.frontend.take_pending()
             for client in self.clients:
                 if data := client.server.data_to_send():
-                    client.engine.receive_data(data, self.moment.connection)
+                    client.engine.receive_data(data, self.now.connection)
                     client.events += client.engine.events()
                     busy = True
 
     def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0, ahead: float = 0.0) -> None:
         """Turn the clocks and let happen what is due; ``ahead`` is connection time without heartbeats."""
-        now = self.moment
-        self.moment = Moment(
+        now = self.now
+        self.now = ClockReading(
             now.connection + connection, now.wall + wall, now.entity + entity, now.ahead + ahead
         )
-        self.namespace.handle_timer(self.moment.entity)
+        self.namespace.handle_timer(self.now.entity)
         for client in self.clients:
-            client.server.handle_timer(self.moment)
+            client.server.handle_timer(self.now)
         self.run()
 
 

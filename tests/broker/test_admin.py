@@ -15,11 +15,11 @@ from sbpair.broker.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from sbpair.broker.entities.access_rule import AccessRule
-from sbpair.broker.entities.tier import Tier
-from sbpair.broker.faces.administration import admin, atom
-from sbpair.broker.faces.administration.admin import Request, Response
-from sbpair.broker.faces.administration.queue_fields import ELEMENTS
+from sbpair.broker.entities.descriptions import AccessRule
+from sbpair.broker.entities.quotas import Tier
+from sbpair.broker.frontends.admin import atom, requests
+from sbpair.broker.frontends.admin.entity_fields import ELEMENTS
+from sbpair.broker.frontends.admin.requests import Request, Response
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
 
@@ -59,15 +59,15 @@ def namespace() -> Namespace:
 
 
 def put(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
-    return admin.answer(namespace, request("PUT", path, body_of(fields)), now)
+    return requests.answer(namespace, request("PUT", path, body_of(fields)), now)
 
 
 def update(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
-    return admin.answer(namespace, request("PUT", path, body_of(fields), if_match="*"), now)
+    return requests.answer(namespace, request("PUT", path, body_of(fields), if_match="*"), now)
 
 
 def get(namespace: Namespace, path: str, query: str = VERSION, now: int = NOW) -> Response:
-    return admin.answer(namespace, request("GET", path, query=query), now)
+    return requests.answer(namespace, request("GET", path, query=query), now)
 
 
 def description_in(response: Response) -> ElementTree.Element:
@@ -178,7 +178,7 @@ def test_a_subscription_or_a_rule_that_is_not_there_is_a_404_as_in_the_cloud(
     """An empty feed, as for a queue, is nothing that the Java SDK could read here."""
     namespace.create_topic("events", TopicDescription(), NOW)
     namespace.create_subscription("events", "billing", SubscriptionDescription(), NOW)
-    refused(admin.answer(namespace, request("GET", path), NOW), 404, "could not be found")
+    refused(requests.answer(namespace, request("GET", path), NOW), 404, "could not be found")
 
 
 def test_a_queue_that_is_not_there_reads_as_an_empty_feed(namespace: Namespace) -> None:
@@ -193,13 +193,15 @@ def test_a_dead_letter_queue_is_no_entity_of_its_own_here(namespace: Namespace) 
     put(namespace, "/orders")
     assert b"QueueDescription" not in get(namespace, "/orders/$DeadLetterQueue").body
     refused(update(namespace, "/orders/$DeadLetterQueue"), 404, "orders/$DeadLetterQueue")
-    refused(admin.answer(namespace, request("DELETE", "/orders/$DeadLetterQueue"), NOW), 404, "not be found")
+    refused(
+        requests.answer(namespace, request("DELETE", "/orders/$DeadLetterQueue"), NOW), 404, "not be found"
+    )
 
 
 def test_deleting_removes_and_deleting_again_finds_nothing(namespace: Namespace) -> None:
     put(namespace, "/orders")
-    assert admin.answer(namespace, request("DELETE", "/orders"), NOW) == Response(200)
-    refused(admin.answer(namespace, request("DELETE", "/orders"), NOW), 404, "'orders' could not be found")
+    assert requests.answer(namespace, request("DELETE", "/orders"), NOW) == Response(200)
+    refused(requests.answer(namespace, request("DELETE", "/orders"), NOW), 404, "'orders' could not be found")
 
 
 def test_an_update_changes_what_it_names_and_leaves_the_rest(namespace: Namespace) -> None:
@@ -225,7 +227,7 @@ def test_an_update_takes_back_the_whole_answer_of_a_get(namespace: Namespace) ->
     namespace.queue("orders").enqueue(StoredMessage(b"12345"), NOW)
     before = namespace.queue("orders").description
     entry = get(namespace, "/orders").body
-    assert admin.answer(namespace, request("PUT", "/orders", entry, if_match="*"), NOW).status == 200
+    assert requests.answer(namespace, request("PUT", "/orders", entry, if_match="*"), NOW).status == 200
     assert namespace.queue("orders").description == before
 
 
@@ -237,7 +239,7 @@ def test_an_update_of_nothing_is_not_a_creation(namespace: Namespace) -> None:
 def test_an_update_with_a_real_etag_is_refused(namespace: Namespace) -> None:
     put(namespace, "/orders")
     conditional = request("PUT", "/orders", body_of(), if_match='"1"')
-    refused(admin.answer(namespace, conditional, NOW), 400, "If-Match")
+    refused(requests.answer(namespace, conditional, NOW), 400, "If-Match")
 
 
 def test_the_counts_are_told_in_their_own_namespace(namespace: Namespace) -> None:
@@ -277,7 +279,7 @@ def test_what_a_client_wrote_comes_back_escaped(namespace: Namespace) -> None:
     put(namespace, "/orders", {"UserMetadata": "a &lt;b&gt; &amp; \"c\" 'd' ü 𝄞"})
     assert field_of(get(namespace, "/orders"), "UserMetadata") == "a <b> & \"c\" 'd' ü 𝄞"
     hostile = Request("GET", "/orders", VERSION, {"host": '"><x/>\x01'})
-    assert field_of(admin.answer(namespace, hostile, NOW), "Status") == "Active"
+    assert field_of(requests.answer(namespace, hostile, NOW), "Status") == "Active"
 
 
 # -- many queues
@@ -462,7 +464,7 @@ def test_a_span_at_the_edge_of_its_range_is_taken(
 def test_nil_and_empty_optional_fields_mean_nothing_was_said(namespace: Namespace) -> None:
     nil = f'<MaxDeliveryCount xmlns:i="{atom.INSTANCE}" i:nil="true"/><ForwardTo/><AuthorizationRules/>'
     body = body_of().replace(b"></QueueDescription>", b">" + nil.encode() + b"</QueueDescription>")
-    assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
+    assert requests.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
     assert namespace.queue("orders").description == standard()
 
 
@@ -542,13 +544,13 @@ ENTRY = body_of().decode()
     ],
 )
 def test_a_hostile_body_is_refused_and_changes_nothing(namespace: Namespace, body: bytes, part: str) -> None:
-    refused(admin.answer(namespace, request("PUT", "/orders", body), NOW), 400, part)
+    refused(requests.answer(namespace, request("PUT", "/orders", body), NOW), 400, part)
     assert namespace.queues() == []
 
 
 def test_a_body_in_utf_16_with_its_mark_is_read(namespace: Namespace) -> None:
     body = body_of({"UserMetadata": "ü"}).decode().encode("utf-16")
-    assert admin.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
+    assert requests.answer(namespace, request("PUT", "/orders", body), NOW).status == 201
     assert namespace.queue("orders").description.user_metadata == "ü"
 
 
@@ -574,6 +576,6 @@ def test_a_query_of_a_thousand_fields_is_refused(namespace: Namespace) -> None:
 def test_a_method_without_a_meaning_is_answered_with_those_that_have_one(
     namespace: Namespace, method: str, path: str
 ) -> None:
-    response = admin.answer(namespace, request(method, path), NOW)
+    response = requests.answer(namespace, request(method, path), NOW)
     refused(response, 405, method)
     assert "GET" in response.headers["allow"]

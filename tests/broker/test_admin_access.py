@@ -9,8 +9,8 @@ import pytest
 from sbpair.broker import auth
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy
-from sbpair.broker.faces.administration import admin
-from sbpair.broker.faces.administration.admin import Request
+from sbpair.broker.frontends.admin import requests
+from sbpair.broker.frontends.admin.requests import Request
 from tests.broker.test_admin import NOW, VERSION, refused, request
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
@@ -30,21 +30,21 @@ def signed(
 
 @pytest.mark.parametrize("path", ["/orders", "/a%2Fb", "/$Resources/queues", "/$namespaceinfo"])
 def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
-    assert admin.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
+    assert requests.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
 
 
 @pytest.mark.parametrize("path", ["/orders", "/a%2fb", "/a/b", "/$Resources/queues", "/$namespaceinfo"])
 def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
     url = f"https://localhost:5300{path}?{VERSION}".lower()  # as JavaScript's client signs
-    assert admin.refusal(signed(url, path=path), STRICT, NOW_S) is None
-    assert admin.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
+    assert requests.refusal(signed(url, path=path), STRICT, NOW_S) is None
+    assert requests.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
 
 
 @pytest.mark.spec("S-2")
 def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
-    assert admin.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
+    assert requests.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
     for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):
-        response = admin.refusal(signed("https://localhost:5300/orders", path=path), STRICT, NOW_S)
+        response = requests.refusal(signed("https://localhost:5300/orders", path=path), STRICT, NOW_S)
         assert response is not None
         refused(response, 401, "Manage")
 
@@ -68,7 +68,7 @@ def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
     ],
 )
 def test_whoever_may_not_manage_is_told_why_with_401(asked: Request, part: str) -> None:
-    response = admin.refusal(asked, STRICT, NOW_S)
+    response = requests.refusal(asked, STRICT, NOW_S)
     assert response is not None
     refused(response, 401, part)
     assert b"sig=" not in response.body
@@ -78,4 +78,4 @@ def test_where_access_is_open_the_published_emulator_key_will_do() -> None:
     token = auth.make_token(
         "https://localhost:5300", "RootManageSharedAccessKey", "SAS_KEY_VALUE", NOW_S + 60
     )
-    assert admin.refusal(request("GET", "/orders", authorization=token), OpenAccess(), NOW_S) is None
+    assert requests.refusal(request("GET", "/orders", authorization=token), OpenAccess(), NOW_S) is None

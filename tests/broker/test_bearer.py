@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.broker.access import SharedAccess
-from sbpair.broker.auth import Right, SharedAccessPolicy, TokenRefused, make_token
+from sbpair.broker.auth import InvalidToken, Right, SharedAccessPolicy, make_token
 from sbpair.broker.bearer import AUDIENCE, is_bearer, make_bearer, verify_bearer
-from sbpair.testing.credential import BearerCredential
+from sbpair.testing.pair import BearerCredential
 
 NOW = 1_800_000_000
 LATER = NOW + 3600
@@ -35,7 +35,7 @@ def signed(header: object, payload: object, key: str = READER.primary_key) -> st
 
 
 def reason_for(token: str, now_s: int = NOW) -> str:
-    with pytest.raises(TokenRefused) as caught:
+    with pytest.raises(InvalidToken) as caught:
         ACCESS.verify(token, now_s)
     return caught.value.reason
 

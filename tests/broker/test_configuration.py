@@ -12,7 +12,7 @@ from sbpair.broker.auth import Right
 from sbpair.broker.configuration import BadConfiguration, read_emulator_file, read_namespaces
 from sbpair.broker.configuration.plan import NamespacePlan
 from sbpair.broker.entities import Namespace, TopicDescription
-from sbpair.broker.entities.layout import Layout
+from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.rules import CorrelationFilter, SqlFilter, TrueFilter
 
 pytestmark = pytest.mark.client("amqp")  # that is, nobody's
@@ -202,7 +202,7 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ),
         (
             '[[contoso.policies]]\nname = "RootManageSharedAccessKey"\nkey = "env:KEY"\nrights = ["Send"]',
-            "policies: expected at most 11 policies, each of a name of its own, and none of the root's",
+            "policies: expected at most 11 policies, with unique names other than the root policy's",
         ),
         ('[contoso.queues.q]\nauthorization_rules = "p"', "authorization_rules: expected no such key"),
         (
@@ -266,7 +266,7 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         ),
         (
             changed(lambda it: rule(it).update(FilterType="X")),
-            "Rules[1].Properties.FilterType: expected Sql, Correlation, or none of them, not 'X'",
+            "Rules[1].Properties.FilterType: expected Sql, Correlation, or nothing, not 'X'",
         ),
         (
             changed(lambda it: rule(it).pop("SqlFilter")),

@@ -18,10 +18,9 @@ from sbpair.broker.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from sbpair.broker.entities.credits import Credits
-from sbpair.broker.entities.tier import Tier
+from sbpair.broker.entities.quotas import Credits, Tier
 from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
-from sbpair.broker.faces.links import client_connection
+from sbpair.broker.frontends.amqp import client_connection
 from tests.broker.test_management import manage
 
 NOON = 1_800_000_000_000
@@ -94,7 +93,7 @@ def test_a_delivery_costs_and_is_not_refused(lab):
     for _ in range(3):
         client.send(link, EMPTY)
     client.receiver("orders", credit=10, deletes=True)
-    assert queue.counts(lab.moment.entity).active == 0
+    assert queue.counts(lab.now.entity).active == 0
     assert isinstance(client.send(link, EMPTY), Rejected)
 
 
@@ -129,7 +128,7 @@ def test_messages_that_go_together_cost_what_each_costs(lab, drain):
 
 
 def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
-    now = lab.moment.entity
+    now = lab.now.entity
     topic = lab.namespace.create_topic("events", TopicDescription(), now)
     for name in ("a", "b", "c"):
         lab.namespace.create_subscription("events", name, SubscriptionDescription(), now)
@@ -144,7 +143,7 @@ def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
 @pytest.mark.parametrize(("path", "cost"), [("orders", 2), ("events", 8)])
 @pytest.mark.parametrize("spare", [0, 1])
 def test_scheduling_costs_what_sending_does_the_filters_of_a_topic_too(lab, path, cost, spare):
-    now = lab.moment.entity
+    now = lab.now.entity
     lab.queue()
     lab.namespace.create_topic("events", TopicDescription(), now)
     for name in ("a", "b", "c"):
@@ -203,7 +202,7 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
                     second.send_messages(ServiceBusMessage("x"))
             with client.get_queue_sender("orders") as third:
                 third.send_messages(ServiceBusMessage("x"))
-        refused = contoso.look(lambda station: station.face.rejections.by_condition)
+        refused = contoso.look(lambda server: server.frontend.rejections.by_condition)
         assert dict(refused) == {"amqp:resource-limit-exceeded": 1}
         assert contoso.counts("orders").active == 2
 

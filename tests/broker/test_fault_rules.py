@@ -32,7 +32,7 @@ SEND = Operation.SEND
 def strikes(rule: FaultRule, times: int, path: str = "orders", operation: Operation = SEND) -> list[bool]:
     engine = FaultEngine()
     engine.add(rule, 0.0)
-    return [engine.strike(operation, path, float(now)) is not None for now in range(times)]
+    return [engine.apply(operation, path, float(now)) is not None for now in range(times)]
 
 
 class TestRule:
@@ -104,16 +104,16 @@ class TestEngine:
         engine = FaultEngine()
         first = engine.add(FaultRule(Withhold()), 0)
         second = engine.add(FaultRule(Throttle(), times=1), 0)
-        assert engine.strike(SEND, "orders", 1) == Throttle()
-        assert engine.strike(SEND, "orders", 2) == Withhold()
+        assert engine.apply(SEND, "orders", 1) == Throttle()
+        assert engine.apply(SEND, "orders", 2) == Withhold()
         assert (first.hits, second.hits) == (1, 1)
         engine.remove(first)
-        assert engine.strike(SEND, "orders", 3) is None
+        assert engine.apply(SEND, "orders", 3) is None
 
     def test_what_stands_says_when_that_changes(self):
         engine = FaultEngine()
         engine.add(FaultRule(Down("reset"), after=1, lasting=2, every=5), 10)
-        assert [len(engine.standing(now)) for now in (10, 11, 12.9, 13, 16)] == [0, 1, 1, 0, 1]
+        assert [len(engine.standing_now(now)) for now in (10, 11, 12.9, 13, 16)] == [0, 1, 1, 0, 1]
         assert [engine.next_change(now) for now in (10, 11, 13, 16)] == [11, 13, 16, 18]
 
     def test_nothing_that_stands_never_changes(self):
@@ -177,7 +177,7 @@ class TestPlan:
             ({"namespace": "contoso", "effect": "withhold", "times": "3"}, "times"),
             ({"namespace": "contoso", "effect": "withhold", "times": True}, "times"),
             ({"namespace": "contoso", "effect": "withhold", "operation": "sned"}, "sned"),
-            ({"namespace": "contoso", "effect": "withhold", "operation": "connect"}, "strikes"),
+            ({"namespace": "contoso", "effect": "withhold", "operation": "connect"}, "applies to"),
             ({"namespace": "contoso", "effect": "detach", "carried_out": "yes"}, "carried_out"),
             ({"namespace": "contoso", "scenario": "flapping", "times": 1}, "times"),
             ("withhold", "table"),

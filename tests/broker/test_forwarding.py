@@ -283,7 +283,7 @@ class TestFailures:
         dead = orders.dead_letter_queue.receive(NOON)
         assert reason_of(dead)[0] == "MessagingEntityDisabledException"
         assert "archive" in reason_of(dead)[1]
-        assert dead.dead_letter_source == "orders"
+        assert dead.dead_letter_source is None
 
     def test_a_deleted_target(self, make, send, namespace):
         make("archive")
@@ -367,7 +367,7 @@ class TestAsTheOldDocumentationHasIt:
         assert (counts.active, counts.dead_letter, counts.transfer_dead_letter) == (0, 0, 1)
         dead = old.queue("q1/$Transfer/$DeadLetterQueue").receive(NOON)
         assert reason_of(dead)[0] == "MessagingEntityDisabledException"
-        assert dead.dead_letter_source == "q1"
+        assert dead.dead_letter_source is None
 
     def test_so_is_one_that_went_too_far(self, old):
         old.queue("q5").enqueue(StoredMessage(b"x"), NOON)

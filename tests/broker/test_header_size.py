@@ -14,11 +14,11 @@ from sbpair.amqp.types import Symbol
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities import Namespace, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.queue import DESCRIPTION, REASON
+from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.entities.tier import Tier
-from sbpair.broker.faces.message_form import LARGEST_HEADER, LARGEST_PROPERTY
-from sbpair.broker.faces.rule_form import RuleForm
+from sbpair.broker.frontends.message_form import LARGEST_HEADER, LARGEST_PROPERTY
+from sbpair.broker.frontends.rule_form import RuleForm
 from tests.broker.conftest import Client, Lab
 
 TEXT_HEAD = 5  # bytes before a long text's own
@@ -53,7 +53,7 @@ def test_each_property_and_all_of_them_have_a_limit(lab, user, words):
         return
     assert answer.error.symbol == "amqp:link:message-size-exceeded"
     assert re.search(words, answer.error.description)
-    assert queue.counts(lab.moment.entity).total == 0
+    assert queue.counts(lab.now.entity).total == 0
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_header_that_a_settlement_makes_too_large_is_dead_lettered_and_stays_a
     assert dead.application_properties[REASON] == "HeaderSizeExceeded"
     assert dead.application_properties[DESCRIPTION] == "The size quota for this stream has been exceeded."
     assert dead.application_properties["c"] == "x" * 5000
-    assert queue.counts(deep.moment.entity).total == 1
+    assert queue.counts(deep.now.entity).total == 1
 
 
 @pytest.mark.spec("S-7")
@@ -99,7 +99,7 @@ def test_in_a_dead_letter_queue_such_changes_are_not_made_and_the_message_waits_
     queue = deep.queue()
     client = deep.client()
     client.send(client.sender("orders"), encoded(a="x" * 30_000, b="x" * 30_000))
-    queue.dead_letter(queue.receive(deep.moment.entity).lock_token, deep.moment.entity, {REASON: "poison"})
+    queue.dead_letter(queue.receive(deep.now.entity).lock_token, deep.now.entity, {REASON: "poison"})
     client.receiver("orders/$DeadLetterQueue", credit=1)
     (delivery,) = client.take(MessageReceived)
     client.settle(delivery, Modified(True, False, {Symbol("c"): "x" * 6000}))
@@ -111,7 +111,7 @@ def test_in_a_dead_letter_queue_such_changes_are_not_made_and_the_message_waits_
 @pytest.mark.spec("S-7")
 @pytest.mark.parametrize("also_what_filters_fail_on", [True, False])
 def test_what_an_action_makes_too_large_is_dead_lettered_as_it_came(deep, also_what_filters_fail_on):
-    namespace, now = deep.namespace, deep.moment.entity
+    namespace, now = deep.namespace, deep.now.entity
     topic = namespace.create_topic("news", TopicDescription(), now)
     rule = Rule("r", TrueFilter(), SqlAction("SET c = @c", {"@c": "x" * 6000}))
     asked = SubscriptionDescription(dead_lettering_on_filter_evaluation_exceptions=also_what_filters_fail_on)

@@ -14,7 +14,7 @@ import pytest
 from sbpair.amqp.events import LinkDetached
 from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import QueueDescription, SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.description import LARGEST_SPAN
+from sbpair.broker.entities.descriptions import LARGEST_SPAN
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import DEFAULT_RULE, Rule
 from sbpair.broker.errors import InvalidDescription

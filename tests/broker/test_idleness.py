@@ -142,4 +142,4 @@ def test_the_timer_asks_for_no_sooner_call_than_anything_is_due(lab: Lab) -> Non
     for step in (30.0, MINUTE, 9 * MINUTE, MINUTE, 5 * MINUTE):
         lab.advance(ahead=step)
         timer = client.server.next_timer()
-        assert timer is None or timer > lab.moment.connection
+        assert timer is None or timer > lab.now.connection

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair.amqp.encoding import encode
 from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
 from sbpair.amqp.message import (
     DataBody,
@@ -27,8 +28,7 @@ from sbpair.amqp.performatives import (
     Source,
     Target,
 )
-from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
-from sbpair.broker.faces.message_form import BATCH, peeked
+from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from sbpair.broker.faults import (
     AnswerReleased,
     Delay,
@@ -38,6 +38,7 @@ from sbpair.broker.faults import (
     TwoFieldError,
     Withhold,
 )
+from sbpair.broker.frontends.message_form import BATCH, peeked
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -237,12 +238,12 @@ class TestSending:
 
     def test_a_message_over_the_limit_is_rejected(self, lab, sender):
         client, link = sender
-        state = client.send(link, Message(body=DataBody((bytes(256 * 1024),))).encode())
+        state = client.send(link, Message(body=DataBody((bytes(257 * 1024),))).encode())
 
         assert state.error.symbol == "amqp:link:message-size-exceeded"
         assert client.send(link, HELLO) == ACCEPTED
 
-    @pytest.mark.parametrize("bad", [b"\x00", Message(body=DataBody((bytes(256 * 1024),))).encode()])
+    @pytest.mark.parametrize("bad", [b"\x00", Message(body=DataBody((bytes(257 * 1024),))).encode()])
     def test_of_messages_that_come_together_only_the_bad_one_is_refused(self, lab, sender, bad):
         client, link = sender
         numbers = [link.transfer(each, tag=bytes((n,))) for n, each in enumerate((HELLO, bad, HELLO))]
@@ -347,14 +348,14 @@ class TestFaults:
             Withhold(): None,
         }
         for fault, answer in answers.items():
-            active = lab.face.set_fault(FaultRule(fault, "Orders"), lab.moment.idle)
+            active = lab.frontend.set_fault(FaultRule(fault, "Orders"), lab.now.idle)
             assert client.send(link, HELLO) == answer
-            lab.face.faults.remove(active)
+            lab.frontend.faults.remove(active)
             assert active.hits == 1
         assert queue.counts(NOON).active == 1  # the one that was stored though nothing was said
 
         busy = RejectWith("com.microsoft:server-busy", "Busy.")
-        lab.face.set_fault(FaultRule(busy, "orders"), lab.moment.idle)
+        lab.frontend.set_fault(FaultRule(busy, "orders"), lab.now.idle)
         state = client.send(link, HELLO)
         assert state.error.symbol == "com.microsoft:server-busy"
         assert state.error.description.startswith("Busy. TrackingId:")
@@ -364,14 +365,14 @@ class TestFaults:
         client = lab.client()
         link = client.sender("orders")
         two = TwoFieldError("amqp:internal-error", "two")
-        fault = lab.face.set_fault(FaultRule(two, "orders"), lab.moment.idle)
+        fault = lab.frontend.set_fault(FaultRule(two, "orders"), lab.now.idle)
         link.transfer(HELLO, tag=b"1")
-        client.server.receive_data(client.engine.data_to_send(), lab.moment)
+        client.server.receive_data(client.engine.data_to_send(), lab.now)
         raw = client.server.data_to_send()
 
         error = encode(Described(ULong(0x1D), [Symbol("amqp:internal-error"), "two"]))
         assert error in raw
-        client.engine.receive_data(raw, lab.moment.connection)
+        client.engine.receive_data(raw, lab.now.connection)
         assert fault.hits == 1
 
 
@@ -426,7 +427,7 @@ class TestReceiving:
 
     @pytest.mark.parametrize(("effect", "came"), [(Delay(1.0), ["m0"]), (Withhold(), [])], ids=str)
     def test_a_delivery_that_a_fault_strikes_has_its_credit_all_the_same(self, lab, stocked, effect, came):
-        lab.face.set_fault(FaultRule(effect, "orders", Operation.RECEIVE, times=1), lab.moment.idle)
+        lab.frontend.set_fault(FaultRule(effect, "orders", Operation.RECEIVE, times=1), lab.now.idle)
         link = stocked.receiver("orders", credit=1)
         assert self.ids(stocked) == []
         lab.advance(connection=1.0)
@@ -437,7 +438,7 @@ class TestReceiving:
         assert self.ids(stocked) == ["m1"]
 
     def test_a_delivery_that_comes_too_late_for_its_credit_does_not_come(self, lab, stocked):
-        lab.face.set_fault(FaultRule(Delay(1.0), "orders", Operation.RECEIVE, times=1), lab.moment.idle)
+        lab.frontend.set_fault(FaultRule(Delay(1.0), "orders", Operation.RECEIVE, times=1), lab.now.idle)
         link = stocked.receiver("orders", credit=1)
         link.flow(1, drain=True)
         lab.run()
@@ -478,11 +479,11 @@ class TestReceiving:
     def test_a_client_that_does_not_read_is_handed_nothing_more(self, lab, stocked):
         slow = lab.client()
         slow.receiver("orders")
-        slow.server.set_clogged(True, lab.moment)
+        slow.server.set_clogged(True, lab.now)
         link = slow.receiver("orders", credit=3)
         assert self.ids(slow) == []
 
-        slow.server.set_clogged(False, lab.moment)
+        slow.server.set_clogged(False, lab.now)
         lab.run()
         assert self.ids(slow) == ["m0", "m1", "m2"]
         assert link.credit == 0
@@ -537,14 +538,16 @@ class TestDeliveryAnnotations:
         told = decode_map_section(split(delivery.payload).delivery_annotations)
         assert told == {Symbol("x-opt-lock-token"): uuid.UUID(bytes_le=delivery.tag)}
 
-    def test_one_that_is_deleted_has_none(self, lab):
+    @pytest.mark.spec("R-51")
+    def test_one_that_is_deleted_has_an_empty_map_and_an_empty_tag(self, lab):
         lab.queue()
         client = lab.client()
         client.send(client.sender("orders"), HELLO)
         client.receiver("orders", credit=1, deletes=True)
 
         (delivery,) = client.take(MessageReceived)
-        assert split(delivery.payload).delivery_annotations == b""
+        assert split(delivery.payload).delivery_annotations == b"\x00\x53\x71\xc1\x01\x00"
+        assert delivery.tag == b""
 
     @pytest.mark.parametrize("deletes", [False, True])
     @pytest.mark.parametrize("is_last", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities import QueueDescription
-from sbpair.broker.entities.description import LARGEST_SPAN
+from sbpair.broker.entities.descriptions import LARGEST_SPAN
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription
 
 NOON = 1_800_000_000_000

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
-from sbpair.broker.entities.layout import Layout
-from sbpair.broker.entities.partition import Health, index_of
+from sbpair.broker.entities.partition import Health, Layout, index_of
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import (
     InvalidDescription,
@@ -464,7 +463,7 @@ class TestKinds:
 
     @pytest.mark.spec("Q-19")
     def test_partitioned_entities_count_to_the_entities_of_the_namespace(self, namespace, make, monkeypatch):
-        monkeypatch.setattr("sbpair.broker.entities.limits.MOST_ENTITIES", 2)
+        monkeypatch.setattr("sbpair.broker.entities.quotas.MOST_ENTITIES", 2)
         make("one")
         namespace.create_queue("two", QueueDescription(), NOON)
         with pytest.raises(TooManyEntities, match="2 queues and topics"):

@@ -13,28 +13,34 @@ from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, Val
 from sbpair.amqp.types import Described, Symbol, Timestamp
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
+from sbpair.broker.clock import ClockReading
 from sbpair.broker.entities import Namespace, QueueDescription
 from sbpair.broker.entities.stored_message import StoredMessage
-from sbpair.broker.faces.administration.http_messages import Request, Response
-from sbpair.broker.faces.message_form import stored_messages
-from sbpair.broker.faces.moment import Moment
-from sbpair.broker.faces.namespace_face import NamespaceFace
-from sbpair.broker.faces.rest import requests as rest
-from sbpair.broker.faces.rest.message import BATCH_TYPE, told
-from sbpair.broker.faces.rest.receiver import RestReceiver
-from sbpair.broker.faces.rest.values import read_header, read_instant, read_span, write_header
+from sbpair.broker.frontends.admin.http_messages import Request, Response
+from sbpair.broker.frontends.message_form import stored_messages
+from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
+from sbpair.broker.frontends.rest import requests as rest
+from sbpair.broker.frontends.rest.message import (
+    BATCH_TYPE,
+    read_header,
+    read_instant,
+    read_span,
+    told,
+    write_header,
+)
+from sbpair.broker.frontends.rest.receiver import RestReceiver
 
 pytestmark = pytest.mark.client("amqp")  # that is, by hand
 NOW = 1_800_000_000_000
-MOMENT = Moment(0.0, NOW // 1000, NOW, 0.0)
+MOMENT = ClockReading(0.0, NOW // 1000, NOW, 0.0)
 LOCK = str(uuid.uuid4())
 
 
 @pytest.fixture
-def face() -> NamespaceFace:
+def frontend() -> NamespaceFrontend:
     namespace = Namespace("contoso", created_at=NOW)
     namespace.create_queue("orders", QueueDescription(), NOW)
-    return NamespaceFace(namespace, OpenAccess())
+    return NamespaceFrontend(namespace, OpenAccess())
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> Request:
@@ -43,14 +49,14 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> Reques
     return Request(method, raw, query, {"host": "localhost"} | named, body)
 
 
-def answer(face: NamespaceFace, asked: Request) -> Response:
+def answer(frontend: NamespaceFrontend, asked: Request) -> Response:
     call = rest.call_of(asked)
     assert call is not None
-    fate = rest.answer(face, call, MOMENT)
+    fate = rest.answer(frontend, call, MOMENT)
     if isinstance(fate, RestReceiver):
         receiver = fate
         receiver.begin(MOMENT)
-        face.deliver(MOMENT)
+        frontend.deliver(MOMENT)
         receiver.end(MOMENT)
         fate = receiver.fate
         if fate is None:
@@ -117,12 +123,12 @@ def answer(face: NamespaceFace, asked: Request) -> Response:
     ],
 )  # fmt: skip
 def test_a_bad_request_is_answered_with_what_is_wrong_and_changes_nothing(
-    face: NamespaceFace, asked: Request, status: int, text: str
+    frontend: NamespaceFrontend, asked: Request, status: int, text: str
 ) -> None:
-    refused = answer(face, asked)
+    refused = answer(frontend, asked)
     assert refused.status == status
     assert text in refused.body.decode()
-    assert face.namespace.queue("orders").counts(NOW).total == 0
+    assert frontend.namespace.queue("orders").counts(NOW).total == 0
 
 
 @pytest.mark.parametrize(
@@ -147,39 +153,39 @@ def test_sending_takes_send_and_the_rest_listen() -> None:
         (Right.LISTEN, "/orders/messages/head", "/orders/messages"),
     ):
         policy = SharedAccessPolicy.generate("p", frozenset({right}))
-        face = NamespaceFace(Namespace("contoso"), SharedAccess((policy,)))
+        frontend = NamespaceFrontend(Namespace("contoso"), SharedAccess((policy,)))
         token = make_token("https://localhost/orders", "p", policy.primary_key, int(time.time()) + 60)
         now_s = int(time.time())
         allowed = rest.call_of(request("POST", path, authorization=token))
         barred = rest.call_of(request("POST", other, authorization=token))
         assert allowed is not None
         assert barred is not None
-        assert rest.refusal(allowed, face, now_s) is None
-        refused = rest.refusal(barred, face, now_s)
+        assert rest.refusal(allowed, frontend, now_s) is None
+        refused = rest.refusal(barred, frontend, now_s)
         assert refused is not None
         assert refused.status == 401
         assert policy.primary_key.encode() not in refused.body
 
 
-def test_a_span_longer_than_a_header_can_say_arrives_whole(face: NamespaceFace) -> None:
+def test_a_span_longer_than_a_header_can_say_arrives_whole(frontend: NamespaceFrontend) -> None:
     days = 100
     sent = answer(
-        face,
+        frontend,
         request("POST", "/orders/messages", brokerproperties=json.dumps({"TimeToLive": days * 86_400})),
     )
     assert sent.status == 201
-    (message,) = face.namespace.queue("orders").peek(1, 10, NOW)
+    (message,) = frontend.namespace.queue("orders").peek(1, 10, NOW)
     assert message.time_to_live == days * 86_400_000
-    got = answer(face, request("DELETE", "/orders/messages/head"))
+    got = answer(frontend, request("DELETE", "/orders/messages/head"))
     assert json.loads(got.headers["BrokerProperties"])["TimeToLive"] == days * 86_400
 
 
-def test_the_largest_span_of_all_is_none(face: NamespaceFace) -> None:
+def test_the_largest_span_of_all_is_none(frontend: NamespaceFrontend) -> None:
     answer(
-        face,
+        frontend,
         request("POST", "/orders/messages", brokerproperties='{"TimeToLive": 922337203685.47754}'),
     )
-    (message,) = face.namespace.queue("orders").peek(1, 10, NOW)
+    (message,) = frontend.namespace.queue("orders").peek(1, 10, NOW)
     assert message.time_to_live is None
 
 
@@ -196,23 +202,25 @@ def test_the_largest_span_of_all_is_none(face: NamespaceFace) -> None:
     ],
     ids=["data", "text", "binary", "map", "sequence", "null", "none"],
 )
-def test_every_kind_of_body_is_shown(face: NamespaceFace, body: object, shown: bytes) -> None:
-    queue = face.namespace.queue("orders")
+def test_every_kind_of_body_is_shown(frontend: NamespaceFrontend, body: object, shown: bytes) -> None:
+    queue = frontend.namespace.queue("orders")
     queue.enqueue(_stored(Message(properties=Properties(), body=body)), NOW)  # type: ignore[arg-type]
-    got = answer(face, request("DELETE", "/orders/messages/head"))
+    got = answer(frontend, request("DELETE", "/orders/messages/head"))
     assert (got.status, got.body) == (200, shown)
 
 
 @pytest.mark.parametrize("garbled", ["005374 c1020140 005375 a00178", "005377 a101ff"], ids=["map", "text"])
-def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(face: NamespaceFace, garbled: str) -> None:
-    queue = face.namespace.queue("orders")
+def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(
+    frontend: NamespaceFrontend, garbled: str
+) -> None:
+    queue = frontend.namespace.queue("orders")
     queue.enqueue_all(stored_messages(bytes.fromhex(garbled), 0), NOW)
-    got = answer(face, request("DELETE", "/orders/messages/head"))
+    got = answer(frontend, request("DELETE", "/orders/messages/head"))
     assert (got.status, got.body.endswith(bytes.fromhex(garbled))) == (200, True)
     assert json.loads(got.headers["BrokerProperties"])["SequenceNumber"] == 1
 
 
-def test_properties_that_no_header_can_say_are_left_out(face: NamespaceFace) -> None:
+def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFrontend) -> None:
     said: dict[object, object] = {
         "fine": "x",
         "line\nbreak": "x",
@@ -222,7 +230,7 @@ def test_properties_that_no_header_can_say_are_left_out(face: NamespaceFace) -> 
         "span": Described(Symbol("com.microsoft:timespan"), 900_000_000_000),
     }
     stored = _stored(Message(application_properties=said))
-    queue = face.namespace.queue("orders")
+    queue = frontend.namespace.queue("orders")
     queue.enqueue(stored, NOW)
     headers, _ = told(queue.receive(NOW), queue)  # type: ignore[arg-type]
     assert headers["fine"] == '"x"'

@@ -16,9 +16,14 @@ from sbpair.broker.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from sbpair.broker.entities.limits import MOST_SQL_FILTERS
 from sbpair.broker.entities.queue import DESCRIPTION, REASON
-from sbpair.broker.entities.rule_operations import add_rule, find_rule, remove_rule, update_rule
+from sbpair.broker.entities.rule_operations import (
+    MOST_SQL_FILTERS,
+    add_rule,
+    find_rule,
+    remove_rule,
+    update_rule,
+)
 from sbpair.broker.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -29,8 +34,8 @@ from sbpair.broker.entities.rules import (
 )
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
-from sbpair.broker.faces.message_form import delivered, stored_messages
-from sbpair.broker.faces.rule_form import RuleForm
+from sbpair.broker.frontends.message_form import delivered, stored_messages
+from sbpair.broker.frontends.rule_form import RuleForm
 
 NOON = 1_800_000_000_000  # ms
 TICKS = 621_355_968_000_000_000

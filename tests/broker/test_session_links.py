@@ -182,7 +182,7 @@ class TestWaiting:
         link = accept(client, None, timeout=timeout)
         sessions.advance(connection=seconds - 0.01)
         assert is_waiting(link)
-        assert client.server.next_timer() <= sessions.moment.connection + 0.02
+        assert client.server.next_timer() <= sessions.now.connection + 0.02
         sessions.advance(connection=0.02)
 
         condition = refusal(client)
@@ -207,7 +207,7 @@ class TestWaiting:
             link.detach()
             sessions.run()
         else:
-            client.server.receive_eof(sessions.moment)
+            client.server.receive_eof(sessions.now)
         send(sessions, "a")
 
         assert granted(accept(sessions.client(), None)) == "a"
@@ -275,7 +275,7 @@ class TestDelivering:
             link.detach()
             sessions.run()
         else:
-            client.server.receive_eof(sessions.moment)
+            client.server.receive_eof(sessions.now)
 
         again = sessions.client()
         accept(again, None, credit=5)
@@ -467,10 +467,10 @@ class TestScheduling:
         client = lab.client()
         body = {"messages": [self.scheduled("m", NOON + MINUTE)]}
         later = RejectWith("com.microsoft:server-busy", "later")
-        reject = lab.face.set_fault(FaultRule(later, "orders"), lab.moment.idle)
+        reject = lab.frontend.set_fault(FaultRule(later, "orders"), lab.now.idle)
         assert manage(client, "schedule-message", body)[:2] == (500, "com.microsoft:server-busy")
         assert (reject.hits, queue.counts(NOON).scheduled) == (1, 0)
-        withhold = lab.face.set_fault(FaultRule(Withhold(), "orders"), lab.moment.idle)
+        withhold = lab.frontend.set_fault(FaultRule(Withhold(), "orders"), lab.now.idle)
         with pytest.raises(ValueError, match="not enough values"):  # no answer came
             manage(client, "schedule-message", body)
         assert (withhold.hits, queue.counts(NOON).scheduled) == (1, 1)

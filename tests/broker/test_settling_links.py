@@ -81,7 +81,7 @@ class TestSettling:
             "DeadLetterReason": "poison",
             "DeadLetterErrorDescription": "bad",
         }
-        assert message.message_annotations["x-opt-deadletter-source"] == "orders"
+        assert "x-opt-deadletter-source" not in message.message_annotations
         assert message.body == DataBody((b"hello",))
 
     def test_properties_that_nobody_can_read_do_not_hold_up_the_dead_letters(self, lab):
@@ -142,7 +142,7 @@ class TestSettling:
 
     def test_locks_outlive_the_link_and_the_connection(self, lab, held):
         client, delivery = held
-        client.server.receive_eof(lab.moment)
+        client.server.receive_eof(lab.now)
 
         assert lab.namespace.queue("orders").receive(NOON) is None
         lab.namespace.queue("orders").complete(delivery.tag, NOON)

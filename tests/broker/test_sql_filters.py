@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from sbpair.broker.entities.rules import SqlAction, SqlFilter
 from sbpair.broker.entities.rules.message_properties import MessageProperties
-from sbpair.broker.entities.rules.parser import DEEPEST, MOST_OPERATORS, MOST_STATEMENTS
-from sbpair.broker.entities.rules.tokens import LONGEST
+from sbpair.broker.entities.rules.parser import DEEPEST, LONGEST, MOST_OPERATORS, MOST_STATEMENTS
 from sbpair.broker.entities.rules.values import EvaluationError
 from sbpair.broker.errors import InvalidRule
 

@@ -11,7 +11,7 @@ from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import Accepted, Rejected, Source
 from sbpair.amqp.types import Symbol
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.kinds import AnySubscription, AnyTopic
+from sbpair.broker.entities.partitioned_entities import AnySubscription, AnyTopic
 
 DISABLED = "com.microsoft:entity-disabled"
 HELLO = Message(properties=Properties(message_id="1", group_id="a"), body=DataBody((b"hello",))).encode()
@@ -28,7 +28,7 @@ def give(request, lab):
     """Gives an entity a status: as its own, or by a fault over it, which None ends."""
 
     def describe(path, status):
-        namespace, now = lab.namespace, lab.moment.entity
+        namespace, now = lab.namespace, lab.now.entity
         entity = namespace.queue(path)
         asked = replace(getattr(entity, "asked", entity.description), status=status)
         if isinstance(entity, AnyTopic):
@@ -39,7 +39,7 @@ def give(request, lab):
             namespace.update_queue(path, asked, now)
 
     def impose(path, status):
-        lab.namespace.impose_status(path, None if status == "Active" else status, lab.moment.entity)
+        lab.namespace.impose_status(path, None if status == "Active" else status, lab.now.entity)
 
     def to(path, status):
         (describe if request.param == "described" else impose)(path, status)
@@ -100,7 +100,7 @@ def test_what_was_locked_is_settled_all_the_same(lab, give):
     (delivery,) = client.take(MessageReceived)
     give("orders", "SendDisabled")
     assert isinstance(client.settle(delivery, Accepted()), Accepted)
-    assert queue.counts(lab.moment.entity).total == 0
+    assert queue.counts(lab.now.entity).total == 0
 
 
 def test_a_queue_that_is_active_again_takes_and_hands_out(lab, give):
@@ -115,7 +115,7 @@ def test_a_queue_that_is_active_again_takes_and_hands_out(lab, give):
 
 @pytest.mark.parametrize("status", BARS)
 def test_a_topic_takes_nothing_while_it_is_barred(lab, give, status):
-    lab.namespace.create_topic("news", TopicDescription(), lab.moment.entity)
+    lab.namespace.create_topic("news", TopicDescription(), lab.now.entity)
     client = lab.client()
     sender = client.sender("news")
     give("news", status)
@@ -125,7 +125,7 @@ def test_a_topic_takes_nothing_while_it_is_barred(lab, give, status):
 
 @pytest.mark.parametrize("status", BARS)
 def test_a_subscription_fills_and_hands_out_nothing_while_it_is_barred(lab, give, status):
-    now = lab.moment.entity
+    now = lab.now.entity
     lab.namespace.create_topic("news", TopicDescription(), now)
     subscription = lab.namespace.create_subscription("news", "all", SubscriptionDescription(), now)
     client = lab.client()
@@ -141,13 +141,13 @@ def test_an_imposed_status_is_none_of_the_description_and_bars_the_dead_letters_
     queue = lab.queue(enable_partitioning=is_spread)
     client = lab.client()
     client.receiver("orders/$DeadLetterQueue", credit=1)
-    lab.namespace.impose_status("orders", "Disabled", lab.moment.entity)
+    lab.namespace.impose_status("orders", "Disabled", lab.now.entity)
     lab.run()
     assert detached(client) == [DISABLED]
     assert (queue.status, queue.description.status) == ("Disabled", "Active")
 
     changed = replace(queue.description, status="SendDisabled", max_delivery_count=3)
-    lab.namespace.update_queue("orders", changed, lab.moment.entity)
+    lab.namespace.update_queue("orders", changed, lab.now.entity)
     assert queue.status == "Disabled"  # it lies over whatever is described meanwhile
-    lab.namespace.impose_status("orders", None, lab.moment.entity)
+    lab.namespace.impose_status("orders", None, lab.now.entity)
     assert (queue.status, queue.description.max_delivery_count) == ("SendDisabled", 3)

@@ -8,9 +8,9 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
-from sbpair.broker.entities.description import DAY, LARGEST_SPAN
-from sbpair.broker.entities.layout import Layout
-from sbpair.broker.entities.tier import Tier
+from sbpair.broker.entities.descriptions import DAY, LARGEST_SPAN
+from sbpair.broker.entities.partition import Layout
+from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import BrokerError, InvalidDescription, QuotaExceeded
 
 NOON = 1_800_000_000_000

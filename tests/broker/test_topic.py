@@ -142,7 +142,7 @@ def test_a_message_without_a_session_is_dead_lettered_where_sessions_are_require
     assert buried is not None
     assert buried.amended is not None
     assert buried.amended[REASON] == "Session ID is null"
-    assert buried.dead_letter_source == "news/Subscriptions/strict"
+    assert buried.dead_letter_source is None
 
 
 # -- schedule and duplicates

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
+from sbpair.broker.entities.descriptions import SubscriptionDescription
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.entities.settlement import Settlement, Verb
-from sbpair.broker.entities.topic_description import SubscriptionDescription
-from sbpair.broker.entities.transaction import MOST_MESSAGES, Anchor, Transaction, same_key
+from sbpair.broker.entities.transaction import MOST_MESSAGES, Anchor, Settlement, Transaction, Verb, same_key
 from sbpair.broker.errors import (
     EntityDisabled,
     LockLost,
@@ -282,7 +281,7 @@ class TestVia:
         }[how]
         assert failed.amended["DeadLetterReason"] == reason
         assert "'bills'" in failed.amended["DeadLetterErrorDescription"]
-        assert failed.dead_letter_source == "orders"
+        assert failed.dead_letter_source is None
         held = orders.counts(NOON)
         assert (held.active, held.dead_letter, held.transfer_dead_letter, held.total) == (0, 0, 1, 1)
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.message import DataBody, Message, Properties, ValueBody, encode_request
 from sbpair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -23,9 +23,8 @@ from sbpair.amqp.performatives import (
     Source,
     TransactionalState,
 )
-from sbpair.amqp.transactions import encode_request
 from sbpair.amqp.types import Array, Symbol, Timestamp
-from sbpair.broker.faces.links.coordinator import MOST_OPEN
+from sbpair.broker.frontends.amqp.coordinator import MOST_OPEN
 
 HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
 MINUTE = 60_000
@@ -156,11 +155,11 @@ class TestWork:
         assert controller.settle(three, txn_id, deferred) == TransactionalState(txn_id, deferred)
         assert controller.settle(four, txn_id, dead) == TransactionalState(txn_id, Rejected())
         assert controller.send(sender, txn_id) == TransactionalState(txn_id, ACCEPTED)
-        before = orders.counts(lab.moment.entity)
+        before = orders.counts(lab.now.entity)
         assert (before.active, before.deferred, before.dead_letter) == (4, 0, 0)
 
         assert controller.discharge(txn_id) == ACCEPTED
-        after = orders.counts(lab.moment.entity)
+        after = orders.counts(lab.now.entity)
         assert (after.active, after.deferred, after.dead_letter) == (2, 1, 1)
 
     def test_a_commit_is_delivered_to_who_waits(self, client, controller):
@@ -177,11 +176,11 @@ class TestWork:
         txn_id = controller.declare()
         controller.settle(delivery, txn_id, ACCEPTED)
         controller.discharge(txn_id, fail=True)
-        assert orders.receive(lab.moment.entity) is None
+        assert orders.receive(lab.now.entity) is None
 
         answer = client.ask("orders/$management", update_disposition(delivery.tag))
         assert answer.application_properties["statusCode"] == 200
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     def test_a_commit_that_cannot_be_is_told_and_nothing_is_done(self, lab, orders, client, controller):
         _, (delivery,) = received(client)
@@ -191,7 +190,7 @@ class TestWork:
         lab.advance(entity=MINUTE)
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert orders.counts(lab.moment.entity).active == 1
+        assert orders.counts(lab.now.entity).active == 1
 
     def test_two_minutes_after_its_first_operation_it_is_rolled_back(self, lab, orders, client, controller):
         sender, txn_id = client.sender("orders"), controller.declare()
@@ -201,7 +200,7 @@ class TestWork:
 
         assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:rollback"
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     @pytest.mark.parametrize("settled", [False, True])
     def test_a_refused_send_dooms_the_rest(self, lab, orders, client, controller, settled):
@@ -212,7 +211,7 @@ class TestWork:
         assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:rollback"
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     @pytest.mark.parametrize("settled", [False, True])
     def test_a_refused_settlement_dooms_the_rest(self, lab, orders, client, controller, settled):
@@ -225,7 +224,7 @@ class TestWork:
         lab.run()
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert orders.counts(lab.moment.entity).active == 1
+        assert orders.counts(lab.now.entity).active == 1
 
     def test_a_refused_request_dooms_the_rest(self, lab, orders, client, controller):
         sender, txn_id = client.sender("orders"), controller.declare()
@@ -247,7 +246,7 @@ class TestWork:
 
         assert controller.settle(delivery, txn_id, None) == TransactionalState(txn_id, RELEASED)
         controller.discharge(txn_id)
-        assert orders.receive(lab.moment.entity).delivery_count == 0
+        assert orders.receive(lab.now.entity).delivery_count == 0
 
 
 class TestManagement:
@@ -257,9 +256,9 @@ class TestManagement:
         answer = ask_in(client, txn_id, update_disposition(delivery.tag))
 
         assert answer.application_properties["statusCode"] == 200
-        assert orders.counts(lab.moment.entity).active == 1
+        assert orders.counts(lab.now.entity).active == 1
         controller.discharge(txn_id)
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     def test_a_lock_is_renewed_at_once(self, lab, client, controller):
         _, (delivery,) = received(client)
@@ -269,29 +268,29 @@ class TestManagement:
         answer = ask_in(client, txn_id, renew)
 
         (until,) = answer.body.value["expirations"].items
-        assert until == lab.moment.entity + MINUTE
+        assert until == lab.now.entity + MINUTE
 
     def test_a_number_is_given_at_once_and_holds_what_was_scheduled_after_the_commit(
         self, lab, orders, client, controller
     ):
-        at = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(lab.moment.entity + MINUTE)}
+        at = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(lab.now.entity + MINUTE)}
         later = Message(message_annotations=at, body=DataBody((b"later",))).encode()
         schedule = management("schedule-message", {"messages": [{"message-id": "a", "message": later}]})
         kept, undone = controller.declare(), controller.declare()
         first = ask_in(client, kept, schedule).body.value["sequence-numbers"].items
         second = ask_in(client, undone, schedule).body.value["sequence-numbers"].items
         client.send(client.sender("orders"), HELLO)
-        assert orders.counts(lab.moment.entity).scheduled == 0
+        assert orders.counts(lab.now.entity).scheduled == 0
         controller.discharge(kept)
         controller.discharge(undone, fail=True)
 
         assert (first, second) == ((1,), (2,))
-        shown = orders.peek(0, 9, lab.moment.entity)
+        shown = orders.peek(0, 9, lab.now.entity)
         assert [(each.sequence_number, each.state.name) for each in shown] == [
             (1, "SCHEDULED"),
             (3, "ACTIVE"),
         ]
-        orders.cancel_scheduled([1], lab.moment.entity)
+        orders.cancel_scheduled([1], lab.now.entity)
 
     def test_looking_is_no_part_of_one(self, client, controller):
         peek = management("peek-message", {"from-sequence-number": 0, "message-count": 1})
@@ -330,7 +329,7 @@ class TestSessions:
         assert controller.settle(delivery, txn_id, ACCEPTED) == TransactionalState(txn_id, ACCEPTED)
         assert controller.discharge(txn_id) == ACCEPTED
 
-        assert lab.namespace.queue("sessions").counts(lab.moment.entity).active == 0
+        assert lab.namespace.queue("sessions").counts(lab.now.entity).active == 0
 
     def test_a_session_given_back_before_the_commit_undoes_it_all(self, lab, held):
         _, controller, delivery, link = held
@@ -340,7 +339,7 @@ class TestSessions:
         lab.run()
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert lab.namespace.queue("sessions").counts(lab.moment.entity).active == 1
+        assert lab.namespace.queue("sessions").counts(lab.now.entity).active == 1
 
 
 class TestEnds:
@@ -351,20 +350,20 @@ class TestEnds:
         lab.run()
 
         assert symbol(controller.send(sender, txn_id)) == "amqp:transaction:unknown-id"
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     def test_the_end_of_the_connection_rolls_back_and_keeps_the_locks(self, lab, orders, client, controller):
         _, (delivery,) = received(client)
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
         controller.settle(delivery, txn_id, ACCEPTED)
-        client.server.receive_eof(lab.moment)
+        client.server.receive_eof(lab.now)
         lab.clients.remove(client)
 
-        assert orders.counts(lab.moment.entity).active == 1
-        assert orders.receive(lab.moment.entity) is None  # locked still
+        assert orders.counts(lab.now.entity).active == 1
+        assert orders.receive(lab.now.entity) is None  # locked still
         lab.advance(entity=MINUTE)
-        assert orders.receive(lab.moment.entity).delivery_count == 1
+        assert orders.receive(lab.now.entity).delivery_count == 1
 
 
 class TestEntities:
@@ -384,7 +383,7 @@ class TestEntities:
         assert symbol(state) == "amqp:not-allowed"
         assert "Local transactions cannot span multiple top-level entities" in state.error.description
         assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert orders.counts(lab.moment.entity).active == 0
+        assert orders.counts(lab.now.entity).active == 0
 
     def test_a_link_that_says_where_to_go_on_to_crosses(self, lab, orders, client, apart):
         bills = lab.queue("bills")
@@ -393,20 +392,20 @@ class TestEntities:
         assert link.remote_attach.properties[VIA] == "bills"
         apart.settle(delivery, txn_id, ACCEPTED)
         apart.send(link, txn_id)
-        assert bills.counts(lab.moment.entity).active == 0
+        assert bills.counts(lab.now.entity).active == 0
         apart.discharge(txn_id)
 
-        held = orders.counts(lab.moment.entity).active, bills.counts(lab.moment.entity).active
+        held = orders.counts(lab.now.entity).active, bills.counts(lab.now.entity).active
         assert held == (0, 1)
 
     def test_without_a_transaction_it_crosses_at_once(self, lab, orders, client):
         bills = lab.queue("bills")
         link = client.sender("orders", properties={VIA: "bills"})
         assert isinstance(client.send(link, HELLO), Accepted)
-        lab.namespace.delete_queue("bills", lab.moment.entity)
+        lab.namespace.delete_queue("bills", lab.now.entity)
         assert isinstance(client.send(link, HELLO), Accepted)
 
-        assert bills.counts(lab.moment.entity).active == 1
+        assert bills.counts(lab.now.entity).active == 1
         dead = client.receiver("orders/$Transfer/$DeadLetterQueue", credit=1)
         (failed,) = client.take(MessageReceived)
         assert failed.link is dead
@@ -439,7 +438,7 @@ class TestEntities:
 
         assert symbol(apart.send(link, txn_id)) == "amqp:not-allowed"
         assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
-        assert parted.counts(lab.moment.entity).active == 0
+        assert parted.counts(lab.now.entity).active == 0
 
     def test_links_in_the_controllers_session_go_via_the_first(self, lab, orders, client, controller):
         bills = lab.queue("bills")
@@ -449,7 +448,7 @@ class TestEntities:
         assert controller.send(link, txn_id) == TransactionalState(txn_id, ACCEPTED)
         controller.discharge(txn_id)
 
-        held = orders.counts(lab.moment.entity).active, bills.counts(lab.moment.entity).active
+        held = orders.counts(lab.now.entity).active, bills.counts(lab.now.entity).active
         assert held == (0, 1)
 
     def test_a_message_of_another_entity_cannot_be_settled_in_it(self, lab, orders, client, controller):

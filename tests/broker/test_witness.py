@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.witness import (
     MOST,
     Arrival,

@@ -13,10 +13,10 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from sbpair.amqp.message import Message, split
 from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.amqp.types import Symbol
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.faults import RejectWith, Withhold
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
+from sbpair.client.dial import connect
 from tests.syphon.pair import parked, put, take
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
@@ -347,7 +347,7 @@ def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(sta
         running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
         settled(lambda: secondary.counts(path).active == 20)
         running.signal(signal.SIGTERM)
-        settled(lambda: "once more" in "".join(running.errors))
+        settled(lambda: "second signal" in "".join(running.errors))
         assert running.process.poll() is None
         code, _ = running.stop(signal.SIGTERM)
 
@@ -375,7 +375,7 @@ def test_purge_asks_for_yes_and_for_dead_letter_and_counts(backlog, secondary):
 
     vague, asked = backlog("purge", "--yes"), backlog("purge", "--dead-letter")
     assert (vague.returncode, asked.returncode) == (2, 2)
-    assert "would delete 7" in asked.stderr
+    assert "would permanently delete 7" in asked.stderr
     assert secondary.counts(BACKLOG.format(0)).dead_letter == 7
 
     done = backlog("purge", "--dead-letter", "--yes")
@@ -414,7 +414,7 @@ def test_a_file_of_authorities_that_is_not_there_is_a_matter_of_configuration(sb
         "backlog", "list", *FLAGS, "--ca-file", "nowhere.pem", SBPAIR_SECONDARY=secondary.connection_string
     )
     assert done.returncode == 3
-    assert "'nowhere.pem' is no file of trusted certificates" in done.stderr
+    assert "'nowhere.pem' is not a file of trusted certificates" in done.stderr
     assert "check the address and --ca-file" in done.stderr
 
 
@@ -434,3 +434,17 @@ def test_the_name_is_read_from_the_primary(sbpair, secondary):
     done = sbpair("backlog", "create", "--print", "bicep", SBPAIR_PRIMARY=primary)
 
     assert "fabrikam~x-servicebus-transfer~" in done.stdout
+
+
+@pytest.mark.spec("R-25")
+@pytest.mark.parametrize(
+    "command", [("peek",), ("redrive",), ("purge", "--dead-letter"), ("purge", "--dead-letter", "--yes")]
+)
+def test_that_no_backlog_queue_exists_does_not_look_like_empty_ones(sbpair, broker, command):
+    secondary = broker.namespace("contoso-dr").connection_string
+    wrong = ("--backlogs", "2", "--primary-namespace-name", "kontoso", "--ca-file", str(broker.ca_file))
+
+    done = sbpair("backlog", *command, *wrong, SBPAIR_SECONDARY=secondary)
+
+    assert done.returncode == 3, done.stdout
+    assert "not-found" in done.stderr

@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from sbpair.cli.group import main
+from sbpair.cli import main
 from tests.cli.conftest import assert_clean, connection_string, environment
 
 PAIR = ("--primary", "env:P", "--secondary", "env:S")
+ALIKE = ("--primary", "contoso.example", "--secondary", "contoso.other.example")
 NAMED = (*PAIR, "--primary-namespace-name", "contoso")
 
 
@@ -55,7 +56,7 @@ WRONG = [
     (("drill", *PAIR, "--entity", "orders/$deadletterqueue"), 2, "reserved"),
     (("drill", *PAIR, "--entity", "contoso/x-servicebus-transfer/0"), 2, "it is a backlog queue"),
     (("drill", *PAIR, "--entity", "sb://contoso/orders"), 2, "absolute address"),
-    (("drill", *PAIR, "--entity", "orders"), 3, "--primary-namespace-name of a command"),
+    (("drill", *ALIKE, "--entity", "orders"), 3, "--primary-namespace-name of a command"),
     (("doctor", *PAIR, "--queue", ""), 2, "it is empty"),
     (("doctor", *PAIR, "--primary-namespace-name", "a/b"), 2, "plain name"),
     (("backlog", "list", *PAIR, "--primary-namespace-name", " "), 2, "plain name"),
@@ -68,7 +69,7 @@ WRONG = [
     # files
     (("syphon", *PAIR, "--primary-namespace-name", "a", "--journal", "/proc/nope"), 3, "/proc/nope"),
     (("spool", "list", "missing"), 3, "missing"),
-    (("spool", "list", "."), 3, "no regular file"),
+    (("spool", "list", "."), 3, "is not a regular file"),
     # pairs
     (("syphon", "--primary", "env:P", "--secondary", "env:P"), 3, "same namespace"),
     (("drill", "--entity", "orders", "--primary", "env:P", "--secondary", "env:P"), 3, "same namespace"),
@@ -113,7 +114,7 @@ def test_an_open_broker_for_the_whole_network_is_warned_of(start):
     running = start("broker", "--host", "0.0.0.0", "--open-access", "--namespace", "contoso:0")
     running.line()
 
-    assert "warning: anybody who reaches 0.0.0.0 may send and receive" in running.stop()[1]
+    assert "warning: anyone who can reach 0.0.0.0 may send and receive" in running.stop()[1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -13,12 +14,16 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.cli.conftest import environment
+from tests.tools.proofs import ROOT
+
 NOT_BEFORE_IT_IS_READY = (  # each of them costs every start some milliseconds
     "aiohttp", "azure", "rich", "xml", "defusedxml", "sqlite3", "tomllib", "http.client", "pyspark",
-    "sbpair.pairing.client", "sbpair.syphon", "sbpair.observation", "sbpair.spark", "sbpair.testing",
-    "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.faces.administration.admin",
-    "sbpair.broker.faces.rest.requests",
-    "sbpair.broker.faces.page.views", "sbpair.broker.server.http", "sbpair.broker.server.page_application",
+    "sbpair.paired_client.blocking", "sbpair.syphon", "sbpair.observation", "sbpair.spark", "sbpair.testing",
+    "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.frontends.admin.requests",
+    "sbpair.broker.frontends.rest.requests",
+    "sbpair.broker.frontends.dashboard.views", "sbpair.broker.server.http",
+    "sbpair.broker.server.dashboard_application",
     "sbpair.broker.server.fault_control", "sbpair.broker.faults.plan", "sbpair.broker.faults.scenarios",
     "sbpair.broker.entities.rules.parser", "sbpair.broker.entities.rules.evaluation",
 )  # fmt: skip
@@ -47,7 +52,7 @@ def test_nothing_is_loaded_that_a_start_does_not_need():
         run.terminate()
         _, told = run.communicate(timeout=30)
     loaded = {line.rpartition("|")[2].strip() for line in told.splitlines()}
-    assert "sbpair.broker.server.page" in loaded  # the lines are read as they are meant
+    assert "sbpair.broker.server.dashboard" in loaded  # the lines are read as they are meant
     assert [name for name in NOT_BEFORE_IT_IS_READY if name in loaded] == []
 
 
@@ -174,7 +179,7 @@ def test_open_access_beyond_this_machine_earns_a_warning(start):
 
     code, errors = running.stop()
     assert code == 0
-    assert "anybody who reaches 0.0.0.0 may send and receive" in errors
+    assert "anyone who can reach 0.0.0.0 may send and receive" in errors
 
 
 @pytest.mark.spec("T-8")
@@ -217,3 +222,44 @@ def test_the_web_page_can_be_left_out_or_put_where_it_is_wanted(start, sbpair):
         taken = sbpair("broker", "--namespace", "a:0", "--page", f"127.0.0.1:{port}")
     assert (taken.returncode, taken.stdout) == (3, "")
     assert f"The page cannot be served on 127.0.0.1:{port}: Address already in use." in taken.stderr
+
+
+@pytest.fixture
+def evaluated(start) -> dict[str, str]:
+    """What a shell has in its environment after it evaluated what a running broker printed."""
+    running = start(
+        "broker", "--namespace", "contoso:0", "--namespace", "contoso-dr:0", "--queue", "contoso/orders",
+        "--print-env",
+    )  # fmt: skip
+    lines = "".join(running.line() for _ in range(3))
+    script = 'set -eu; eval "$1"; printf "%s\\0" "$SBPAIR_PRIMARY" "$SBPAIR_SECONDARY" "$SBPAIR_CA_FILE"'
+    done = subprocess.run(["sh", "-c", script, "sh", lines], capture_output=True, text=True, check=True)
+    names = ("SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE")
+    return dict(zip(names, done.stdout.split("\0"), strict=False))
+
+
+@pytest.mark.spec("R-60")
+def test_commands_work_with_what_a_shell_evaluates(evaluated, sbpair):
+    created = sbpair("backlog", "create", "--count", "2", **evaluated)
+    assert created.returncode == 0, created.stderr
+    listed = json.loads(sbpair("backlog", "list", "--json", **evaluated).stdout)
+    assert len(listed["backlogs"]) == 2
+    drained = sbpair("syphon", "--drain", "--backlogs", "2", **evaluated)
+    assert drained.returncode == 0, drained.stderr
+
+
+@pytest.mark.spec("R-60")
+def test_the_readmes_program_sends_with_what_a_shell_evaluates(evaluated):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (program,) = (text for text in re.findall(r"```python\n(.*?)```", readme, re.S) if "receipt" in text)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True, text=True, timeout=60, env=environment(**evaluated),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "StoredIn.PRIMARY\n"), done.stderr
+
+
+def test_two_ways_to_print_exclude_each_other(sbpair):
+    done = sbpair("broker", "--json", "--print-env")
+    assert done.returncode == 2
+    assert "--json and --print-env exclude each other" in done.stderr

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sbpair.cli.group import main
+from sbpair.cli import main
 
 KEY = "SharedAccessKeyName=n;SharedAccessKey=CANARY+/=%pineapple+key/7aQ="
 

@@ -8,9 +8,7 @@ from collections import Counter
 
 import pytest
 
-from sbpair.cli.demo_display import line, picture, verdict
-from sbpair.cli.demo_score import Moment, Score, Scoreboard
-from sbpair.cli.demo_story import Outcome
+from sbpair.cli.demo.scoreboard import DemoResult, Score, Scoreboard, TimelineEntry, line, picture, verdict
 from sbpair.observation import journal_files, read
 from sbpair.testing import Ledger
 
@@ -78,7 +76,7 @@ def test_a_parked_message_costs_four_operations_and_a_direct_one_two(numbers):
 
 
 def test_the_timeline_tells_the_story_in_its_order(numbers):
-    told = " / ".join(moment["text"] for moment in numbers["timeline"])
+    told = " / ".join(entry["text"] for entry in numbers["timeline"])
     chapters = (
         "goes down",
         "SUSPECT",
@@ -87,9 +85,10 @@ def test_the_timeline_tells_the_story_in_its_order(numbers):
         "HEALTHY again",
         "every message has arrived",
     )
-    places = [told.index(chapter) for chapter in chapters]
-
-    assert places == sorted(places)
+    place = 0
+    for chapter in chapters:  # an entity under suspicion may have recovered in between
+        place = told.find(chapter, place)
+        assert place >= 0, f"{chapter!r} is missing, or comes too early, in: {told}"
 
 
 def test_without_a_terminal_it_tells_the_timeline_in_plain_lines(sbpair):
@@ -116,7 +115,7 @@ def score(**changes):
     return Score(
         300, 3.0, "FAILED_OVER", False, 150, 4, frozenset(),
         where={"primary": 100, "0": 30, "1": 20}, depth={"0": 30, "1": 10, "10": 0}, deepest={"0": 40},
-        brought_home=10, received=90, moments=(Moment(1.5, "contoso goes down"),),
+        brought_home=10, received=90, timeline=(TimelineEntry(1.5, "contoso goes down"),),
     )  # fmt: skip
 
 
@@ -133,7 +132,7 @@ def test_the_picture_shows_state_places_depths_and_timeline():
 
 
 def test_a_moment_is_a_line_with_its_second():
-    assert line(Moment(1.5, "contoso goes down")) == "   1.50 s  contoso goes down"
+    assert line(TimelineEntry(1.5, "contoso goes down")) == "   1.50 s  contoso goes down"
 
 
 def test_the_verdict_names_what_is_lost_and_explains_a_duplicate():
@@ -141,7 +140,7 @@ def test_the_verdict_names_what_is_lost_and_explains_a_duplicate():
     ledger.acknowledged("a")
     ledger.acknowledged("b")
     ledger.received_all(["a", "a"])
-    outcome = Outcome(ledger.check(), score(), {"send_to_backlog": 5}, {"total": 3.0})
+    outcome = DemoResult(ledger.check(), score(), {"send_to_backlog": 5}, {"total": 3.0})
     said = verdict(outcome)
 
     assert "lost 1" in said
@@ -151,18 +150,18 @@ def test_the_verdict_names_what_is_lost_and_explains_a_duplicate():
 
 
 def test_a_reader_of_the_scoreboard_holds_a_copy():
-    board = Scoreboard(10, lambda moment: None)
+    board = Scoreboard(10, lambda entry: None)
     before = board.read()
     board.update(lambda now: now.where.update(primary=5))
     board.note("something")
 
-    assert (before.where["primary"], before.moments) == (0, ())
+    assert (before.where["primary"], before.timeline) == (0, ())
     assert board.read().where["primary"] == 5
-    assert board.read().moments[0].text == "something"
+    assert board.read().timeline[0].text == "something"
 
 
 def test_waiting_ends_when_it_holds_or_when_the_time_is_up():
-    board = Scoreboard(10, lambda moment: None)
+    board = Scoreboard(10, lambda entry: None)
     board.update(lambda now: setattr(now, "received", 3))
 
     assert board.wait_for(lambda now: now.received == 3, timeout=0)

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair import PairedNamespaceOptions
-from sbpair.cli.demo_plan import PING_INTERVAL, Act, make_plan
+from sbpair.cli.demo.plan import PING_INTERVAL, Act, make_plan
 
 PLANS = st.builds(make_plan, st.integers(1, 700), st.floats(0.5, 60), st.integers(0, 2**32))
 
 
 @given(PLANS)
 def test_every_message_is_in_exactly_one_parcel(plan):
-    ids = [key for parcel in plan.parcels for key in parcel.message_ids]
+    ids = [key for call in plan.calls for key in call.message_ids]
 
     assert len(ids) == len(set(ids)) == plan.messages
 
 
 @given(PLANS)
 def test_something_falls_due_while_the_primary_is_down_and_nothing_after_the_outage_s_end(plan):
-    during = [parcel.due for parcel in plan.parcels if parcel.act is Act.DURING]
+    during = [call.due for call in plan.calls if call.act is Act.DURING]
 
     assert during
     assert all(0 <= due < plan.outage for due in during)
@@ -29,7 +29,7 @@ def test_something_falls_due_while_the_primary_is_down_and_nothing_after_the_out
 
 @given(PLANS)
 def test_parcels_come_in_the_order_they_fall_due(plan):
-    order = [(list(Act).index(parcel.act), parcel.due) for parcel in plan.parcels]
+    order = [(list(Act).index(call.act), call.due) for call in plan.calls]
 
     assert order == sorted(order)
 
@@ -42,11 +42,11 @@ def test_the_failover_comes_before_the_outage_ends(plan):
 
 def test_the_same_seed_gives_the_same_plan_and_another_seed_another():
     assert make_plan(300, 1, seed=7) == make_plan(300, 1, seed=7)
-    assert make_plan(300, 1, seed=7).parcels != make_plan(300, 1, seed=8).parcels
+    assert make_plan(300, 1, seed=7).calls != make_plan(300, 1, seed=8).calls
 
 
 def test_some_sends_carry_one_message_and_some_a_list():
-    lengths = {len(parcel.message_ids) for parcel in make_plan(300, 1, seed=1).parcels}
+    lengths = {len(call.message_ids) for call in make_plan(300, 1, seed=1).calls}
 
     assert 1 in lengths
     assert max(lengths) > 1

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from sbpair.cli.group import cli
+from sbpair.observation.metrics import METRICS, READ
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "samples" / "deploy"
@@ -111,7 +113,7 @@ def test_the_command_of_the_container_is_understood(credentials):
 
     assert given["primary"].connection_string == STRING.format("contoso")
     (health,) = instructions("HEALTHCHECK")
-    assert f"127.0.0.1:{given['status_port']}/ready" in health
+    assert f"127.0.0.1:{given['status_port']}/live" in health
 
 
 def test_the_container_copies_what_is_there_and_runs_as_nobody_in_particular():
@@ -120,3 +122,22 @@ def test_the_container_copies_what_is_there_and_runs_as_nobody_in_particular():
         if not line.startswith("--from"):
             assert all((ROOT / source).exists() for source in sources), line
     assert instructions("USER") == ["65532:65532"]
+
+
+@pytest.mark.spec("R-62")
+def test_every_metric_that_an_alert_is_on_exists():
+    alerts = yaml.safe_load((DOCKERFILE.parent / "prometheus-alerts.yml").read_text("utf-8"))
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    named = {name for rule in rules for name in re.findall(r"sbpair_\w+", rule["expr"])}
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    assert all(rule["labels"]["severity"] and rule["annotations"]["summary"] for rule in rules)
+    shown = {metric.name for metric in (*METRICS, *READ)} | {
+        "sbpair_syphon_state",
+        "sbpair_journal_lost_total",
+    }
+    assert named <= shown, named - shown
+    assert {each for each in named if "backlog" in each} == {
+        "sbpair_syphon_backlog_depth",
+        "sbpair_syphon_backlog_oldest_seconds",
+        "sbpair_syphon_backlog_stranded",
+    }

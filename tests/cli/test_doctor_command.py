@@ -165,7 +165,7 @@ def test_each_right_is_tried_with_a_key_that_has_no_other(doctor, broker, side, 
 
     refused = [each for each in findings if each["severity"] == "error"]
     assert [f"{each['about'].split()[0]}: {each['what']}" for each in refused] == missing
-    unseen = {each["about"] for each in findings if "were not looked at" in each["what"]}
+    unseen = {each["about"] for each in findings if "were not checked" in each["what"]}
     sees_nothing_to_describe = side == "primary" and right is Right.LISTEN
     assert unseen == (set() if right is Right.MANAGE or sees_nothing_to_describe else {side})
 
@@ -236,6 +236,15 @@ def test_a_wrong_key_and_a_dead_side_are_findings_on_their_side(doctor, keys, wr
     assert "the key may not Send there" in told(refused, f"secondary {BACKLOG.format(0)} and 1 more")
     assert code == 1
     assert "cannot be reached" in told(dead, "primary")[0]
+
+
+@pytest.mark.spec("R-26")
+@pytest.mark.usefixtures("backlogs")
+def test_a_wrong_key_of_the_primary_is_found_without_a_queue_to_try(doctor, keys, wrong_key):
+    code, findings = doctor(SBPAIR_PRIMARY=wrong_key(keys["SBPAIR_PRIMARY"]))
+
+    assert code == 1
+    assert "the namespace refuses the key" in told(findings, "primary")[0]
 
 
 def test_one_namespace_is_no_pair(doctor, keys):

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from sbpair import BacklogUnavailableError
 from sbpair.broker.errors import PortUnavailable
-from sbpair.cli.errors import LONGEST, configuration, explained, one_line
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.redaction import redact, remember
+from sbpair.cli.errors import LONGEST, ExitCode, configuration, explained, one_line
+from sbpair.cli.output import redact, remember
 
 CODES = {
     sdk.ServiceBusAuthenticationError(message="no"): ExitCode.AUTHORIZATION,

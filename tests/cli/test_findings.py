@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.cli.doctor.diagnosis import diagnose
 from sbpair.cli.doctor.facts import Backlog, Destination, Facts, Load, Ping, Refusal, SyphonSeen
-from sbpair.cli.doctor.finding import Severity
+from sbpair.cli.doctor.rules import Severity, diagnose
 from sbpair.pairing.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
@@ -83,15 +82,20 @@ def test_a_healthy_pairing_has_no_findings():
         ({"label": "127.0.0.1"}, "warning", "pair", "named after '127.0.0.1'"),
         ({"syphon": SyphonSeen("http://x/state: refused")}, "error", "syphon", "no syphon answers"),
         (
-            {"syphon": SyphonSeen(state="faulted", reason="no right", backlogs=tuple(NAMES))},
+            {"syphon": SyphonSeen(state="refused", reason="no right", backlogs=tuple(NAMES))},
             "warning",
             "syphon",
-            "faulted: no right",
+            "refused: no right",
         ),
         ({"syphon": SyphonSeen(state="running", backlogs=(NAMES[0],))}, "error", "syphon", NAMES[1]),
-        ({"syphon": None}, "note", "syphon", "not looked at"),
+        ({"syphon": None}, "note", "syphon", "not checked"),
         ({"syphon": None, "backlogs": (Backlog("b", 301),)}, "warning", "syphon", "has waited 5 min 1 s"),
-        ({"backlogs": (Backlog("b", lock=10.0),), "syphon": SEES_B}, "warning", "b", "locked for 10 s only"),
+        (
+            {"backlogs": (Backlog("b", lock=10.0),), "syphon": SEES_B},
+            "warning",
+            "b",
+            "lock duration is only 10 s",
+        ),
         (
             {
                 "backlogs": (Backlog("b", largest=262_144),),
@@ -134,7 +138,7 @@ def test_a_healthy_pairing_has_no_findings():
         ({"destinations": (Destination("q", 31, "Active", None, 30),)}, "warning", "q", "arrive late"),
         ({"ping": Ping.DELIVERED}, "warning", "ping", "delivers pings"),
         ({"ping": Ping.NOT_EMPTY}, "warning", "ping", "not probed"),
-        ({"ping": None}, "note", "ping", "not tried"),
+        ({"ping": None}, "note", "ping", "not checked"),
         ({"undescribed": {"secondary": "401"}}, "note", "secondary", "401"),
     ],
 )

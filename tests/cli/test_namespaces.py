@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.namespaces import checked, fetched
+from sbpair.cli.namespaces import ConnectionStringFile, checked, fetched
 
 KEY = "SharedAccessKeyName=n;SharedAccessKey=CANARY+/=%pineapple+key/7aQ="
 GOOD = f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"
 SIGNATURE = "SharedAccessSignature=SharedAccessSignature sr=a&sig=b&se=1&skn=n"
 
 WRONG = {
-    "SBPAIR_PRIMARY": "not a connection string",
-    "contoso;": "not a connection string",
-    "https://contoso.example": "not a connection string",
-    "a;b;c": "not a connection string",
+    "SBPAIR_PRIMARY": "malformed",
+    "contoso;": "malformed",
+    "https://contoso.example": "malformed",
+    "a;b;c": "every part must be Name=Value",
     KEY: "no Endpoint",
     f"Endpoint=;{KEY}": "no Endpoint",
     f"Endpoint=http://contoso;{KEY}": "must be sb://",
@@ -29,7 +29,7 @@ WRONG = {
     "Endpoint=sb://contoso;SharedAccessKey=secret": "without SharedAccessKeyName",
     f"{GOOD};{SIGNATURE}": "both given",
     f"{GOOD};EntityPath=orders": "EntityPath",
-    f"{GOOD};Endpoint=sb://other": "given twice",
+    f"{GOOD};Endpoint=sb://other": "a part twice",
 }
 
 
@@ -125,3 +125,17 @@ def test_a_key_from_the_environment_earns_none(sbpair, pair_environment):
     done = sbpair("syphon", "--drain", "--patience", "0s", **pair_environment)
 
     assert "visible" not in done.stderr
+
+
+@pytest.mark.spec("R-26")
+def test_a_file_is_read_anew_and_what_cannot_be_used_leaves_the_last_one(tmp_path):
+    file = tmp_path / "primary"
+    again = ConnectionStringFile(f"file:{file}", "--primary", GOOD)
+    rotated = GOOD.replace("CANARY", "CANARY2")
+
+    assert again() == GOOD  # it is not there
+    for text, read in ((rotated, rotated), ("Endpoint=sb://con", rotated), (GOOD, GOOD)):
+        file.write_text(text)
+        assert again() == read
+    file.write_text(GOOD.replace("contoso", "fabrikam"))
+    assert again() == GOOD

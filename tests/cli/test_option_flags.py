@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair import PairedNamespaceOptions
-from sbpair.cli.option_flags import Span, field_docs, flag_name, options_as_flags, options_from, span_text
+from sbpair.cli.option_flags import field_docs, flag_name, options_as_flags, options_from
+from sbpair.cli.parameters import Span, span_text
 from sbpair.syphon import SyphonOptions
 
 BOTH = (PairedNamespaceOptions, SyphonOptions)

@@ -14,10 +14,9 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from sbpair import PairedNamespaceOptions
 from sbpair.broker import Broker
-from sbpair.cli import source
+from sbpair.cli import namespaces
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.namespaces import NAME, _host
-from sbpair.cli.source import Source, client_between, syphon_between
+from sbpair.cli.namespaces import NAME, NamespaceArgument, _host, client_between, syphon_between
 from sbpair.syphon import SyphonOptions
 from tests.syphon.pair import parked, put
 
@@ -112,11 +111,11 @@ def test_no_credential_at_hand_is_a_refusal_in_one_line(sbpair, broker):
 
 
 def test_without_azure_identity_the_command_that_installs_it_is_told(monkeypatch):
-    source._ambient.cache_clear()
+    namespaces._ambient.cache_clear()
     monkeypatch.setitem(sys.modules, "azure.identity", None)
 
     with pytest.raises(ConfigurationError, match=r"--primary is the name.*pip install 'sbpair\[identity\]'"):
-        Source("--primary", HOSTS[0]).namespace()
+        NamespaceArgument("--primary", HOSTS[0]).namespace()
 
 
 def test_the_name_of_a_namespace_alone_needs_no_credential(sbpair):
@@ -149,12 +148,12 @@ def test_what_cannot_be_a_host_is_no_name(text):
 def keyed(host, **fields):
     given = {"sharedaccesskeyname": "n", "sharedaccesskey": "k"} | fields
     text = f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=k"
-    return Source("--secondary", host, {"endpoint": f"sb://{host}/", **given}, text)
+    return NamespaceArgument("--secondary", host, {"endpoint": f"sb://{host}/", **given}, text)
 
 
 def test_a_name_and_a_connection_string_make_a_pair(monkeypatch):
-    monkeypatch.setattr(source, "_ambient", lambda: AzureNamedKeyCredential("ambient", "key"))
-    by_name = Source("--primary", HOSTS[0])
+    monkeypatch.setattr(namespaces, "_ambient", lambda: AzureNamedKeyCredential("ambient", "key"))
+    by_name = NamespaceArgument("--primary", HOSTS[0])
 
     syphon = syphon_between(by_name, keyed(HOSTS[1]), SyphonOptions())
     client = client_between(by_name, keyed(HOSTS[1]), PairedNamespaceOptions(), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.pairing.spool import Entry, Spool
+from sbpair.pairing.spool.store import Entry, Spool
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> str:
     spool, now = Spool(file, primary="contoso"), time.time_ns() // 1_000_000
     spool.append("orders", [Entry("a", b"x" * 10), Entry("b", b"y" * 20)], now - 90_000)
     spool.append("invoices", [Entry("huge", b"z")], now)
-    spool.set_aside("invoices", spool.oldest("invoices", 1)[0], "MessageSizeExceededError: too large")
+    spool.refuse("invoices", spool.oldest("invoices", 1)[0], "MessageSizeExceededError: too large")
     spool.close()
     return str(file)
 
@@ -48,7 +48,7 @@ def test_purge_needs_yes_and_says_what_it_would_do(sbpair, path):
     done = sbpair("spool", "purge", path)
 
     assert done.returncode == 2
-    assert "would delete 3 messages for good; add --yes" in done.stderr
+    assert "would permanently delete 3 messages; add --yes" in done.stderr
     assert "2 waiting, 1 refused" in sbpair("spool", "list", path).stdout
 
 
@@ -68,6 +68,22 @@ def test_purge_deletes_what_was_chosen(sbpair, path, flags, deleted, left):
     assert left in sbpair("spool", "list", path).stdout
 
 
+@pytest.mark.spec("R-2")
+@pytest.mark.parametrize(
+    ("flags", "said", "left"),
+    [
+        ((), "1 waiting again\n", "3 waiting, 0 refused"),
+        (("--path", "Invoices"), "1 waiting again\n", "3 waiting, 0 refused"),
+        (("--path", "orders"), "0 waiting again\n", "2 waiting, 1 refused"),
+    ],
+)
+def test_redrive_lets_what_was_set_aside_wait_again(sbpair, path, flags, said, left):
+    done = sbpair("spool", "redrive", path, *flags)
+
+    assert (done.returncode, done.stdout) == (0, said)
+    assert left in sbpair("spool", "list", path).stdout
+
+
 def test_a_spool_in_use_is_left_alone_and_its_owner_named(sbpair, path):
     owner = Spool(path, primary="contoso")
     try:
@@ -82,7 +98,7 @@ def test_a_spool_in_use_is_left_alone_and_its_owner_named(sbpair, path):
 
 def test_a_file_that_is_not_there_or_no_spool_is_a_configuration_error(sbpair, tmp_path):
     missing = sbpair("spool", "list", str(tmp_path / "missing"))
-    assert (missing.returncode, "there is no spool" in missing.stderr) == (3, True)
+    assert (missing.returncode, "does not exist" in missing.stderr) == (3, True)
     assert not (tmp_path / "missing").exists()
     (tmp_path / "text").write_text("not a spool\n" * 100)
     other = sbpair("spool", "list", str(tmp_path / "text"))

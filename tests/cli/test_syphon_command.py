@@ -94,7 +94,7 @@ def test_a_second_signal_leaves_at_once(start, broker, keys, settled):
         running = start("syphon", *FLAGS, "--stop-timeout", "10m", **keys)
         settled(lambda: primary.counts("orders").total == 5)
         running.signal(signal.SIGTERM)
-        settled(lambda: any("once more" in text for text in running.errors))
+        settled(lambda: any("second signal" in text for text in running.errors))
         code, _ = running.stop()
 
     assert code == 1
@@ -121,26 +121,71 @@ def test_a_wrong_connection_string_is_a_configuration_error_that_names_the_side(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("mode", [(), ("--drain",)])
-def test_a_key_that_the_secondary_refuses_is_an_authorization_error(sbpair, broker, keys, wrong_key, mode):
-    park(broker, 1)
-
-    done = sbpair("syphon", *mode, *FLAGS, **keys | {"SBPAIR_SECONDARY": wrong_key(keys["SBPAIR_SECONDARY"])})
-
-    assert done.returncode == 4, done.stderr
-    assert "check the keys" in done.stderr
+SIDES = pytest.mark.parametrize("side", ["SBPAIR_PRIMARY", "SBPAIR_SECONDARY"])
 
 
-def test_a_key_that_the_primary_refuses_ends_a_drain_when_its_patience_ends(sbpair, broker, keys, wrong_key):
-    park(broker, 1)
-    wrong = keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])}
-
-    done = sbpair("syphon", "--drain", "--patience", "1s", *FLAGS, **wrong)
-
-    assert done.returncode == 4, done.stderr
-    assert "check the keys" in done.stderr
+@pytest.mark.spec("R-26")
+@SIDES
+@pytest.mark.parametrize("mode", ["--exit-on-refusal", "--drain"])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_key_that_a_side_refuses_is_an_authorization_error(
+    sbpair, broker, keys, wrong_key, mode, side, count
+):
     backlogs = broker.namespace("contoso-dr")
-    assert sum(backlogs.counts(name).active for name in backlogs.queue_names()) == 1
+    backlogs.create_queue("contoso/x-servicebus-transfer/0")
+    if count:
+        park(broker, count)
+
+    done = sbpair("syphon", mode, *FLAGS, **keys | {side: wrong_key(keys[side])})
+
+    assert done.returncode == 4, done.stderr
+    assert "check the keys" in done.stderr
+    assert sum(backlogs.counts(name).active for name in backlogs.queue_names()) == count
+
+
+@pytest.mark.spec("R-26")
+def test_a_daemon_that_is_refused_says_so_and_goes_on_trying(start, keys, wrong_key, settled):
+    running = start("syphon", *FLAGS, **keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])})
+    settled(lambda: sum("; again in" in text for text in running.errors) >= 3)
+
+    code, errors = running.stop()
+
+    assert code == 0, errors
+    assert "the primary refuses" in errors
+    assert "connected" not in errors
+
+
+@pytest.mark.spec("R-26")
+def test_a_daemon_that_is_refused_takes_up_the_key_that_is_written_into_its_file(
+    start, broker, keys, wrong_key, settled, tmp_path
+):
+    park(broker, 1)
+    file = tmp_path / "primary"
+    file.write_text(wrong_key(keys["SBPAIR_PRIMARY"]))
+    often = ("--retry-backoff-max", "200ms")
+    running = start("syphon", *often, *FLAGS, **keys | {"SBPAIR_PRIMARY": f"file:{file}"})
+    settled(lambda: any("the primary refuses the syphon" in text for text in running.errors))
+
+    file.write_text("half a conn")  # while it is being written
+    file.write_text(keys["SBPAIR_PRIMARY"])
+    settled(lambda: broker.namespace("contoso").counts("orders").active == 1)
+
+    code, errors = running.stop()
+    assert code == 0, errors
+    assert "the primary accepts the syphon again" in errors
+
+
+@pytest.mark.spec("R-25")
+def test_a_drain_that_is_told_to_stop_does_not_say_that_the_backlogs_are_empty(start, broker, keys, settled):
+    park(broker, 5)
+    broker.namespace("contoso").take_down("refuse")
+    running = start("syphon", "--drain", "--patience", "10m", *FLAGS, **keys)
+    settled(lambda: any("again in" in text for text in running.errors))
+
+    code, errors = running.stop()
+
+    assert code == 1, errors
+    assert "stopped before every backlog was found empty" in errors
 
 
 def test_drain_gives_up_when_nobody_answers(sbpair, pair_environment):
@@ -204,9 +249,23 @@ def test_with_json_log_every_line_of_stderr_is_json_with_the_fields_of_its_event
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert {"at", "level", "logger", "message"} <= lines[0].keys()
     assert [line["event"] for line in lines if "event" in line][-1] == "BacklogsDrained"
-    assert any("connected; 2 backlog queues" in line["message"] for line in lines)
+    told = [line["event"] for line in lines if "event" in line]
+    assert told.count("SyphonConnected") == 1
+    assert not any("connected; 2 backlog queues" in line["message"] for line in lines)  # once is enough
     for connection_string in keys.values():
         assert connection_string.split("SharedAccessKey=")[1].split(";")[0] not in done.stderr
+
+
+@pytest.mark.spec("R-63")
+def test_with_json_log_the_address_of_the_status_page_and_the_last_error_are_json_too(sbpair, keys):
+    wrong = keys | {"SBPAIR_PRIMARY": keys["SBPAIR_PRIMARY"].replace("localhost", "127.0.0.1:1;X=")}
+    done = sbpair(
+        "syphon", "--drain", "--json-log", "--status-port", "0", "--patience", "1s", *FLAGS, **wrong
+    )
+
+    assert done.returncode != 0
+    levels = [json.loads(line)["level"] for line in done.stderr.splitlines()]
+    assert levels[-1] == "ERROR"
 
 
 def test_over_websocket_everything_comes_home_too(sbpair, broker, keys):

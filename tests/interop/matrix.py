@@ -1,13 +1,13 @@
 """Which foreign client does what against the broker, and which test says so?
 
 `@pytest.mark.does("sessions", "peek")` on a test names the capabilities it exercises; whose they are is what
-`tests/proofs.py` says of the test. docs/interop.md is written from these marks, and test_matrix.py asks for
-every cell of its table: a test, or the reason in `CANNOT` why there is none.
+`tests/tools/proofs.py` says of the test. docs/interop.md is written from these marks, and test_matrix.py asks
+for every cell of its table: a test, or the reason in `CANNOT` why there is none.
 """
 
 from __future__ import annotations
 
-from tests.proofs import CLIENTS, all_tests
+from tests.tools.proofs import CLIENTS, all_tests
 
 PEERS = tuple(name for name in CLIENTS if name not in ("model", "sbpair", "amqp"))
 """The foreign clients, by the name of their `client` mark."""

@@ -11,7 +11,7 @@ from sbpair.observation import EntityStates, Metrics
 from sbpair.observation.metrics import METRICS
 from sbpair.pairing import events as pairing
 from sbpair.syphon import events as syphon
-from sbpair.syphon.counters import SyphonCounters, SyphonState
+from sbpair.syphon.status import SyphonCounters, SyphonState
 
 EVERY_EVENT = (
     pairing.EntitySuspected(0.0, "orders", "c"),
@@ -23,6 +23,7 @@ EVERY_EVENT = (
     pairing.BacklogWithdrawn(0.0, "orders", 2, 1.0, "c"),
     pairing.BacklogsCreated(0.0, "", ("a", "b")),
     pairing.BacklogsNotCreated(0.0, "", "c"),
+    pairing.SideFaulted(0.0, "", "secondary", "c"),
     pairing.MessageSpooled(0.0, "orders", 3),
     pairing.SpoolReplayed(0.0, "orders", None, 2, 1),
     pairing.SpooledMessageRefused(0.0, "orders", "m1", "c"),
@@ -71,6 +72,10 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_backlog_withdrawn", "backlog=2"): 1,
         ("sbpair_backlogs_created_total",): 2,
         ("sbpair_backlog_creation_failures_total",): 1,
+        ("sbpair_side_refusals_total", "side=secondary"): 1,
+        ("sbpair_side_state", "side=secondary", "state=open"): 0,
+        ("sbpair_side_state", "side=secondary", "state=closed"): 0,
+        ("sbpair_side_state", "side=secondary", "state=refused"): 1,
         ("sbpair_spooled_messages_total", "path=orders"): 3,
         ("sbpair_spool_replayed_messages_total", "path=orders"): 2,
         ("sbpair_spool_refused_messages_total", "path=orders"): 1,
@@ -121,6 +126,13 @@ def test_a_backlog_that_returns_is_withdrawn_no_more(metrics):
     assert found["sbpair_backlog_withdrawals_total", "backlog=2"] == 1
 
 
+@pytest.mark.spec("R-28")
+def test_what_a_connection_held_is_held_no_more_when_it_is_gone(metrics):
+    told(metrics, syphon.DestinationHeld(0.0, "orders", "full", 1.0))
+    gone = syphon.SyphonDisconnected(0.0, "reset", 1.0)
+    assert told(metrics, gone)["sbpair_syphon_destinations_held",] == 0
+
+
 def test_a_destination_is_held_once_until_it_resumes(metrics):
     held = syphon.DestinationHeld(0.0, "orders", "r", 1.0)
     assert told(metrics, held, held)["sbpair_syphon_destinations_held",] == 1
@@ -141,13 +153,13 @@ def test_a_syphons_counters_are_read_at_each_scrape(metrics):
 
 
 def test_a_syphons_state_is_read_at_each_scrape(metrics):
-    states = iter([SyphonState.FAULTED, SyphonState.RUNNING])
+    states = iter([SyphonState.REFUSED, SyphonState.RUNNING])
     metrics.read_state("sbpair_syphon_state", lambda: next(states))
 
-    assert samples(metrics)["sbpair_syphon_state", "state=faulted"] == 1
+    assert samples(metrics)["sbpair_syphon_state", "state=refused"] == 1
     found = samples(metrics)
     assert found["sbpair_syphon_state", "state=running"] == 1
-    assert found["sbpair_syphon_state", "state=faulted"] == 0
+    assert found["sbpair_syphon_state", "state=refused"] == 0
 
 
 def test_text_of_a_message_is_no_label(metrics):

@@ -1,4 +1,4 @@
-"""The four pages, on an event loop and in a thread of their own."""
+"""The five pages, on an event loop and in a thread of their own."""
 
 from __future__ import annotations
 
@@ -196,3 +196,18 @@ async def test_an_address_that_cannot_be_is_named(host, port):
     with pytest.raises(StatusError, match=f"{host}:{port}"):
         async with StatusServer(status(), host=host, port=port):
             pass
+
+
+@pytest.mark.spec("R-61")
+async def test_live_is_that_the_loop_of_the_work_turns():
+    stuck = asyncio.Event()
+
+    async with (
+        StatusServer(status()) as alone,
+        StatusServer(status(pulse=reached)) as turning,
+        StatusServer(status(pulse=stuck.wait, probe_timeout=0.05)) as hung,
+    ):
+        answers = [await get(server, "live") for server in (alone, turning, hung)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 503]
+    assert answers[-1].json()["live"] is False

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient
 
 from sbpair import (
     EntityState,
@@ -23,10 +23,13 @@ from sbpair import (
     SendReceipt,
     aio,
 )
-from sbpair.broker import Broker, ShiftedClock
+from sbpair.broker import Broker, NamespaceControl, ShiftedClock
+from sbpair.broker.errors import EntityNotFound
 from sbpair.pairing.address import Credential
-from sbpair.pairing.aio_lanes import AsyncLanes
+from sbpair.pairing.aio_sender_pool import AsyncSenderPool
+from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
+from tests.outage.emptying import emptied
 from tests.syphon.pair import Pair, pair_of
 
 PATIENCE = 20.0  # seconds: the bound of every wait on a condition
@@ -47,6 +50,16 @@ def options_of(
         backlog_queue_count=backlogs,
         **other,  # type: ignore[arg-type]
     )
+
+
+def retries(policy: RetryPolicy) -> dict[str, Any]:
+    """The keywords of a client that retries like this."""
+    return {
+        "retry_total": policy.total,
+        "retry_backoff_factor": policy.backoff_factor,
+        "retry_backoff_max": policy.backoff_max,
+        "retry_mode": policy.mode,
+    }
 
 
 class Pairing:
@@ -77,13 +90,14 @@ class Pairing:
     def client_of(
         self, primary: str, secondary: str, *, options: PairedNamespaceOptions | None = None
     ) -> PairedServiceBusClient:
-        """A client for connection strings of the test's own."""
+        """A client for connection strings of the test's own; it does not retry, unless told to."""
         return self.watched(
             PairedServiceBusClient.from_connection_strings(
                 primary,
                 secondary,
                 options=options or options_of(),
                 connection_verify=str(self.broker.ca_file),
+                retry_total=0,
             )
         )
 
@@ -120,23 +134,19 @@ class Pairing:
         assert event is not None
         return event
 
-    def bodies(self, namespace: object, queue: str) -> list[bytes]:
+    def bodies(self, namespace: NamespaceControl, queue: str) -> list[bytes]:
         """Receive everything that is in a queue."""
-        with (
-            ServiceBusClient.from_connection_string(namespace.connection_string) as client,  # type: ignore[attr-defined]
-            client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,
-        ):
-            got = []
-            while batch := receiver.receive_messages(100, max_wait_time=1):
-                got += [b"".join(message.body) for message in batch]
-            return got
+        return [b"".join(message.body) for message in emptied(namespace, queue)]
 
     def parked(self, backlogs: int = 2) -> list[int]:
         """How many messages wait in each backlog queue."""
-        return [
-            self.secondary.counts(f"contoso/x-servicebus-transfer/{index}").active
-            for index in range(backlogs)
-        ]
+        return [self._waiting_in(f"contoso/x-servicebus-transfer/{index}") for index in range(backlogs)]
+
+    def _waiting_in(self, backlog: str) -> int:
+        try:
+            return self.secondary.counts(backlog).active
+        except EntityNotFound:  # it is being created, in the background
+            return 0
 
     def close(self) -> None:
         for client in self._clients:
@@ -220,14 +230,20 @@ class AsyncPairing:
         )
 
     def client_of(
-        self, primary: str, secondary: str, *, options: PairedNamespaceOptions | None = None
+        self,
+        primary: str,
+        secondary: str,
+        *,
+        options: PairedNamespaceOptions | None = None,
+        retry: RetryPolicy = NO_RETRIES,
     ) -> aio.PairedServiceBusClient:
-        """A client for connection strings of the test's own."""
+        """A client for connection strings of the test's own; it does not retry, unless told to."""
         client = aio.PairedServiceBusClient.from_connection_strings(
             primary,
             secondary,
             options=options or options_of(),
             connection_verify=str(self.broker.ca_file),
+            **retries(retry),
         )
         client.on_event(self._note)
         self.clients.append(client)
@@ -248,15 +264,18 @@ class AsyncPairing:
                 await self._told.wait()
         return found[0]
 
-    async def bodies(self, namespace: object, queue: str) -> list[bytes]:
+    async def bodies(self, namespace: NamespaceControl, queue: str) -> list[bytes]:
         """Receive everything that is in a queue."""
         return await asyncio.to_thread(Pairing.bodies, self, namespace, queue)  # type: ignore[arg-type]
 
     def parked(self, backlogs: int = 2) -> list[int]:
         return Pairing.parked(self, backlogs)  # type: ignore[arg-type]
 
-    def lanes(self, path: str, client: int = -1) -> AsyncLanes:
-        return self.clients[client]._runtime.primary_lanes(path)
+    def _waiting_in(self, backlog: str) -> int:
+        return Pairing._waiting_in(self, backlog)  # type: ignore[arg-type]
+
+    def pool(self, path: str, client: int = -1) -> AsyncSenderPool:
+        return self.clients[client]._runtime.primary_pool(path)
 
     def _note(self, event: PairingEvent) -> None:
         self.told.append(event)
@@ -281,6 +300,7 @@ async def aio_pairing() -> AsyncIterator[AsyncPairing]:
     assert not left, f"tasks were left behind: {left}"
     started = [thread.name for thread in settled(threads)]
     assert not started, f"threads were left behind: {started}"
+    collect_forgotten("unclosed <ssl.SSLSocket")  # of the administration, cut off while it made the backlogs
     assert open_sockets() <= sockets, "sockets were left behind"
 
 
@@ -299,6 +319,7 @@ class Either:
     """One of the two skins, for what must hold in both: blocking calls are made in the loop's own thread."""
 
     def __init__(self, pairing: AsyncPairing, *, is_asyncio: bool) -> None:
+        self.broker = pairing.broker
         self.primary, self.secondary = pairing.primary, pairing.secondary
         self.told = pairing.told
         self.is_asyncio = is_asyncio
@@ -307,17 +328,26 @@ class Either:
         self._pairing = pairing
         self._blocking: list[PairedServiceBusClient] = []
 
-    def client(self, **options: object) -> PairedServiceBusClient:
+    def client(self, *, retry: RetryPolicy = NO_RETRIES, **options: object) -> PairedServiceBusClient:
         """A client of this skin; the type says the blocking one, whose names the other has too."""
         if self.is_asyncio:
-            return self._pairing.client_of(*self.ways, options=options_of(**options))  # type: ignore[return-value,arg-type]
+            return self._pairing.client_of(*self.ways, options=options_of(**options), retry=retry)  # type: ignore[return-value,arg-type]
         client = PairedServiceBusClient.from_connection_strings(
             *self.ways,
             options=options_of(**options),  # type: ignore[arg-type]
             connection_verify=str(self._pairing.broker.ca_file),
+            **retries(retry),
         )
-        client.on_event(self.told.append)
-        self._blocking.append(client)
+        return self.watched(client)
+
+    def watched(self, client: PairedServiceBusClient) -> PairedServiceBusClient:
+        """Note what a client of this skin tells, and close it in the end."""
+        if self.is_asyncio:
+            client.on_event(self._pairing._note)
+            self._pairing.clients.append(client)  # type: ignore[arg-type]
+        else:
+            client.on_event(self.told.append)
+            self._blocking.append(client)
         return client
 
     async def send(self, sender: object, message: object, **other: object) -> SendReceipt:
@@ -338,6 +368,10 @@ class Either:
         async with asyncio.timeout(PATIENCE):
             while not holds():
                 await asyncio.sleep(0.005)
+
+    async def message_ids(self, queue: str = "orders") -> list[str | None]:
+        """Receive everything that is in a queue of the primary; the ids."""
+        return [message.message_id for message in emptied(self.primary, queue)]
 
     async def bodies(self, queue: str = "orders") -> list[bytes]:
         """Receive everything that is in a queue of the primary."""

@@ -10,11 +10,11 @@ from azure.core.exceptions import ResourceExistsError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair import BacklogsCreated, BacklogUnavailableError, Rest
+from sbpair import BacklogsCreated, BacklogUnavailableError, StoredIn
 from sbpair.broker import Conflict
 from sbpair.pairing.backlog import Backlogs, differences
-from sbpair.pairing.failure import Failure
-from sbpair.pairing.outcome import judge
+from sbpair.pairing.classify import classify
+from sbpair.pairing.outcome import Failure
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
 
@@ -59,7 +59,7 @@ def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_
     with pairing.secondary.fault(None, Conflict(), times=1):
         with pytest.raises(ResourceExistsError) as refused:
             backlogs.ensure()
-        assert judge(refused.value).failure is Failure.UNAVAILABLE  # it is tried again
+        assert classify(refused.value).failure is Failure.UNAVAILABLE  # it is tried again
         assert backlogs.ensure() == (NAMES[0],)
         assert backlogs.ensure() == ()
 
@@ -81,7 +81,7 @@ def test_a_secondary_that_is_down_does_not_stop_a_client_from_using_its_primary(
     pairing.secondary.take_down("refuse")
     client = pairing.client(ping=60)
     sender = client.get_queue_sender("orders")
-    assert sender.send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
     pairing.secondary.bring_up()
     pairing.wait_for(BacklogsCreated)
 

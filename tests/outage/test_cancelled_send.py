@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from sbpair import EntityState, Rest
+from sbpair import EntityState, StoredIn
 from tests.outage.conftest import AsyncPairing
 
 EVERY_TURN = 16  # up to here; then ever fewer, until the send ends before it is cancelled
@@ -32,20 +32,20 @@ async def test_a_send_that_is_cancelled_where_it_waits_leaves_nothing_behind(
     if way == "parked":
         client.hold("orders")
     await sender.send_messages(ServiceBusMessage("before"))
-    expected, lanes = client.state_of("orders"), aio_pairing.lanes("orders")
+    expected, pool = client.state_of("orders"), aio_pairing.pool("orders")
     tasks, turns, cancelled = len(asyncio.all_tasks()), 0, 0
     while True:
         if way == "cold":
-            for lane in [*lanes._stored]:
-                lanes._stored.remove(lane)
-                await lane.discard()
+            for pooled in [*pool._senders]:
+                pool._senders.remove(pooled)
+                await pooled.discard()
         if not await cancelled_after(
             turns, asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
         ):
             break
         cancelled += 1
         turns += 1 if turns < EVERY_TURN else turns // 2
-        assert not lanes._busy
+        assert not pool.calls
         assert client.state_of("orders") is expected
         assert client.pings_sent == 0
     assert cancelled > 2, "it hardly waited: the trial proves nothing"
@@ -53,4 +53,6 @@ async def test_a_send_that_is_cancelled_where_it_waits_leaves_nothing_behind(
         while len(asyncio.all_tasks()) > tasks:
             await asyncio.sleep(0.01)
     receipt = await sender.send_messages(ServiceBusMessage("after"))
-    assert receipt.rests is (Rest.BACKLOG if expected is EntityState.FAILED_OVER else Rest.PRIMARY)
+    assert receipt.stored_in is (
+        StoredIn.BACKLOG if expected is EntityState.FAILED_OVER else StoredIn.PRIMARY
+    )

@@ -1,4 +1,4 @@
-"""One side of a pair ends: what becomes of the other? (P-50, G-25) Both skins, against the real broker."""
+"""One side of a pair is closed, or refuses us: what becomes of the other? (P-50, G-25, R-1) Both skins."""
 
 from __future__ import annotations
 
@@ -7,37 +7,47 @@ import re
 from collections.abc import Callable
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from sbpair import (
+    BacklogUnavailableError,
     EntityRecovered,
     EntityState,
     PairedServiceBusClient,
     PairFaulted,
     PairFaultedError,
-    Rest,
     SideClosed,
     SideFaulted,
     SideRecovered,
     SideState,
+    StoredIn,
+    aio,
 )
-from sbpair.pairing.bond import Role
-from tests.outage.conftest import AsyncPairing, Pairing
+from sbpair.broker import NamespaceControl
+from sbpair.pairing.pair_state import Role
+from tests.outage.conftest import AsyncPairing, Either, Pairing, options_of
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second in place of five: the machine's own tests have the true number."""
-    monkeypatch.setattr("sbpair.pairing.bond.GRACE", 0.5)
-    monkeypatch.setattr("sbpair.pairing.bond.LOOK", 0.1)
+    monkeypatch.setattr("sbpair.pairing.pair_state.GRACE", 0.5)
+    monkeypatch.setattr("sbpair.pairing.pair_state.LOOK", 0.1)
 
 
 def with_a_wrong_key(connection_string: str) -> str:
     return re.sub("SharedAccessKey=[^;]+", "SharedAccessKey=d3Jvbmc=", connection_string)
 
 
-def strings(pairing: Pairing | AsyncPairing, *, wrong: str) -> tuple[str, str]:
+def policy_of(namespace: NamespaceControl) -> tuple[str, str]:
+    """The name and the key in its connection string."""
+    fields = dict(part.split("=", 1) for part in namespace.connection_string.split(";") if part)
+    return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
+
+
+def strings(pairing: Pairing | AsyncPairing | Either, *, wrong: str) -> tuple[str, str]:
     both = {
         "primary": pairing.primary.connection_string,
         "secondary": pairing.secondary.connection_string,
@@ -89,7 +99,7 @@ def test_until_then_the_side_that_is_open_takes_what_is_for_it_and_pings_have_en
     client.primary.close()
     pairing.primary.bring_up()
     pings = client.pings_sent
-    assert sender.send_messages(ServiceBusMessage("parked")).rests is Rest.BACKLOG
+    assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
     with pytest.raises(ValueError, match=r"primary side .* is closed"):
         client.get_queue_sender("others").send_messages(ServiceBusMessage("x"))
     pairing.wait_for(PairFaulted)
@@ -98,30 +108,112 @@ def test_until_then_the_side_that_is_open_takes_what_is_for_it_and_pings_have_en
     assert not [event for event in pairing.told if isinstance(event, EntityRecovered)]
 
 
-@pytest.mark.spec("P-50", "F-41")
-def test_a_refused_key_of_the_primary_faults_the_pair(pairing: Pairing, soon: None) -> None:
-    client = pairing.client_of(*strings(pairing, wrong="primary"))
+STRICT = options_of(fault_pair_on_refusal=True)
+
+
+@pytest.mark.spec("P-50", "F-41", "R-1")
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_read_strictly_a_refused_key_faults_the_pair(pairing: Pairing, soon: None, side: str) -> None:
+    client = pairing.client_of(*strings(pairing, wrong=side), options=STRICT)
+    sender = client.get_queue_sender("orders")
+    if side == "secondary":
+        assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY  # P-2
+        client.fail_over("orders")
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("refused"))
+    assert pairing.wait_for(SideFaulted).side == side
+    assert pairing.wait_for(PairFaulted).side == side
+    with pytest.raises(PairFaultedError, match="401"):
+        sender.send_messages(ServiceBusMessage("y"))
+
+
+@pytest.mark.spec("R-1")
+async def test_a_secondary_that_refuses_its_key_never_stops_a_send_to_the_primary(
+    either: Either, soon: None
+) -> None:
+    either.ways = strings(either, wrong="secondary")
+    client = either.client()
+    either.primary.create_queue("invoices")
+    healthy, failed_over = client.get_queue_sender("orders"), client.get_queue_sender("invoices")
+    client.hold("invoices")
+    with pytest.raises(BacklogUnavailableError):
+        await either.send(failed_over, ServiceBusMessage("nowhere to go"))
+    assert (await either.heard(SideFaulted)).side == "secondary"
+    assert client.secondary.state is SideState.REFUSED
+    looks = client._runtime.pair_state._sides[Role.SECONDARY]
+    await either.until(lambda: looks.looks >= 3)  # beyond the five seconds, which `soon` makes 0.5
+    for number in range(69):
+        receipt = await either.send(healthy, ServiceBusMessage(str(number)))
+        assert receipt.stored_in is StoredIn.PRIMARY
+    assert not [event for event in either.told if isinstance(event, PairFaulted)]
+    client.mark_path_healthy("invoices")
+    assert (await either.send(failed_over, ServiceBusMessage("x"))).stored_in is StoredIn.PRIMARY
+
+
+@pytest.mark.spec("R-1", "F-41")
+async def test_a_primary_that_refuses_its_key_raises_the_sdks_own_error_at_each_send(
+    either: Either, soon: None
+) -> None:
+    either.ways = strings(either, wrong="primary")
+    client = either.client()
     sender = client.get_queue_sender("orders")
     with pytest.raises(ServiceBusAuthenticationError):
-        sender.send_messages(ServiceBusMessage("refused"))
-    assert pairing.wait_for(SideFaulted).side == "primary"
-    pairing.wait_for(PairFaulted)
-    with pytest.raises(PairFaultedError, match="401"):
-        sender.send_messages(ServiceBusMessage("x"))
-    assert pairing.primary.counts("orders").active == 0
+        await either.send(sender, ServiceBusMessage("refused"))
+    assert (await either.heard(SideFaulted)).side == "primary"
+    assert client.primary.state is SideState.REFUSED
+    looks = client._runtime.pair_state._sides[Role.PRIMARY]
+    await either.until(lambda: looks.looks >= 3)
+    with pytest.raises(ServiceBusAuthenticationError):
+        await either.send(sender, ServiceBusMessage("refused again"))
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert not [event for event in either.told if isinstance(event, PairFaulted)]
+    client.fail_over("orders")  # and the secondary, which is in order, takes what is diverted by hand
+    assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
 
 
-@pytest.mark.spec("P-50")
-def test_a_refused_key_of_the_secondary_is_found_when_it_is_needed(pairing: Pairing, soon: None) -> None:
-    client = pairing.client_of(*strings(pairing, wrong="secondary"))
+def with_credentials(either: Either, primary: object, secondary: object) -> PairedServiceBusClient:
+    """A client of this skin with a credential of its own for each side."""
+    kind = aio.PairedServiceBusClient if either.is_asyncio else PairedServiceBusClient
+    addresses = [f"localhost:{side.port}" for side in (either.primary, either.secondary)]
+    return either.watched(
+        kind(  # type: ignore[arg-type]
+            *addresses,
+            primary,  # type: ignore[arg-type]
+            secondary_credential=secondary,  # type: ignore[arg-type]
+            options=options_of(assume_backlogs_exist=True),
+            custom_endpoint_address=f"sb://{addresses[0]}",
+            secondary_custom_endpoint_address=f"sb://{addresses[1]}",
+            connection_verify=str(either.broker.ca_file),
+        )
+    )
+
+
+@pytest.mark.spec("R-1")
+@pytest.mark.parametrize("wrong", ["primary", "secondary"])
+async def test_a_refused_side_heals_by_itself_once_its_key_works(
+    either: Either, soon: None, wrong: str
+) -> None:
+    for index in range(2):
+        either.secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
+    keys = {"primary": policy_of(either.primary), "secondary": policy_of(either.secondary)}
+    credentials = {
+        side: AzureNamedKeyCredential(name, "d3Jvbmc=" if side == wrong else key)
+        for side, (name, key) in keys.items()
+    }
+    client = with_credentials(either, **credentials)
     sender = client.get_queue_sender("orders")
-    assert sender.send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY  # P-2
-    client.fail_over("orders")
+    if wrong == "secondary":
+        client.hold("orders")
     with pytest.raises(ServiceBusError):
-        sender.send_messages(ServiceBusMessage("y"))
-    assert pairing.wait_for(PairFaulted).side == "secondary"
-    with pytest.raises(PairFaultedError):
-        sender.send_messages(ServiceBusMessage("z"))
+        await either.send(sender, ServiceBusMessage("refused"))
+    await either.heard(SideFaulted)
+    side = getattr(client, wrong)
+    assert side.state is SideState.REFUSED
+    credentials[wrong].update(*keys[wrong])
+    assert (await either.heard(SideRecovered)).side == wrong  # a look found it, and no send
+    assert side.state is SideState.OPEN
+    stored_in = (await either.send(sender, ServiceBusMessage("x"))).stored_in
+    assert stored_in is (StoredIn.BACKLOG if wrong == "secondary" else StoredIn.PRIMARY)
 
 
 @pytest.mark.spec("P-50", "P-2", "F-42")
@@ -130,7 +222,9 @@ def test_a_refusal_by_one_entity_is_no_fault_of_its_namespace(pairing: Pairing, 
     with pytest.raises(ServiceBusError):
         client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
     assert client.primary.state is SideState.OPEN
-    assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("y")).rests is Rest.PRIMARY
+    assert (
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("y")).stored_in is StoredIn.PRIMARY
+    )
 
 
 @pytest.mark.spec("P-50", "G-25")
@@ -165,8 +259,10 @@ async def test_with_asyncio_closing_both_sides_closes_the_client(
 
 
 @pytest.mark.spec("P-50", "F-41")
-async def test_with_asyncio_a_refused_key_faults_the_pair(aio_pairing: AsyncPairing, soon: None) -> None:
-    client = aio_pairing.client_of(*strings(aio_pairing, wrong="primary"))
+async def test_with_asyncio_read_strictly_a_refused_key_faults_the_pair(
+    aio_pairing: AsyncPairing, soon: None
+) -> None:
+    client = aio_pairing.client_of(*strings(aio_pairing, wrong="primary"), options=STRICT)
     sender = client.get_queue_sender("orders")
     with pytest.raises(ServiceBusAuthenticationError):
         await sender.send_messages(ServiceBusMessage("refused"))
@@ -189,24 +285,6 @@ async def test_with_asyncio_a_call_under_way_ends_with_the_fault(
         await client.secondary.close()
         with pytest.raises(PairFaultedError):
             await asyncio.wait_for(hanging, 10)
-
-
-@pytest.mark.spec("P-50")
-def test_a_key_that_is_cured_in_time_ends_nothing(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
-    from azure.core.credentials import AzureNamedKeyCredential
-
-    monkeypatch.setattr("sbpair.pairing.bond.LOOK", 0.2)
-    fields = dict(part.split("=", 1) for part in pairing.primary.connection_string.split(";") if part)
-    credential = AzureNamedKeyCredential(fields["SharedAccessKeyName"], "wrong")
-    client = pairing.client_with(credential)
-    sender = client.get_queue_sender("orders")
-    with pytest.raises(ServiceBusError):
-        sender.send_messages(ServiceBusMessage("refused"))
-    pairing.wait_for(SideFaulted)
-    credential.update(fields["SharedAccessKeyName"], fields["SharedAccessKey"])
-    pairing.wait_for(SideRecovered)  # a look, and no send, found it
-    assert client.primary.state is SideState.OPEN
-    assert sender.send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
 
 
 @pytest.mark.spec("P-50")

@@ -8,21 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage
 
-from sbpair import PairedServiceBusClient, Rest, aio
+from sbpair import PairedServiceBusClient, StoredIn, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
-from sbpair.testing.credential import AccessToken, BearerCredential
+from sbpair.testing.pair import BearerCredential
 from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
+from tests.outage.test_close_and_fault import policy_of
 from tests.outage.test_hosted_syphon import until
-
-
-def policy_of(namespace: NamespaceControl) -> tuple[str, str]:
-    fields = dict(part.split("=", 1) for part in namespace.connection_string.split(";") if part)
-    return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
 
 
 def named_key(namespace: NamespaceControl) -> AzureNamedKeyCredential:
@@ -85,9 +81,9 @@ def test_each_side_is_opened_with_its_own_credential(pairing: Pairing, kind: Kin
     make_backlogs(pairing)
     client = pairing.watched(PairedServiceBusClient(**arguments(pairing, kind)))
     with client.get_queue_sender("orders") as sender:
-        assert sender.send_messages(ServiceBusMessage("straight")).rests is Rest.PRIMARY
+        assert sender.send_messages(ServiceBusMessage("straight")).stored_in is StoredIn.PRIMARY
         client.hold("orders")
-        assert sender.send_messages(ServiceBusMessage("parked")).rests is Rest.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
         until(lambda: pairing.primary.counts("orders").active == 2)
 
 
@@ -99,9 +95,9 @@ async def test_with_asyncio_each_side_is_opened_with_its_own_credential(
     make_backlogs(aio_pairing)
     client = aio.PairedServiceBusClient(**arguments(aio_pairing, kind))
     async with client, client.get_queue_sender("orders") as sender:
-        assert (await sender.send_messages(ServiceBusMessage("straight"))).rests is Rest.PRIMARY
+        assert (await sender.send_messages(ServiceBusMessage("straight"))).stored_in is StoredIn.PRIMARY
         client.hold("orders")
-        assert (await sender.send_messages(ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
         await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 2)
 
 
@@ -109,8 +105,8 @@ async def test_with_asyncio_each_side_is_opened_with_its_own_credential(
 def test_a_misspelt_keyword_is_refused_by_its_name(kind: type) -> None:
     with pytest.raises(TypeError, match="transport_typ'"):
         kind("a.example", "b.example", AzureNamedKeyCredential("n", "k"), transport_typ=1)
-    with pytest.raises(TypeError, match="retry_total"):
-        kind.from_connection_strings("x", "y", retry_total=3)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="retry_totl"):
+        kind.from_connection_strings("x", "y", retry_totl=3)  # type: ignore[attr-defined]
 
 
 @pytest.mark.spec("P-40", "P-10")
@@ -121,7 +117,7 @@ async def test_tokens_for_entra_id_create_the_backlogs_and_bring_the_messages_ho
     given = arguments(aio_pairing, async_bearer) | {"options": options_of(ping=60)}
     async with aio.PairedServiceBusClient(**given) as client, client.get_queue_sender("orders") as sender:
         client.hold("orders")
-        assert (await sender.send_messages(ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
     hosts = [f"localhost:{each.port}" for each in (aio_pairing.primary, aio_pairing.secondary)]
     syphon = Syphon(
         *hosts,

@@ -8,8 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import EntityState, PairingDisabled, Rest
+from sbpair import EntityState, PairingDisabled, StoredIn
 from sbpair.broker.faults import RejectWith
+from sbpair.pairing.retry import RetryPolicy
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def disabled(either, monkeypatch: pytest.MonkeyPatch):
 async def test_everything_passes_straight_through(disabled) -> None:
     client = disabled.client(interval=0)
     sender = client.get_queue_sender("orders")
-    assert (await disabled.send(sender, ServiceBusMessage("one"))).rests is Rest.PRIMARY
+    assert (await disabled.send(sender, ServiceBusMessage("one"))).stored_in is StoredIn.PRIMARY
     assert (
         await disabled.send(sender, [ServiceBusMessage("two"), ServiceBusMessage("three")])
     ).backlog is None
@@ -36,7 +37,7 @@ async def test_everything_passes_straight_through(disabled) -> None:
 async def test_an_outage_is_the_callers_after_the_sdks_own_retries_and_nothing_follows(
     disabled, tmp_path
 ) -> None:
-    client = disabled.client(interval=0, ping=1, spool=tmp_path / "spool")
+    client = disabled.client(interval=0, ping=1, spool=tmp_path / "spool", retry=RetryPolicy())
     sender = client.get_queue_sender("orders")
     with (
         disabled.primary.fault("orders", RejectWith("amqp:internal-error")) as fault,
@@ -45,7 +46,7 @@ async def test_an_outage_is_the_callers_after_the_sdks_own_retries_and_nothing_f
         await disabled.send(sender, ServiceBusMessage("its caller's"), timeout=5)
     assert fault.hits > 1
     assert client.state_of("orders") is EntityState.HEALTHY
-    assert (await disabled.send(sender, ServiceBusMessage("again"))).rests is Rest.PRIMARY
+    assert (await disabled.send(sender, ServiceBusMessage("again"))).stored_in is StoredIn.PRIMARY
     assert client.pings_sent == 0
     assert disabled.secondary.queue_names() == []
     assert not (tmp_path / "spool").exists()
@@ -66,7 +67,7 @@ async def test_what_is_done_by_hand_is_ignored_and_said(disabled, caplog) -> Non
     for act in (client.fail_over, client.hold, client.release, client.mark_path_healthy):
         act("orders")
     assert client.state_of("orders") is EntityState.HEALTHY
-    assert (await disabled.send(sender, ServiceBusMessage("x"))).rests is Rest.PRIMARY
+    assert (await disabled.send(sender, ServiceBusMessage("x"))).stored_in is StoredIn.PRIMARY
     assert caplog.text.count("was ignored: SBPAIR_DISABLE is set") == 4
 
 

@@ -30,8 +30,8 @@ from sbpair import (
     PingFailed,
     PingSent,
     ReservedPropertyError,
-    Rest,
     SendReceipt,
+    StoredIn,
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.testing.ledger import Ledger
@@ -44,12 +44,14 @@ def test_a_healthy_primary_gets_every_message(pairing) -> None:
     client = pairing.client()
     with client.get_queue_sender("orders") as sender:
         receipt = sender.send_messages(ServiceBusMessage("one", message_id="m-1"))
-        assert receipt == SendReceipt(Rest.PRIMARY, None, ("m-1",))
-        assert sender.send_messages([ServiceBusMessage("two"), {"body": "three"}]).rests is Rest.PRIMARY
-        assert sender.send_messages(ServiceBusMessage(str(n)) for n in (4, 5)).rests is Rest.PRIMARY
+        assert receipt == SendReceipt(StoredIn.PRIMARY, None, ("m-1",))
+        assert (
+            sender.send_messages([ServiceBusMessage("two"), {"body": "three"}]).stored_in is StoredIn.PRIMARY
+        )
+        assert sender.send_messages(ServiceBusMessage(str(n)) for n in (4, 5)).stored_in is StoredIn.PRIMARY
         batch = sender.create_message_batch()
         batch.add_message(ServiceBusMessage("six"))
-        assert sender.send_messages(batch).rests is Rest.PRIMARY
+        assert sender.send_messages(batch).stored_in is StoredIn.PRIMARY
         assert sender.send_messages([]).message_ids == ()
     assert sorted(pairing.bodies(pairing.primary, "orders")) == sorted(
         [b"one", b"two", b"three", b"4", b"5", b"six"]
@@ -68,11 +70,11 @@ def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing
         sender.send_messages(ServiceBusMessage("raised"))
     pairing.wait_for(EntityFailedOver)
     receipt = sender.send_messages(ServiceBusMessage("parked"))
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     pairing.wait_for(PingFailed)
     pairing.primary.bring_up()
     pairing.wait_for(EntityRecovered)
-    assert sender.send_messages(ServiceBusMessage("after")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("after")).stored_in is StoredIn.PRIMARY
     assert pairing.bodies(pairing.primary, "orders") == [b"before", b"after"]
     assert sum(pairing.parked()) == 1
     assert client.pings_sent >= 2
@@ -86,13 +88,13 @@ def test_a_queue_disabled_in_an_outage_stays_failed_over_until_it_is_active(pair
     sender = client.get_queue_sender("orders")
     as_it_was = pairing.primary.description("orders")
     with pairing.primary.fault("orders", RejectWith("amqp:internal-error")):
-        assert sender.send_messages(ServiceBusMessage("one")).rests is Rest.BACKLOG
+        assert sender.send_messages(ServiceBusMessage("one")).stored_in is StoredIn.BACKLOG
         pairing.primary.update_queue("orders", replace(as_it_was, status=status))
     pairing.wait_for(PingFailed)
-    assert sender.send_messages(ServiceBusMessage("two")).rests is Rest.BACKLOG
+    assert sender.send_messages(ServiceBusMessage("two")).stored_in is StoredIn.BACKLOG
     pairing.primary.update_queue("orders", as_it_was)
     pairing.wait_for(EntityRecovered)
-    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("home")).stored_in is StoredIn.PRIMARY
 
 
 @pytest.mark.spec("P-6")
@@ -100,11 +102,11 @@ def test_all_senders_of_an_entity_share_its_health(pairing) -> None:
     client = pairing.client(interval=0, ping=60)
     first, second = client.get_queue_sender("orders"), client.get_queue_sender("ORDERS")
     with pairing.primary.fault("orders", RejectWith("amqp:internal-error")):
-        assert first.send_messages(ServiceBusMessage("one")).rests is Rest.BACKLOG
-        assert second.send_messages(ServiceBusMessage("two")).rests is Rest.BACKLOG
+        assert first.send_messages(ServiceBusMessage("one")).stored_in is StoredIn.BACKLOG
+        assert second.send_messages(ServiceBusMessage("two")).stored_in is StoredIn.BACKLOG
     client.mark_path_healthy("orders")
-    assert first.send_messages(ServiceBusMessage("three")).rests is Rest.PRIMARY
-    assert second.send_messages(ServiceBusMessage("four")).rests is Rest.PRIMARY
+    assert first.send_messages(ServiceBusMessage("three")).stored_in is StoredIn.PRIMARY
+    assert second.send_messages(ServiceBusMessage("four")).stored_in is StoredIn.PRIMARY
 
 
 @pytest.mark.spec("P-20", "P-10")
@@ -178,7 +180,7 @@ def test_a_full_batch_is_split_when_the_rewritten_one_no_longer_fits(pairing) ->
     except ValueError:
         pass
     pairing.primary.take_down("refuse")
-    assert sender.send_messages(batch).rests is Rest.BACKLOG
+    assert sender.send_messages(batch).stored_in is StoredIn.BACKLOG
     assert pairing.parked(1) == [count]
 
 
@@ -230,7 +232,7 @@ def test_a_reserved_property_is_refused_and_nothing_is_sent(pairing) -> None:
 def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairing) -> None:
     client = pairing.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
-    threads, ledger, rests, lock = 8, Ledger(), Counter(), threading.Lock()
+    threads, ledger, stored_in, lock = 8, Ledger(), Counter(), threading.Lock()
     half_way = threading.Barrier(threads + 1)
 
     def work(number: int) -> None:
@@ -242,7 +244,7 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
             receipt = sender.send_messages(ServiceBusMessage(key))
             ledger.acknowledged(key)
             with lock:
-                rests[receipt.rests, receipt.ambiguous] += 1
+                stored_in[receipt.stored_in, receipt.ambiguous] += 1
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for worker in workers:
@@ -259,9 +261,9 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
     report = ledger.check()
     assert report.is_conserved, report
     assert report.acknowledged == 160
-    assert sum(count for (rest, _), count in rests.items() if rest is Rest.BACKLOG) >= 1
+    assert sum(count for (rest, _), count in stored_in.items() if rest is StoredIn.BACKLOG) >= 1
     # a copy too many only where a receipt says that the primary may have one
-    assert report.duplicates <= sum(count for (_, ambiguous), count in rests.items() if ambiguous)
+    assert report.duplicates <= sum(count for (_, ambiguous), count in stored_in.items() if ambiguous)
 
 
 @pytest.mark.spec("P-2", "G-12")
@@ -269,18 +271,18 @@ def test_more_threads_that_send_at_once_than_links_are_opened_at_once_are_no_out
     client = pairing.client(interval=0)
     client._runtime._workers._most = 2  # instead of 64, which 100 threads of a web service are beyond
     sender = client.get_queue_sender("orders")
-    together, rests = threading.Barrier(8), []
+    together, stored_in = threading.Barrier(8), []
 
     def work() -> None:
         together.wait(20)
-        rests.append(sender.send_messages(ServiceBusMessage("x")).rests)
+        stored_in.append(sender.send_messages(ServiceBusMessage("x")).stored_in)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert rests == [Rest.PRIMARY] * 8
+    assert stored_in == [StoredIn.PRIMARY] * 8
     assert client.state_of("orders") is EntityState.HEALTHY
 
 
@@ -303,7 +305,9 @@ def test_a_forked_child_opens_links_of_its_own(pairing) -> None:
     if child == 0:
         status = 1
         try:
-            status = 0 if sender.send_messages(ServiceBusMessage("child")).rests is Rest.PRIMARY else 2
+            status = (
+                0 if sender.send_messages(ServiceBusMessage("child")).stored_in is StoredIn.PRIMARY else 2
+            )
         finally:
             os._exit(status)
     assert exit_code_of(child) == 0
@@ -340,7 +344,9 @@ def test_a_callback_that_raises_does_not_disturb_the_send(pairing) -> None:
     client = pairing.client(interval=0, ping=60)
     stop = client.on_event(lambda event: 1 / 0)
     client.fail_over("orders")
-    assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).rests is Rest.BACKLOG
+    assert (
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).stored_in is StoredIn.BACKLOG
+    )
     stop()
 
 
@@ -363,7 +369,10 @@ def test_over_tls_a_message_is_sent_and_an_unknown_certificate_is_a_configuratio
 
     with over_tls(str(pairing.broker.ca_file)) as client:
         assert client.primary.label == "contoso"
-        assert client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+        assert (
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")).stored_in
+            is StoredIn.PRIMARY
+        )
     with over_tls(None) as client:
         with pytest.raises(ServiceBusError, match="certificate"):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
@@ -394,10 +403,12 @@ def test_with_the_redirecting_policy_no_send_is_raised_while_the_interval_runs(p
     pairing.wait_for(BacklogsCreated)
     pairing.primary.take_down("refuse")
     sender = client.get_queue_sender("orders")
-    assert [sender.send_messages(ServiceBusMessage(str(n))).rests for n in range(3)] == [Rest.BACKLOG] * 3
+    assert [sender.send_messages(ServiceBusMessage(str(n))).stored_in for n in range(3)] == [
+        StoredIn.BACKLOG
+    ] * 3
     assert client.state_of("orders") is EntityState.SUSPECT
     pairing.primary.bring_up()
-    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("home")).stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
 
 
@@ -406,8 +417,8 @@ def test_a_hold_lasts_until_it_is_released(pairing) -> None:
     client = pairing.client(ping=1)
     client.hold("orders")
     sender = client.get_queue_sender("orders")
-    assert sender.send_messages(ServiceBusMessage("held")).rests is Rest.BACKLOG
+    assert sender.send_messages(ServiceBusMessage("held")).stored_in is StoredIn.BACKLOG
     assert client.pings_sent == 0
     client.release("orders")
     pairing.wait_for(EntityRecovered)
-    assert sender.send_messages(ServiceBusMessage("home")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("home")).stored_in is StoredIn.PRIMARY

@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from sbpair import EntityState, ReservedPropertyError, Rest
+from sbpair import EntityState, ReservedPropertyError, StoredIn
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
 from tests.outage.conftest import Either
@@ -117,7 +117,7 @@ async def test_an_outage_parks_the_message_or_is_raised_while_the_interval_runs(
     first, second = (client.get_queue_sender("orders") for client in (at_once, patient))
     with trouble(either.primary):
         sent = message()
-        assert (await either.send(first, sent, timeout=BUDGET)).rests is Rest.BACKLOG
+        assert (await either.send(first, sent, timeout=BUDGET)).stored_in is StoredIn.BACKLOG
         assert at_once.state_of("orders") is EntityState.FAILED_OVER
         again = message()
         with pytest.raises(error):
@@ -142,7 +142,7 @@ async def test_whatever_is_no_outage_is_raised_and_never_fails_over(either: Eith
     assert looks(sent) == looks(message())
     assert sum(either.parked()) == 0
     assert at_once.pings_sent == 0
-    assert (await either.send(sender, ServiceBusMessage("after"))).rests is Rest.PRIMARY
+    assert (await either.send(sender, ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY
 
 
 @pytest.mark.spec("P-2", "P-3", "P-20")

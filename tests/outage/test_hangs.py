@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbpair import EntityState, Rest
+from sbpair import EntityState, StoredIn
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
 from tests.stopwatch import Stopwatch
 
@@ -69,7 +69,7 @@ def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
         watch = Stopwatch()
         receipt = sender.send_messages(ServiceBusMessage("parked"), timeout=6)
         assert watch.seconds < 6 + OVERRUN
-        assert receipt.rests is Rest.BACKLOG
+        assert receipt.stored_in is StoredIn.BACKLOG
         assert sum(pairing.parked()) == 1
 
 
@@ -92,7 +92,7 @@ def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
     sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
     with pairing.primary.fault("orders", fault):
         receipt = sender.send_messages(ServiceBusMessage("which"), timeout=6)
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert receipt.ambiguous is is_ambiguous
 
 
@@ -121,7 +121,7 @@ def test_a_primary_that_was_restarted_between_two_sends_is_not_suspected(pairing
     pairing.primary.take_down("refuse")
     pairing.primary.bring_up()
     receipt = sender.send_messages(ServiceBusMessage("two"))
-    assert receipt.rests is Rest.PRIMARY
+    assert receipt.stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
 
 

@@ -12,8 +12,15 @@ import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import BacklogsCreated, PairedServiceBusClient, PairFaulted, PairFaultedError, Rest
-from sbpair.pairing.bond import SideState
+from sbpair import (
+    BacklogsCreated,
+    PairedServiceBusClient,
+    PairFaulted,
+    PairFaultedError,
+    SideFaulted,
+    StoredIn,
+)
+from sbpair.pairing.pair_state import Role, SideState
 from sbpair.syphon.events import SideAccepted, SideRefused
 from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
@@ -34,7 +41,9 @@ def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) ->
     assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]  # lazily
     client.hold("orders")
     with client, client.get_queue_sender("orders") as sender:
-        assert sender.send_messages([ServiceBusMessage(str(n)) for n in range(20)]).rests is Rest.BACKLOG
+        assert (
+            sender.send_messages([ServiceBusMessage(str(n)) for n in range(20)]).stored_in is StoredIn.BACKLOG
+        )
         until(lambda: pairing.primary.counts("orders").active == 20)
         until(lambda: sum(pairing.parked()) == 0)
     assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]
@@ -85,11 +94,14 @@ def test_a_fault_of_the_pair_stops_the_syphon_and_settles_nothing(
 
 
 @pytest.mark.spec("P-50", "P-40")
-def test_a_side_that_refuses_the_syphon_ends_the_pair(pairing: Pairing, soon: None) -> None:  # noqa: F811
+def test_read_strictly_a_side_that_refuses_the_syphon_ends_the_pair(
+    pairing: Pairing,
+    soon: None,  # noqa: F811
+) -> None:
     pairing.secondary.create_queue("contoso/x-servicebus-transfer/0")
     client = pairing.client_of(
         *strings(pairing, wrong="secondary"),
-        options=options_of(enable_syphon=True, assume_backlogs_exist=True),
+        options=options_of(enable_syphon=True, assume_backlogs_exist=True, fault_pair_on_refusal=True),
     )
     sender = client.get_queue_sender("orders")
     assert pairing.wait_for(PairFaulted).side == "secondary"
@@ -97,12 +109,30 @@ def test_a_side_that_refuses_the_syphon_ends_the_pair(pairing: Pairing, soon: No
         sender.send_messages(ServiceBusMessage("x"))
 
 
+@pytest.mark.spec("R-1", "P-40")
+def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
+    pairing: Pairing,
+    soon: None,  # noqa: F811
+) -> None:
+    pairing.secondary.create_queue("contoso/x-servicebus-transfer/0")
+    client = pairing.client_of(
+        *strings(pairing, wrong="secondary"),
+        options=options_of(enable_syphon=True, assume_backlogs_exist=True),
+    )
+    sender = client.get_queue_sender("orders")
+    assert pairing.wait_for(SideFaulted).side == "secondary"
+    assert client.secondary.state is SideState.REFUSED
+    until(lambda: client._runtime.pair_state._sides[Role.SECONDARY].looks >= 3)
+    assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
+    assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
+
+
 @pytest.mark.spec("P-50", "P-40")
 def test_a_side_that_accepts_the_syphon_again_is_cured_for_the_client_too(pairing: Pairing) -> None:
     client = pairing.client(enable_syphon=True)
     syphon = client._runtime._syphon
     syphon._told(SideRefused(0.0, "primary", "status 401"))
-    assert client.primary.state is SideState.FAULTED
+    assert client.primary.state is SideState.REFUSED
     syphon._told(SideAccepted(0.0, "primary", "it accepts again"))
     assert client.primary.state is SideState.OPEN
 
@@ -128,7 +158,7 @@ async def test_with_asyncio_it_runs_in_the_loop_and_ends_with_the_client(aio_pai
     client.hold("orders")
     async with client, client.get_queue_sender("orders") as sender:
         assert "sbpair-syphon" in [task.get_name() for task in asyncio.all_tasks()]
-        assert (await sender.send_messages(ServiceBusMessage("x"))).rests is Rest.BACKLOG
+        assert (await sender.send_messages(ServiceBusMessage("x"))).stored_in is StoredIn.BACKLOG
         await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 1)
     assert "sbpair-syphon" not in [task.get_name() for task in asyncio.all_tasks()]
 
@@ -147,3 +177,15 @@ async def test_with_asyncio_a_fault_of_the_pair_stops_the_syphon(
         with pytest.raises((PairFaultedError, ServiceBusError)):
             await sender.send_messages(ServiceBusMessage("y"))
         await asyncio.to_thread(until, lambda: aio_pairing.secondary.connection_count == 0)
+
+
+@pytest.mark.spec("R-25")
+async def test_with_asyncio_a_syphon_that_fails_by_a_defect_says_so(
+    aio_pairing: AsyncPairing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(syphon: object, stop: asyncio.Event) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("sbpair.syphon.daemon.Syphon.run", fail)
+    async with aio_pairing.client(enable_syphon=True):
+        await asyncio.to_thread(until, lambda: "the syphon of this process has failed" in caplog.text)

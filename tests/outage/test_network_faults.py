@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import EntityState, EntitySuspected, Rest
+from sbpair import EntityState, EntitySuspected, StoredIn
 from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.frames import frame
-from sbpair.amqp.outcomes import Condition
-from sbpair.amqp.performatives import Close
+from sbpair.amqp.performatives import Close, Condition
 from sbpair.testing import Ledger
 from tests.outage.conftest import Either
+from tests.outage.emptying import emptied
 from tests.outage.tap import Passing, Tap
 from tests.stopwatch import Stopwatch
 
@@ -42,7 +42,7 @@ async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowle
     watch = Stopwatch()
     receipt = await either.send(sender, ServiceBusMessage("x"), timeout=3)
     assert watch.seconds < 3 + OVERRUN
-    assert (receipt.rests, receipt.ambiguous) == (Rest.BACKLOG, True)
+    assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
     assert (either.primary.counts("orders").active, sum(either.parked())) == (2, 1)
 
 
@@ -56,7 +56,7 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(eith
     watch = Stopwatch()
     receipt = await either.send(sender, ServiceBusMessage("x"), timeout=3)
     assert watch.seconds < 3 + OVERRUN
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
     assert either.primary.counts("orders").active == 1
 
@@ -87,7 +87,7 @@ async def test_where_packets_vanish_before_there_is_a_connection_the_send_is_par
     watch = Stopwatch()
     receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=3)
     assert watch.seconds < 3 + OVERRUN
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
 
 
@@ -97,7 +97,7 @@ async def test_a_slow_and_sliced_connection_is_no_outage(either: Either, tap: Ta
     client = either.client(interval=0, ping=60, timeout=30)
     sender = client.get_queue_sender("orders")
     for text in ("one", "two"):
-        assert (await either.send(sender, ServiceBusMessage(text))).rests is Rest.PRIMARY
+        assert (await either.send(sender, ServiceBusMessage(text))).stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
     assert not any(isinstance(event, EntitySuspected) for event in either.told)
     assert either.primary.counts("orders").active == 2
@@ -138,8 +138,8 @@ async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_i
     tap.rule = rule
     receipt = await either.send(sender, ServiceBusMessage("during"), timeout=8)
     assert receipt.ambiguous
-    assert receipt.rests is Rest.PRIMARY  # over a new connection
-    assert (await either.send(sender, ServiceBusMessage("after"))).rests is Rest.PRIMARY
+    assert receipt.stored_in is StoredIn.PRIMARY  # over a new connection
+    assert (await either.send(sender, ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
     assert either.primary.counts("orders").active == 4  # one of them twice
 
@@ -173,11 +173,4 @@ async def test_connections_that_are_blocked_one_by_one_and_freed_in_another_orde
 
 
 def ids_of(either: Either) -> list[str]:
-    with (
-        ServiceBusClient.from_connection_string(either.primary.connection_string) as client,
-        client.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver,
-    ):
-        found: list[str] = []
-        while either.primary.counts("orders").active:
-            found += [str(m.message_id) for m in receiver.receive_messages(100, max_wait_time=1)]
-        return found
+    return [str(message.message_id) for message in emptied(either.primary, "orders")]

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import EntityFailedOver, EntityRecovered, EntityState, PairedServiceBusClient, PairingEvent, Rest
+from sbpair import (
+    EntityFailedOver,
+    EntityRecovered,
+    EntityState,
+    PairedServiceBusClient,
+    PairingEvent,
+    StoredIn,
+)
 from sbpair.broker import Broker
 from sbpair.broker.entities.partition import index_of
 from sbpair.syphon import Syphon, SyphonOptions
@@ -41,10 +48,13 @@ def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(bro
         ) as client,
         client.get_queue_sender("orders") as sender,
     ):
-        assert sender.send_messages(ServiceBusMessage("0", partition_key=key_of(5))).rests is Rest.PRIMARY
+        assert (
+            sender.send_messages(ServiceBusMessage("0", partition_key=key_of(5))).stored_in
+            is StoredIn.PRIMARY
+        )
         with primary.partition("orders", 5).take_down():
             parked = sender.send_messages(ServiceBusMessage("1", partition_key=key_of(5)))
-            assert parked.rests is Rest.BACKLOG
+            assert parked.stored_in is StoredIn.BACKLOG
             for n in range(2, 18):  # the entity has failed over: what follows is parked, and loses its pin
                 sender.send_messages(ServiceBusMessage(str(n), partition_key=key_of(5)))
     with ServiceBusClient.from_connection_string(secondary.connection_string) as foreign:
@@ -88,7 +98,7 @@ def test_pings_that_succeed_elsewhere_do_not_make_an_entity_come_and_go_without_
         assert home.wait(PATIENCE)
         for _ in range(50):
             receipt = sender.send_messages(ServiceBusMessage("x", partition_key=key_of(5)))
-            assert receipt.rests is Rest.BACKLOG
+            assert receipt.stored_in is StoredIn.BACKLOG
         assert client.state_of("orders") is EntityState.FAILED_OVER
     assert secondary.counts(BACKLOG).active == 51
     gone = sum(isinstance(event, EntityFailedOver) for event in told)

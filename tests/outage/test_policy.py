@@ -32,13 +32,13 @@ from sbpair import (
     ParkedMessageTooLargeError,
     PartlyParkedError,
     PingSent,
-    Rest,
     SendRaised,
+    StoredIn,
 )
 from sbpair.broker.faults import RejectWith
-from sbpair.pairing.batch import Cargo
-from sbpair.pairing.bond import Role
 from sbpair.pairing.headroom import encoded_size
+from sbpair.pairing.pair_state import Role
+from sbpair.pairing.request import SendRequest
 
 
 @pytest.mark.spec("F-40", "P-3")
@@ -52,7 +52,7 @@ async def test_a_primary_that_stays_busy_is_left_where_the_options_say_so(either
                 receipt = await either.send(sender, ServiceBusMessage("x"), timeout=5)
             except ServiceBusServerBusyError:
                 assert time.monotonic() - started < 20
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert time.monotonic() - started >= 0.3
     assert (await either.heard(EntityFailedOver)).cause == "the service is busy"
 
@@ -62,9 +62,9 @@ async def test_a_full_primary_spills_where_the_options_say_so_and_stays_healthy(
     client = either.client(interval=0, spill_on_quota=True)
     sender = client.get_queue_sender("orders")
     with either.primary.fault("orders", RejectWith("amqp:resource-limit-exceeded")):
-        assert (await either.send(sender, ServiceBusMessage("spilled"))).rests is Rest.BACKLOG
+        assert (await either.send(sender, ServiceBusMessage("spilled"))).stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.HEALTHY
-    assert (await either.send(sender, ServiceBusMessage("straight"))).rests is Rest.PRIMARY
+    assert (await either.send(sender, ServiceBusMessage("straight"))).stored_in is StoredIn.PRIMARY
     assert client.pings_sent == 0
     assert sum(either.parked()) == 1
 
@@ -79,7 +79,7 @@ async def test_a_classifier_of_the_options_has_the_last_word(either) -> None:
 
     client = either.client(interval=0, ping=60, classifier=classifier)
     receipt = await either.send(client.get_queue_sender("not-there"), ServiceBusMessage("x"))
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("not-there") is EntityState.FAILED_OVER
     assert isinstance(asked[0], ServiceBusAuthenticationError)
 
@@ -92,7 +92,7 @@ async def test_a_classifier_that_raises_is_told_and_disturbs_no_send(either) -> 
     client = either.client(interval=0, ping=60, classifier=classifier)
     either.primary.take_down("refuse")
     receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert "a bug of the application" in (await either.heard(ClassifierFailed)).cause
 
 
@@ -101,11 +101,11 @@ async def test_a_link_that_opens_brings_the_entity_home_without_a_message(either
     client = either.client(interval=0, ping=1, probe="link")
     sender = client.get_queue_sender("orders")
     either.primary.take_down("refuse")
-    assert (await either.send(sender, ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+    assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
     await either.heard(LinkProbed)
     either.primary.bring_up()
     await either.heard(EntityRecovered)
-    assert (await either.send(sender, ServiceBusMessage("home"))).rests is Rest.PRIMARY
+    assert (await either.send(sender, ServiceBusMessage("home"))).stored_in is StoredIn.PRIMARY
     assert client.pings_sent == 0
     assert not [event for event in either.told if isinstance(event, PingSent)]
     assert await either.bodies() == [b"home"]
@@ -114,13 +114,13 @@ async def test_a_link_that_opens_brings_the_entity_home_without_a_message(either
 @pytest.mark.spec("P-3", "G-12")
 async def test_what_the_application_was_handling_says_nothing_of_the_send_in_either_skin(either) -> None:
     sender = either.client(interval=0, ping=60).get_queue_sender("orders")
-    assert (await either.send(sender, ServiceBusMessage("straight"))).rests is Rest.PRIMARY
+    assert (await either.send(sender, ServiceBusMessage("straight"))).stored_in is StoredIn.PRIMARY
     with either.primary.fault("orders", RejectWith("amqp:internal-error", "no")):
         try:
             {}["not there"]
         except KeyError:
             receipt = await either.send(sender, ServiceBusMessage("from a handler"))
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
 
 
 def many(count: int, size: int = 40_000) -> list[ServiceBusMessage]:
@@ -131,17 +131,17 @@ def many(count: int, size: int = 40_000) -> list[ServiceBusMessage]:
 @contextmanager
 def failing_after_the_first_piece(either, backlog: int) -> Iterator[None]:
     """That backlog queue refuses all but the first piece of a batch that is split."""
-    path, real = f"contoso/x-servicebus-transfer/{backlog}", Cargo.chunks
+    path, real = f"contoso/x-servicebus-transfer/{backlog}", SendRequest.chunks
 
     with ExitStack() as fault:
 
-        def chunks(self: Cargo, maker: object, number: int) -> Iterator[object]:
+        def chunks(self: SendRequest, maker: object, number: int) -> Iterator[object]:
             for count, piece in enumerate(real(self, maker, number)):  # type: ignore[arg-type]
                 if count == 1 and number == backlog:
                     fault.enter_context(either.secondary.fault(path, RejectWith("amqp:internal-error")))
                 yield piece
 
-        with patch.object(Cargo, "chunks", chunks):
+        with patch.object(SendRequest, "chunks", chunks):
             yield
 
 
@@ -155,12 +155,14 @@ async def test_a_list_that_is_split_over_two_backlogs_keeps_its_order_and_the_re
     own = (await either.send(sender, ServiceBusMessage("first"))).backlog  # which picks the backlog
     with failing_after_the_first_piece(either, own):
         receipt = await either.send(sender, many(9))
-    assert receipt.rests is Rest.BACKLOG
-    assert [place.backlog for place in receipt.places] == [own, 1 - own]
-    assert [number for place in receipt.places for number in place.message_ids] == list(receipt.message_ids)
+    assert receipt.stored_in is StoredIn.BACKLOG
+    assert [place.backlog for place in receipt.locations] == [own, 1 - own]
+    assert [number for place in receipt.locations for number in place.message_ids] == list(
+        receipt.message_ids
+    )
     told = [event for event in either.told if isinstance(event, MessageParked)][1:]
     assert [(event.backlog, event.count) for event in told] == [
-        (place.backlog, len(place.message_ids)) for place in receipt.places
+        (place.backlog, len(place.message_ids)) for place in receipt.locations
     ]
     assert sum(either.parked()) == 10
 
@@ -180,10 +182,10 @@ async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_re
     assert (await either.send(sender, ServiceBusMessage("first"))).backlog == 0
     with (
         failing_after_the_first_piece(either, 0),
-        pytest.raises(PartlyParkedError, match="rest nowhere") as caught,
+        pytest.raises(PartlyParkedError, match="were not accepted") as caught,
     ):
         await either.send(sender, batch if is_batch else messages)
-    (place,) = caught.value.places
+    (place,) = caught.value.locations
     assert place.backlog == 0
     assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(len(messages))]
     assert isinstance(caught.value.__cause__, BacklogUnavailableError)
@@ -206,7 +208,7 @@ async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_
     client.on_event(close)
     with failing_after_the_first_piece(either, own), pytest.raises(PartlyParkedError) as caught:
         await either.send(sender, many(9))
-    (place,) = caught.value.places
+    (place,) = caught.value.locations
     assert place.backlog == own
     assert [*place.message_ids, *caught.value.unaccepted] == [str(number) for number in range(9)]
     assert "secondary side of the paired client is closed" in str(caught.value.__cause__)
@@ -228,7 +230,7 @@ async def test_a_message_that_could_not_be_parked_is_sent_and_told(either) -> No
     client = either.client(interval=0, ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     for message in (of_size(LIMIT - 1000), of_size(LIMIT)):
-        assert (await either.send(sender, message)).rests is Rest.PRIMARY
+        assert (await either.send(sender, message)).stored_in is StoredIn.PRIMARY
     (short,) = [event for event in either.told if isinstance(event, HeadroomShort)]
     assert (short.path, short.message_id, short.limit) == ("orders", "m", LIMIT)
     assert short.size > LIMIT
@@ -242,7 +244,7 @@ async def test_a_message_that_could_not_be_parked_is_sent_and_told(either) -> No
 async def test_a_message_that_could_not_be_parked_is_refused_where_the_options_say_so(either) -> None:
     client = either.client(interval=0, ping=60, backlogs=1, headroom="refuse")
     sender = client.get_queue_sender("orders")
-    assert (await either.send(sender, of_size(LIMIT - 1000))).rests is Rest.PRIMARY
+    assert (await either.send(sender, of_size(LIMIT - 1000))).stored_in is StoredIn.PRIMARY
     for refused in (of_size(LIMIT), [of_size(LIMIT)]):
         with pytest.raises(ParkedMessageTooLargeError, match=f"smaller limit of the pair is {LIMIT}"):
             await either.send(sender, refused)
@@ -253,7 +255,7 @@ async def test_a_message_that_could_not_be_parked_is_refused_where_the_options_s
 @pytest.mark.spec("P-22")
 async def test_without_headroom_nothing_is_looked_at(either) -> None:
     sender = either.client(interval=0, headroom="off").get_queue_sender("orders")
-    assert (await either.send(sender, of_size(LIMIT))).rests is Rest.PRIMARY
+    assert (await either.send(sender, of_size(LIMIT))).stored_in is StoredIn.PRIMARY
     assert not [event for event in either.told if isinstance(event, HeadroomShort)]
 
 
@@ -265,7 +267,7 @@ async def test_a_smaller_limit_of_the_secondary_is_learned_from_the_first_large_
 
     async def send_until_refused() -> None:
         async with asyncio.timeout(20):
-            while (await either.send(sender, of_size(LIMIT - 1000))).rests is Rest.PRIMARY:
+            while (await either.send(sender, of_size(LIMIT - 1000))).stored_in is StoredIn.PRIMARY:
                 await asyncio.sleep(0.02)
 
     with pytest.raises(ParkedMessageTooLargeError):
@@ -290,4 +292,4 @@ async def test_a_wall_clock_that_jumps_neither_hurries_a_failover_nor_puts_it_of
             await either.heard(EntityFailedOver)
             assert 1.5 <= time.monotonic() - started < 20
         # Back in time: tokens are dated by the wall clock, and must be.
-        assert (await either.send(sender, ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+        assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import BacklogsCreated, BacklogUnavailableError, EntityRecovered, PingFailed, PingSent, Rest
+from sbpair import BacklogsCreated, BacklogUnavailableError, EntityRecovered, PingFailed, PingSent, StoredIn
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.testing.ledger import Ledger
@@ -96,7 +96,7 @@ async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the
     with primary.fault("once", Withhold()):  # stored, and nobody told
         sent = ServiceBusMessage(b"x", message_id="m-1", application_properties={"mine": 1})
         receipt = await done(client.get_queue_sender("once").send_messages(sent, timeout=6))
-    assert (receipt.rests, receipt.ambiguous) == (Rest.BACKLOG, True)
+    assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
     await done(client.close())
     shifted.advance(dwell)
     assert await drain(shifted) == (1, 0)
@@ -137,8 +137,8 @@ async def test_an_outage_of_one_queue_parks_nothing_of_another_and_pings_it_neve
     orders, invoices = client.get_queue_sender("orders"), client.get_queue_sender("invoices")
     with either.primary.fault("orders", RejectWith("amqp:internal-error")):
         for _ in range(5):
-            assert (await either.send(orders, ServiceBusMessage("x"))).rests is Rest.BACKLOG
-            assert (await either.send(invoices, ServiceBusMessage("x"))).rests is Rest.PRIMARY
+            assert (await either.send(orders, ServiceBusMessage("x"))).stored_in is StoredIn.BACKLOG
+            assert (await either.send(invoices, ServiceBusMessage("x"))).stored_in is StoredIn.PRIMARY
         await either.heard(PingFailed)
     assert sum(either.parked()) == 5
     assert either.primary.counts("invoices").active == 5
@@ -157,7 +157,7 @@ async def test_a_ping_brings_the_entity_home_and_reaches_nobody(either: Either) 
     home = either.primary.operations.pings
     assert home >= 1
     receipt = await either.send(sender, ServiceBusMessage("home", session_id="s"))
-    assert receipt.rests is Rest.PRIMARY
+    assert receipt.stored_in is StoredIn.PRIMARY
     counts = either.primary.counts("strict")
     with plain(either.primary) as consumer, consumer.get_queue_receiver("strict", session_id="s") as receiver:
         got = receiver.receive_messages(10, max_wait_time=1)
@@ -178,7 +178,7 @@ async def test_a_parked_schedule_keeps_its_time_and_its_time_to_live_counts_from
     client = paired(shifted, is_asyncio=is_asyncio)
     client.hold("orders")
     sent = ServiceBusMessage(b"x", time_to_live=10 * MINUTE, scheduled_enqueue_time_utc=due)
-    assert (await done(client.get_queue_sender("orders").send_messages(sent))).rests is Rest.BACKLOG
+    assert (await done(client.get_queue_sender("orders").send_messages(sent))).stored_in is StoredIn.BACKLOG
     await done(client.close())
     shifted.advance(dwell * MINUTE)
     assert await drain(shifted) == (1, 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairingError, ParkedScheduleError
+from tests.outage.emptying import emptied
 from tests.stopwatch import Stopwatch
 
 LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
@@ -40,13 +41,7 @@ def test_a_scheduled_message_that_is_parked_keeps_its_time_and_gets_no_number(pa
     sender = failed_over(ping=60, backlogs=1).get_queue_sender("orders")
     assert sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], LATER) == [-1, -1]
     assert sender.schedule_messages(ServiceBusMessage("c"), LATER) == [-1]
-    with (
-        ServiceBusClient.from_connection_string(pairing.secondary.connection_string) as client,
-        client.get_queue_receiver(BACKLOG, receive_mode="receiveanddelete") as receiver,
-    ):
-        got = []
-        while batch := receiver.receive_messages(5, max_wait_time=1):
-            got += batch
+    got = emptied(pairing.secondary, BACKLOG)
     assert [b"".join(message.body) for message in got] == [b"a", b"b", b"c"]
     for message in got:
         assert message.scheduled_enqueue_time_utc is None

@@ -18,12 +18,11 @@ from sbpair import (
     EntityFailedOver,
     EntityRecovered,
     EntityState,
-    Rest,
+    StoredIn,
 )
 from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.frames import frame
-from sbpair.amqp.outcomes import Condition
-from sbpair.amqp.performatives import Close, Detach, Flow, Open
+from sbpair.amqp.performatives import Close, Condition, Detach, Flow, Open
 from sbpair.broker.faults import RejectWith
 from tests.outage.conftest import Either
 from tests.outage.tap import Passing, Tap
@@ -49,10 +48,10 @@ async def test_with_the_primary_down_at_the_start_sends_are_parked_after_the_int
     with pytest.raises(ServiceBusError):
         await either.send(sender, ServiceBusMessage("raised"))
     await either.heard(EntityFailedOver)
-    assert (await either.send(sender, ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+    assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
     either.primary.bring_up()
     await either.heard(EntityRecovered)
-    assert (await either.send(sender, ServiceBusMessage("home"))).rests is Rest.PRIMARY
+    assert (await either.send(sender, ServiceBusMessage("home"))).stored_in is StoredIn.PRIMARY
 
 
 @pytest.mark.spec("F-45", "P-5", "G-19")
@@ -126,7 +125,7 @@ async def test_a_send_whose_link_ends_in_wait_goes_again_over_a_new_one_and_says
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
     receipt = await either.send(sender, ServiceBusMessage("again"))
-    assert (receipt.rests, receipt.ambiguous) == (Rest.PRIMARY, True)
+    assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.PRIMARY, True)
     assert client.state_of("orders") is EntityState.HEALTHY
     assert either.primary.counts("orders").active == 3
 
@@ -152,7 +151,7 @@ async def test_without_credit_a_send_ends_by_its_deadline(
         with pytest.raises(ServiceBusError):
             await sending
     else:
-        assert (await sending).rests is Rest.BACKLOG
+        assert (await sending).stored_in is StoredIn.BACKLOG
     assert watch.seconds < budget + OVERRUN
     assert either.primary.counts("orders").total == 0
 
@@ -170,7 +169,7 @@ async def test_a_connection_beyond_the_limit_counts_as_an_outage(either: Either,
     tap.rule = rule
     client = either.client(interval=0, ping=60)
     receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=6)
-    assert receipt.rests is Rest.BACKLOG
+    assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
 
 
@@ -195,9 +194,9 @@ async def test_what_was_on_its_way_to_a_backlog_when_the_entity_came_home_is_ack
             return True
 
         tap.rule = come_home
-        assert (await either.send(sender, ServiceBusMessage("parked"))).rests is Rest.BACKLOG
+        assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
         await either.until(lambda: client.state_of("orders") is EntityState.HEALTHY)
-        assert (await either.send(sender, ServiceBusMessage("home"))).rests is Rest.PRIMARY
+        assert (await either.send(sender, ServiceBusMessage("home"))).stored_in is StoredIn.PRIMARY
         assert sum(either.parked()) == 2
         await either.done(client.close())
     counters = await either.syphon().drain()

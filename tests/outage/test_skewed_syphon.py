@@ -14,6 +14,7 @@ import pytest
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.broker.faults import RejectWith
 from sbpair.syphon.events import ClockDiffers
+from tests.children import suspend
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, pair_of, parked, start_syphon, take, until
 
 MESSAGES = 300
@@ -52,16 +53,16 @@ async def test_a_syphon_with_a_wrong_clock_forwards_each_message_once_and_says_s
 
 def count_renewals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many locks each renewal asks for."""
-    from sbpair.syphon import pump
+    from sbpair.syphon import locks
 
     asked: list[int] = []
-    renew = pump.renew_locks
+    renew = locks.renew_locks
 
     async def counted(connection, backlog, tags):
         asked.append(len(tags))
         return await renew(connection, backlog, tags)
 
-    monkeypatch.setattr(pump, "renew_locks", counted)
+    monkeypatch.setattr(locks, "renew_locks", counted)
     return asked
 
 
@@ -107,7 +108,7 @@ async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded(
             await pair.park([parked(1000)], 0)
             await until(lambda: pair.primary.counts("orders").active == 1 and pair.waiting() == 0)
 
-            sleeper.send_signal(signal.SIGSTOP)
+            suspend(sleeper.pid)
             await pair.park([parked(number) for number in range(10)], 0)  # on their way into its socket
             await pair.park([parked(number) for number in range(10, 20)], 1)  # and the first of their link
             counters = await pair.syphon().drain()  # which waits until those locks have ended
@@ -139,8 +140,8 @@ async def test_what_waits_for_a_busy_primary_goes_out_only_while_its_lock_holds(
             await pair.park([parked(number) for number in range(5)])
             running = asyncio.create_task(syphon.run(shutdown))
             await until(lambda: syphon.counters.pending == 5)
-            for parcel in syphon._relay._pumps[0]._parcels.values():
-                parcel.lock_ends = 0.0  # as if we had slept until now
+            for message in syphon._session._pumps[0]._messages.values():
+                message.lock_ends = 0.0  # as if we had slept until now
             broker.advance(timedelta(minutes=2))
         await until(lambda: syphon.counters.completed == 5)
         shutdown.set()

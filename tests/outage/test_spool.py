@@ -17,15 +17,15 @@ from sbpair import (
     BacklogUnavailableError,
     EntityState,
     MessageSpooled,
-    Rest,
     SendRaised,
     SpooledMessageRefused,
     SpoolError,
     SpoolFullError,
     SpoolReplayed,
+    StoredIn,
 )
 from sbpair.broker.faults import RejectWith
-from sbpair.pairing.spool import Spool
+from sbpair.pairing.spool.store import Spool
 from sbpair.testing.ledger import Ledger
 from tests.children import exit_code_of
 from tests.outage.conftest import Either
@@ -65,13 +65,13 @@ def test_what_both_refuse_is_spooled_and_comes_home_in_order_when_the_primary_is
     sender.send_messages(ServiceBusMessage("before"))
     take_down(pairing)
     receipt = sender.send_messages(ServiceBusMessage("0", message_id="m-0"))
-    assert (receipt.rests, receipt.backlog, receipt.message_ids) == (Rest.SPOOL, None, ("m-0",))
+    assert (receipt.stored_in, receipt.backlog, receipt.message_ids) == (StoredIn.SPOOL, None, ("m-0",))
     for n in range(1, 100):
-        assert sender.send_messages(ServiceBusMessage(str(n))).rests is Rest.SPOOL
+        assert sender.send_messages(ServiceBusMessage(str(n))).stored_in is StoredIn.SPOOL
     assert client.spooled("ORDERS") == client.spooled() == 100
     pairing.primary.bring_up()
     emptied(client)
-    assert sender.send_messages(ServiceBusMessage("after")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("after")).stored_in is StoredIn.PRIMARY
     expected = ["before", *map(str, range(100)), "after"]
     assert pairing.bodies(pairing.primary, "orders") == [text.encode() for text in expected]
     assert sum(event.count for event in pairing.told if isinstance(event, MessageSpooled)) == 100
@@ -95,8 +95,11 @@ def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_s
 ) -> None:
     client = pairing.client(interval=60, spool=spool)
     sender = client.get_queue_sender("orders")
-    assert sender.send_messages(ServiceBusMessage("one")).rests is Rest.PRIMARY
-    assert sender.send_messages([ServiceBusMessage("two"), ServiceBusMessage("three")]).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("one")).stored_in is StoredIn.PRIMARY
+    assert (
+        sender.send_messages([ServiceBusMessage("two"), ServiceBusMessage("three")]).stored_in
+        is StoredIn.PRIMARY
+    )
     take_down(pairing)
     with pytest.raises(ServiceBusConnectionError):
         sender.send_messages(ServiceBusMessage("raised"))
@@ -112,7 +115,7 @@ def test_with_only_a_backlog_back_the_spool_is_parked_there_in_order(pairing, sp
         sender.send_messages(ServiceBusMessage(str(n)))
     pairing.secondary.bring_up()
     emptied(client)
-    assert sender.send_messages(ServiceBusMessage("80")).rests is Rest.BACKLOG
+    assert sender.send_messages(ServiceBusMessage("80")).stored_in is StoredIn.BACKLOG
     bodies = pairing.bodies(pairing.secondary, "contoso/x-servicebus-transfer/0")
     assert bodies == [str(n).encode() for n in range(81)]
     assert client.state_of("orders") is EntityState.FAILED_OVER
@@ -129,13 +132,18 @@ def test_while_older_messages_wait_newer_ones_go_behind_them_though_the_primary_
         pairing.primary.bring_up()
         pairing.secondary.bring_up()
         client.mark_path_healthy("orders")
-        assert sender.send_messages(ServiceBusMessage("1")).rests is Rest.SPOOL
-        assert sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")]).rests is Rest.SPOOL
+        assert sender.send_messages(ServiceBusMessage("1")).stored_in is StoredIn.SPOOL
+        assert (
+            sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")]).stored_in is StoredIn.SPOOL
+        )
         pairing.primary.create_queue("invoices")
-        assert client.get_queue_sender("invoices").send_messages(ServiceBusMessage("x")).rests is Rest.PRIMARY
+        assert (
+            client.get_queue_sender("invoices").send_messages(ServiceBusMessage("x")).stored_in
+            is StoredIn.PRIMARY
+        )
         assert client.spooled("orders") == 4
     emptied(client)
-    assert sender.send_messages(ServiceBusMessage("4")).rests is Rest.PRIMARY
+    assert sender.send_messages(ServiceBusMessage("4")).stored_in is StoredIn.PRIMARY
     assert pairing.bodies(pairing.primary, "orders") == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -163,7 +171,7 @@ def test_a_full_spool_is_an_error_that_names_the_first_cause_and_nothing_is_acce
     sender = client.get_queue_sender("orders")
     take_down(pairing)
     sender.send_messages([ServiceBusMessage("0"), ServiceBusMessage("1")])
-    with pytest.raises(SpoolFullError, match="holds 2 messages"):
+    with pytest.raises(SpoolFullError, match=r"holds 2 of . messages"):
         sender.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")])
     other = client.get_queue_sender("invoices")
     with pytest.raises(SpoolFullError) as raised:
@@ -222,7 +230,7 @@ def test_with_both_silent_a_message_is_in_the_spool_by_its_deadline(pairing, spo
     watch = Stopwatch()
     receipt = sender.send_messages(ServiceBusMessage("x"), timeout=2)
     assert watch.seconds < 2 + OVERRUN
-    assert receipt.rests is Rest.SPOOL
+    assert receipt.stored_in is StoredIn.SPOOL
     pairing.primary.bring_up()
     pairing.secondary.bring_up()
 
@@ -243,7 +251,7 @@ def test_a_forked_child_leaves_the_spool_to_its_parent(pairing, spool) -> None:
         finally:
             os._exit(status)
     assert exit_code_of(child) == 0
-    assert sender.send_messages(ServiceBusMessage("parent again")).rests is Rest.SPOOL
+    assert sender.send_messages(ServiceBusMessage("parent again")).stored_in is StoredIn.SPOOL
     assert client.spooled() == 2
 
 
@@ -252,7 +260,7 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
     pairing.primary.create_queue("invoices")
     client = pairing.client(interval=0, ping=1, backlogs=1, spool=spool)
     ledger, stop = Ledger(), threading.Event()
-    rests: dict[int, Rest] = {}
+    stored_in: dict[int, StoredIn] = {}
 
     def work(number: int) -> None:
         entity, n = ("orders", "invoices")[number % 2], 0
@@ -260,7 +268,7 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
             while not stop.is_set():
                 key = f"{number}:{n:06}"
                 ledger.attempted(key)
-                rests[number] = sender.send_messages(ServiceBusMessage(key, message_id=key)).rests
+                stored_in[number] = sender.send_messages(ServiceBusMessage(key, message_id=key)).stored_in
                 ledger.acknowledged(key)
                 n += 1
 
@@ -273,7 +281,7 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
         pairing.wait_for(MessageSpooled)
         threads[0].join(2.0)  # some seconds under load
         pairing.primary.bring_up()
-        settled(lambda: set(rests.values()) == {Rest.PRIMARY})  # caught up, though nobody paused
+        settled(lambda: set(stored_in.values()) == {StoredIn.PRIMARY})  # caught up, though nobody paused
     stop.set()
     for thread in threads:
         thread.join(PATIENCE)

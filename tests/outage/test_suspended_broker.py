@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from sbpair import EntityState, Rest
+from sbpair import EntityState, StoredIn
 from tests.outage.conftest import Either
 from tests.outage.victims import PROCESSES, serve, victim
 from tests.stopwatch import Stopwatch
@@ -25,7 +25,7 @@ async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_sto
         either.ways = hears.recv(), either.ways[1]
         client = either.client(interval=0, ping=60)
         sender = client.get_queue_sender("orders")
-        assert (await either.send(sender, ServiceBusMessage("before"))).rests is Rest.PRIMARY
+        assert (await either.send(sender, ServiceBusMessage("before"))).stored_in is StoredIn.PRIMARY
         broker.suspend()
         try:
             watch = Stopwatch()
@@ -35,13 +35,13 @@ async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_sto
             quick = await either.send(sender, ServiceBusMessage("after"), timeout=3)
         finally:
             broker.wake()
-        assert (receipt.rests, quick.rests) == (Rest.BACKLOG, Rest.BACKLOG)
+        assert (receipt.stored_in, quick.stored_in) == (StoredIn.BACKLOG, StoredIn.BACKLOG)
         assert (receipt.ambiguous, quick.ambiguous) == (True, False)
         asks.send(True)
         assert hears.poll(30)
         assert hears.recv() in (1, 2)  # "during" may have been in its socket: that is the ambiguity
         client.mark_path_healthy("orders")
-        assert (await either.send(sender, ServiceBusMessage("home"))).rests is Rest.PRIMARY
+        assert (await either.send(sender, ServiceBusMessage("home"))).stored_in is StoredIn.PRIMARY
         await either.done(client.close())
         asks.send(False)
         assert broker.ended() == 0

@@ -16,11 +16,11 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.certificates import provide
+from sbpair.client.dial import connect
 from sbpair.syphon import SyphonFaulted
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
 from sbpair.testing import ChaosProxy
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, pair_of, parked, take, until
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sbpair.broker import Broker, ShiftedClock
+from tests.children import suspend
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, start_syphon, take, until
 
 MESSAGES = 10  # less than a window begins with: all of them are in its hands at once
@@ -71,7 +72,7 @@ async def trial(broker: Broker, pair: Pair, sleeper: asyncio.subprocess.Process)
     async with asyncio.timeout(PATIENCE), httpx.AsyncClient() as client:
         while (await client.get(page)).json()["counters"]["pending"] < MESSAGES:
             await asyncio.sleep(0.02)
-    sleeper.send_signal(signal.SIGSTOP)
+    suspend(sleeper.pid)
     pair.primary.bring_up()  # it hears what the sleeper had sent
     await until(lambda: pair.primary.counts("orders").active == MESSAGES + 1)
     broker.advance(timedelta(minutes=2))  # no lock is left

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient, Rest
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.outage.shifted import done, drain, paired
@@ -37,7 +37,7 @@ async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whol
             receipt = client.get_queue_sender("orders").send_messages(
                 ServiceBusMessage("an order", time_to_live=TTL)
             )
-            assert receipt.rests is Rest.BACKLOG
+            assert receipt.stored_in is StoredIn.BACKLOG
         broker.advance(timedelta(hours=2))
         settings = SyphonOptions(backlog_queue_count=1, primary_namespace_name="contoso")
         counters = await Syphon.from_connection_strings(*both, options=settings).drain()
@@ -70,7 +70,7 @@ async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_i
     sender = client.get_queue_sender("orders")
     for body, span in (("late", timedelta(minutes=5)), ("in time", TTL), ("for ever", None)):
         receipt = await done(sender.send_messages(ServiceBusMessage(body, time_to_live=span)))
-        assert receipt.rests is Rest.BACKLOG
+        assert receipt.stored_in is StoredIn.BACKLOG
     await done(client.close())
     began = time.monotonic()
     shifted.advance(timedelta(minutes=6))

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import EntityFailedOver, ObservationOptions, PairFaulted
+from sbpair import EntityFailedOver, ObservationOptions, PairFaulted, SideFaulted
 from sbpair.observation import Journal, JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.syphon import SyphonState
-from tests.outage.conftest import AsyncPairing, Pairing
-from tests.outage.test_close_and_fault import soon  # noqa: F401  (a fixture)
+from tests.outage.conftest import AsyncPairing, Pairing, options_of
+from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
 from tests.outage.test_hosted_syphon import until
 
 PAGES = ("127.0.0.1", 0)
@@ -34,7 +35,7 @@ def records(directory: Path) -> list[dict]:
 
 def page(client: object, name: str) -> tuple[int, str]:
     """The status and the text of a page."""
-    port = client._runtime._watch_of_others.port  # type: ignore[attr-defined]
+    port = client._runtime._observer.port  # type: ignore[attr-defined]
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=20) as answer:
             return answer.status, answer.read().decode()
@@ -66,7 +67,7 @@ def test_a_line_for_each_accepted_send_is_there_when_asked_for(pairing: Pairing,
             sender.send_messages(ServiceBusMessage("x", message_id=name))
     sent = [record for record in records(tmp_path) if record["event"] == "send_accepted"]
     assert [record["message_ids"] for record in sent] == [["m-1"], ["m-2"], ["m-3"]]
-    assert {record["rests"] for record in sent} == {"primary"}
+    assert {record["stored_in"] for record in sent} == {"primary"}
 
 
 def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
@@ -102,6 +103,24 @@ def test_the_pages_tell_of_a_faulted_pair_until_the_client_is_closed(
     assert "the primary was closed" in json.loads(page(client, "state")[1])["fault"]
 
 
+@pytest.mark.spec("R-1")
+def test_the_pages_and_the_metrics_tell_of_a_side_that_refuses_its_key(pairing: Pairing) -> None:
+    client = pairing.client_of(
+        *strings(pairing, wrong="secondary"), options=options_of(observation=ObservationOptions(status=PAGES))
+    )
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("x"))
+    client.hold("orders")
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("y"))
+    pairing.wait_for(SideFaulted)
+    secondary = json.loads(page(client, "state")[1])["sides"]["secondary"]
+    assert secondary["state"] == "refused"
+    assert "401" in secondary["reason"]
+    assert page(client, "ready")[0] == 200
+    assert 'sbpair_side_state{side="secondary",state="refused"} 1.0' in page(client, "metrics")[1]
+
+
 @pytest.mark.spec("F-19")
 def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     pairing: Pairing, tmp_path: Path
@@ -109,12 +128,12 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     client = pairing.client(observation=ObservationOptions(journal=tmp_path, status=PAGES))
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("x"))
-    mine = client._runtime._watch_of_others.port
+    mine = client._runtime._observer.port
     child = os.fork()
     if child == 0:
         try:
             sender.send_messages(ServiceBusMessage("of the child"), timeout=10)
-            is_own = client._runtime._watch_of_others.port not in (mine, None)
+            is_own = client._runtime._observer.port not in (mine, None)
             code = page(client, "health")[0]
             client.hold("orders")
             client.close()
@@ -196,7 +215,7 @@ def test_what_began_beside_what_could_not_is_counted_once_when_both_have_begun(
     watched = ObservationOptions(journal=tmp_path, status=PAGES)
     client = pairing.client(enable_syphon=True, observation=watched, ping=60)
     with monkeypatch.context() as patched:
-        patched.setattr("sbpair.hosting.watch.Journal", unavailable)
+        patched.setattr("sbpair.paired_client.observer.Journal", unavailable)
         with pytest.raises(JournalError, match="not there yet"):
             client.get_queue_sender("orders")
     with client:

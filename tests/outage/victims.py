@@ -23,6 +23,7 @@ from azure.servicebus import ServiceBusMessage
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient, aio
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
+from tests.children import suspend
 
 BACKLOGS = 2
 PATIENCE = 30.0
@@ -92,7 +93,8 @@ class Victim:
         self._signal(signal.SIGKILL)
 
     def suspend(self) -> None:
-        self._signal(signal.SIGSTOP)
+        assert self._is_known.wait(PATIENCE)
+        suspend(self._process.pid)
 
     def wake(self) -> None:
         self._signal(signal.SIGCONT)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.broker.server.page import Page
+from sbpair.broker.server.dashboard import Page
 from tests.page.chromium import Chromium
 
 Asked = tuple[int, dict]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.broker import RejectWith
-from sbpair.broker.server.page import Page
+from sbpair.broker import Broker, RejectWith, ShiftedClock
+from sbpair.broker.server.dashboard import Page
 from sbpair.observation import Journal, PairLabels, Role
-from sbpair.observation.journal_tail import JournalTail
+from sbpair.observation.journal_reading import JournalTail
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, MessageParked
 
 pytestmark = pytest.mark.interop
@@ -56,7 +57,7 @@ def test_it_shows_namespaces_and_entities_and_follows_their_counts(browser, page
 
 
 @pytest.mark.parametrize(
-    ("path", "seen"), [("/%E0%A4%A", "contoso-dr"), ("/connections/%", "Nobody is connected")]
+    ("path", "seen"), [("/%E0%A4%A", "contoso-dr"), ("/connections/%", "No connections")]
 )
 def test_an_address_that_cannot_be_read_is_taken_as_it_is_written(browser, page, contoso, path, seen):
     opened(browser, page, path)
@@ -130,7 +131,7 @@ def test_an_answer_that_comes_late_is_not_shown_as_another_message(browser, page
 def test_looking_uses_and_changes_nothing(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("hello"))
-    entity = contoso.look(lambda station: station.face.namespace.queue("orders"))
+    entity = contoso.look(lambda server: server.frontend.namespace.queue("orders"))
     before = (entity.accessed_at, contoso.counts("orders"), contoso.operations)
     opened(browser, page, "/entity/contoso/orders")
     browser.click(".row-button")
@@ -177,7 +178,7 @@ def test_the_story_of_an_outage_is_told_from_the_journal(browser, broker, tmp_pa
     pair = PairLabels("contoso", "contoso-dr")
     with Page(broker, records=JournalTail(tmp_path).new_records) as page:
         opened(browser, page)
-        browser.wait_for_text("The journals tell nothing yet.")
+        browser.wait_for_text("The journals have no events yet.")
         with Journal(tmp_path, role=Role.SENDER, pair=pair) as journal:
             journal.write(EntitySuspected(at=1.0, path="orders", cause="the connection failed"))
             journal.write(EntityFailedOver(at=2.0, path="orders", cause="the failover interval passed"))
@@ -267,3 +268,53 @@ def test_a_pause_holds_the_picture_and_the_focus_stays_where_it_was(browser, pag
     browser.value("new Promise(done => setTimeout(done, 1500))")
     assert "later" not in browser.text()
     assert len(browser.requests) == asked
+
+
+@pytest.mark.spec("R-64")
+def test_on_a_narrow_screen_dead_letters_and_state_are_seen_without_scrolling(browser, page, contoso):
+    contoso.create_queue("orders/of/a/region/with-a-long-name", requires_duplicate_detection=True)
+    browser.resize(420, 900)
+    opened(browser, page)
+    browser.wait_for_text("Dead letters")
+    for heading in ("Active", "Dead letters", "State"):
+        edges = browser.value(
+            f"[...document.querySelectorAll('thead th')].filter(t => t.innerText === '{heading}')"
+            ".map(t => t.getBoundingClientRect().right)"
+        )
+        assert 0 < max(edges, default=0) <= 420, heading
+    assert browser.value("document.documentElement.scrollWidth") <= 420
+
+
+@pytest.mark.spec("R-64")
+def test_sessions_are_listed_with_their_messages_lock_and_state(browser, page, contoso):
+    contoso.create_queue("carts", requires_session=True)
+    send(contoso, "carts", *(ServiceBusMessage("x", session_id=name) for name in ("ann", "bob", "bob")))
+    with (
+        ServiceBusClient.from_connection_string(contoso.connection_string) as client,
+        client.get_queue_receiver("carts", session_id="ann") as receiver,
+    ):
+        receiver.session.set_state(b"seen")
+        opened(browser, page, "/entity/contoso/carts")
+        browser.wait_for_text("Sessions 2")
+        browser.value(
+            "[...document.querySelectorAll('.tabs button')].find(b => /^Sessions/.test(b.innerText)).click()"
+        )
+        browser.wait_for_text("locked until")
+        rows = browser.value("[...document.querySelectorAll('tbody tr')].map(r => r.innerText)")
+    assert [row.split()[:2] for row in sorted(rows)] == [["ann", "1"], ["bob", "2"]]
+    assert "4 B, set" in next(row for row in rows if row.startswith("ann"))
+    assert "free" in next(row for row in rows if row.startswith("bob"))
+
+
+@pytest.mark.spec("R-64")
+def test_refusals_are_marked_while_they_are_recent(browser):
+    with Broker({"contoso": 0}, clock=ShiftedClock()) as driven, Page(driven) as page:
+        with pytest.raises(ServiceBusError):
+            send(driven.namespace("contoso"), "nowhere", ServiceBusMessage("x"))
+        opened(browser, page)
+        browser.wait_for("!!document.querySelector('nav .count')")
+        driven.advance(timedelta(minutes=6))
+        browser.wait_for("!document.querySelector('nav .count')")
+        browser.open(f"{page.address}/#/rejections")
+        browser.wait_for_text("0 in five minutes, 1 in an hour, 1 since the start")
+        browser.open("about:blank")

@@ -13,13 +13,13 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker
-from sbpair.broker.errors import DoorUnavailable
-from sbpair.broker.faces.page.views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.errors import EndpointUnavailable
 from sbpair.broker.faults import Disabled
-from sbpair.broker.server.door import Door
-from sbpair.broker.server.page import Page
+from sbpair.broker.frontends.dashboard.views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.server.dashboard import Page
+from sbpair.broker.server.http_endpoint import HttpEndpoint
 
-ALL = ("overview", "entities", "entity", "messages", "message", "connections", "rejections")
+ALL = ("overview", "entities", "entity", "messages", "message", "sessions", "connections", "rejections")
 
 
 def raw(page, method, path, **headers):
@@ -133,12 +133,12 @@ def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
 
 def test_a_port_that_is_taken_is_named(page):
     port = int(page.address.rpartition(":")[2])
-    named = pytest.raises(DoorUnavailable, match=f"The page cannot be served on 127.0.0.1:{port}: ")
+    named = pytest.raises(EndpointUnavailable, match=f"The page cannot be served on 127.0.0.1:{port}: ")
     with Broker({"other": 0}) as broker, named, Page(broker, port=port):
         pass
 
 
-class Broken(Door):
+class Broken(HttpEndpoint):
     def application(self):
         raise LookupError("there is nothing to serve")
 
@@ -147,10 +147,8 @@ class Broken(Door):
 def test_a_door_whose_service_has_failed_can_be_left_and_gives_its_port_back():
     with Broken("door") as door:
         port = door.port
-        with socket.create_connection((door.host, port), 5) as knocking:
-            knocking.settimeout(20)
-            with suppress(ConnectionError):
-                assert knocking.recv(1) == b""
+        with suppress(ConnectionError), socket.create_connection((door.host, port), 20) as knocking:
+            assert knocking.recv(1) == b""
     with socket.create_server((door.host, port)):
         pass
 
@@ -159,9 +157,9 @@ def test_a_page_that_nobody_opens_loads_nothing_and_asks_the_broker_nothing():
     program = """
 import sys
 from sbpair.broker import Broker
-from sbpair.broker.server.page import Page
+from sbpair.broker.server.dashboard import Page
 with Broker({"contoso": 0}) as broker, Page(broker) as page:
-    print([name for name in ("aiohttp", "sbpair.broker.server.page_application") if name in sys.modules])
+    print([name for name in ("aiohttp", "sbpair.broker.server.dashboard_application") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

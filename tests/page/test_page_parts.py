@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
 from sbpair.amqp.types import Int, Symbol, Timestamp
-from sbpair.broker.entities.numbering import Numbering
-from sbpair.broker.faces.page.history import MOST_KEYS, SAMPLES, History
-from sbpair.broker.faces.page.message import LONGEST_BODY, body_view, message_view
-from sbpair.broker.faces.page.story import KEPT, Story
-from sbpair.broker.faces.rejections import KEPT as REFUSALS_KEPT
-from sbpair.broker.faces.rejections import MOST_CONDITIONS, Rejections
-from sbpair.observation.journal_tail import FIRST_LOOK, JournalTail
+from sbpair.broker.entities.indexes import Numbering
+from sbpair.broker.frontends.dashboard.message import LONGEST_BODY, body_view, message_view
+from sbpair.broker.frontends.dashboard.timeline import KEPT, PairTimeline
+from sbpair.broker.frontends.dashboard.views import MOST_KEYS, SAMPLES, History
+from sbpair.broker.frontends.refusals import KEPT as REFUSALS_KEPT
+from sbpair.broker.frontends.refusals import MOST_CONDITIONS, Rejections
+from sbpair.observation.journal_reading import INITIAL_BYTES, JournalTail
 
 
 def record(event, at, path="orders", **more):
@@ -21,7 +21,7 @@ def record(event, at, path="orders", **more):
 
 
 def test_what_comes_again_within_one_state_is_told_once_with_its_count():
-    story = Story()
+    story = PairTimeline()
     story.take(
         [record("entity_failed_over", 1), *(record("ping_failed", n, cause="no") for n in range(2, 9))]
     )
@@ -36,13 +36,13 @@ def test_what_comes_again_within_one_state_is_told_once_with_its_count():
 
 
 def test_what_a_broker_wrote_of_its_messages_is_no_part_of_the_pairings_story():
-    story = Story()
+    story = PairTimeline()
     story.take([record("messages_stored", 1) | {"role": "broker"}, record("entity_failed_over", 2)])
     assert [each["event"] for each in story.view()["events"]] == ["entity_failed_over"]
 
 
 def test_a_story_is_bounded_whatever_the_journals_say():
-    story = Story()
+    story = PairTimeline()
     story.take(record("entity_suspected", n % 60, path=f"path-{n}", cause="x" * 9999) for n in range(2000))
     story.take([{}, {"event": 7, "at": None}, {"event": "x" * 999, "at": "never", "path": None}])
     story.take(record(f"event-{n}", n % 60) for n in range(20_000))
@@ -107,7 +107,7 @@ def test_a_tail_begins_near_the_end_of_what_was_there_before(tmp_path):
     (tmp_path / "sender-1-000001.jsonl").write_bytes(line * 10_000 + b'{"ordinal":9}\n')
     found = JournalTail(tmp_path).new_records()
     assert found[-1] == {"ordinal": 9}
-    assert len(found) <= FIRST_LOOK // len(line) + 2
+    assert len(found) <= INITIAL_BYTES // len(line) + 2
     assert all(each.keys() <= {"text", "ordinal"} for each in found)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sbpair.pairing.failure import Failure, Judgement
-from sbpair.pairing.pair import Attempt, Landing, Pair, Result, SendFlow, Step
+from sbpair.pairing.outcome import Classification, Failure, Outcome
+from sbpair.pairing.pair import Attempt, Pair, Result, SendFlow, Step
+from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.pairing.rotation import Choice
 
 Answer = Callable[[Step], Result]
@@ -36,11 +37,11 @@ class Driver:
         after: float = 0.0,
         *,
         was_reused: bool = False,
-        **judged: object,
+        **classified: object,
     ) -> Result:
         self.now += after
-        judgement = Judgement(failure, failure.value, **judged)  # type: ignore[arg-type]
-        return Result(self.now, Unreachable(failure.value), judgement, was_reused)
+        classification = Classification(failure, failure.value, **classified)  # type: ignore[arg-type]
+        return Result(self.now, Unreachable(failure.value), classification, was_reused)
 
     def flow(self, path: str = "orders", choice: Choice | None = None, budget: float = 60.0) -> SendFlow:
         return self.pair.send_flow(path, 1, choice or Choice(), now=self.now, deadline=self.now + budget)
@@ -51,7 +52,7 @@ class Driver:
         path: str = "orders",
         choice: Choice | None = None,
         budget: float = 60.0,
-    ) -> Landing:
+    ) -> Outcome:
         self.steps = []
         flow = self.flow(path, choice, budget)
         step = next(flow)
@@ -60,10 +61,10 @@ class Driver:
             try:
                 step = flow.send(answer(step))
             except StopIteration as landed:
-                landing: Landing = landed.value
-                return landing
+                outcome: Outcome = landed.value
+                return outcome
 
-    def primary(self, answer: Callable[[], Result], path: str = "orders", budget: float = 60.0) -> Landing:
+    def primary(self, answer: Callable[[], Result], path: str = "orders", budget: float = 60.0) -> Outcome:
         """A send whose backlogs work and whose primary answers like this."""
         return self.send(lambda step: answer() if is_primary(step) else self.ok(), path, budget=budget)
 
@@ -92,6 +93,7 @@ def make_pair(
     redirects: bool = False,
     spills: bool = False,
     busy_limit: float | None = None,
+    retry: RetryPolicy = NO_RETRIES,
 ) -> Pair:
     return Pair(
         failover_interval=interval,
@@ -101,6 +103,7 @@ def make_pair(
         redirects_suspects=redirects,
         spills_on_quota=spills,
         busy_limit=busy_limit,
+        retry=retry,
     )
 
 

@@ -65,7 +65,9 @@ def test_a_connection_string_of_one_entity_opens_that_entity_and_no_backlog_queu
         client.get_queue_sender("orders").close()
         with pytest.raises(ValueError, match="queue_name 'invoices' does not match the EntityPath 'orders'"):
             client.get_queue_sender("invoices")
-    with pytest.raises(ValueError, match="the secondary connection string is that of one entity") as raised:
+    with pytest.raises(
+        ValueError, match="the secondary connection string is limited to one entity"
+    ) as raised:
         paired(string("contoso.servicebus.windows.net", emulator=False), f"{GOOD};EntityPath=orders")
     assert SECRET not in str(raised.value)
 
@@ -84,11 +86,30 @@ def test_a_namespace_cannot_be_paired_with_itself(primary: str, secondary: str) 
 
 
 def test_two_namespaces_of_one_name_need_to_be_told_apart() -> None:
+    both = string("contoso.example:5001"), string("contoso.other.example:5002")
     with pytest.raises(ValueError, match="primary_namespace_name"):
-        paired(string("localhost:5001"), string("localhost:5002"))
-    with paired(string("localhost:5001"), string("localhost:5002"), name="contoso") as client:
-        assert client.primary.endpoint == "localhost:5001"
-        assert client.secondary.endpoint == "localhost:5002"
+        paired(*both)
+    with paired(*both, name="contoso") as client:
+        assert client.primary.endpoint == "contoso.example:5001"
+        assert client.secondary.endpoint == "contoso.other.example:5002"
+
+
+@pytest.mark.spec("R-60")
+def test_two_brokers_on_this_machine_are_told_apart_by_their_ports() -> None:
+    with paired(string("localhost:5001"), string("localhost:5002")) as client:
+        assert (client.primary.label, client.secondary.label) == ("localhost-5001", "localhost-5002")
+
+
+@pytest.mark.spec("R-60")
+def test_a_client_is_made_of_what_the_environment_refers_to(monkeypatch, tmp_path) -> None:
+    (tmp_path / "primary").write_text(GOOD)
+    monkeypatch.setenv("SBPAIR_PRIMARY", f"file:{tmp_path / 'primary'}")
+    monkeypatch.setenv("SBPAIR_SECONDARY", string("localhost:5002"))
+    with PairedServiceBusClient.from_environment() as client:
+        assert (client.primary.label, client.secondary.label) == ("contoso-dr", "localhost-5002")
+    monkeypatch.delenv("SBPAIR_SECONDARY")
+    with pytest.raises(ValueError, match="'SBPAIR_SECONDARY' is not set"):
+        PairedServiceBusClient.from_environment()
 
 
 @pytest.mark.spec("P-1")

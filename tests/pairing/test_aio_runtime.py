@@ -15,11 +15,11 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair import PairedServiceBusClient, aio
-from sbpair.pairing import sdk
+from sbpair.envelope import copies
 from sbpair.pairing.address import SdkSettings, Side
-from sbpair.pairing.aio_lanes import AsyncLane, Tasks
+from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
-from sbpair.pairing.outcome import Phase, judge
+from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.sdk import AsyncWire
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -72,9 +72,9 @@ class BlockingCredential:
 
 def test_a_credential_of_the_wrong_kind_is_told_at_once() -> None:
     names = ("contoso.servicebus.windows.net", "contoso-dr.servicebus.windows.net")
-    with pytest.raises(TypeError, match=r"primary credential is a blocking one.*azure\.identity\.aio"):
+    with pytest.raises(TypeError, match=r"primary credential is blocking.*azure\.identity\.aio"):
         aio.PairedServiceBusClient(*names, BlockingCredential())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="primary credential is one of asyncio"):
+    with pytest.raises(TypeError, match="primary credential is for asyncio"):
         PairedServiceBusClient(*names, Credential())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="secondary credential"):
         aio.PairedServiceBusClient(*names, Credential(), secondary_credential=BlockingCredential())  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
 
 async def ended_by_close(sender: ServiceBusSender, outcome: Exception | None) -> str:
     """What a call comes to that ends so just as the client is closed."""
-    lane, is_over = AsyncLane(sender), asyncio.Event()
+    pooled, is_over = AsyncPooledSender(sender), asyncio.Event()
 
     async def call() -> str:
         await is_over.wait()
@@ -115,11 +115,13 @@ async def ended_by_close(sender: ServiceBusSender, outcome: Exception | None) ->
             raise outcome
         return "accepted"
 
-    running = asyncio.create_task(lane.run(call(), time.monotonic() + 60))
-    while lane._call is None or inspect.getcoroutinestate(lane._call.get_coro()) == inspect.CORO_CREATED:
+    running = asyncio.create_task(pooled.run(call(), time.monotonic() + 60))
+    while not any(
+        inspect.getcoroutinestate(each.get_coro()) != inspect.CORO_CREATED for each in pooled._calls
+    ):
         await asyncio.sleep(0)
     is_over.set()
-    lane.abort()
+    pooled.abort()
     return await running
 
 
@@ -130,8 +132,8 @@ async def test_a_call_that_was_answered_as_the_client_closed_has_its_answer(sile
 async def test_a_send_that_the_closing_of_the_client_ended_may_have_arrived(silent) -> None:
     with pytest.raises(ServiceBusError, match="closed while a call was under way") as ended:
         await ended_by_close(silent[0], ConnectionResetError())
-    assert judge(ended.value, Phase.SENDING).is_ambiguous
-    assert not judge(ended.value, Phase.OPENING).is_ambiguous
+    assert classify(ended.value, Phase.SENDING).is_ambiguous
+    assert not classify(ended.value, Phase.OPENING).is_ambiguous
 
 
 @pytest.mark.spec("S-20")
@@ -142,7 +144,7 @@ async def test_a_sender_of_asyncio_has_its_private_names(silent, name: str) -> N
 
 async def test_the_connection_below_an_opening_sender_is_found_and_ends(silent) -> None:
     sender, accepted = silent
-    sdk._missed.clear()
+    copies._missed.clear()
     wire = AsyncWire(sender)
     opening = asyncio.create_task(sender.__aenter__())
     reader, writer = await asyncio.wait_for(accepted.get(), 5)
@@ -153,7 +155,7 @@ async def test_the_connection_below_an_opening_sender_is_found_and_ends(silent) 
     await wire.release()
     with suppress(ConnectionError):  # the end of the connection, in either form
         await asyncio.wait_for(reader.read(), 5)
-    assert not sdk._missed
+    assert not copies._missed
     writer.close()
 
 
@@ -162,19 +164,19 @@ async def test_a_later_sdk_without_these_names_costs_one_line_in_the_log(caplog)
     class Emptied:
         pass
 
-    sdk._missed.clear()
+    copies._missed.clear()
     with caplog.at_level(logging.WARNING, logger="sbpair"):
         for _ in range(2):
             wire = AsyncWire(Emptied())  # type: ignore[arg-type]
             wire.abort()
             await wire.release()
             assert not wire.is_open()
-    assert len(caplog.records) == 2
+    assert len(caplog.records) == 3
     assert "_create_handler" in caplog.records[0].getMessage()
 
 
 async def test_a_call_that_is_late_raises_and_is_cancelled() -> None:
-    lane = AsyncLane(ServiceBusClient("x.example", Credential()).get_queue_sender("q"))
+    pooled = AsyncPooledSender(ServiceBusClient("x.example", Credential()).get_queue_sender("q"))
     ended = asyncio.Event()
 
     async def stubborn() -> None:
@@ -184,8 +186,8 @@ async def test_a_call_that_is_late_raises_and_is_cancelled() -> None:
             ended.set()
 
     with pytest.raises(OperationTimeoutError):
-        await lane.run(stubborn(), 0.0)
-    await lane.discard()
+        await pooled.run(stubborn(), 0.0)
+    await pooled.discard()
     assert ended.is_set()
 
 

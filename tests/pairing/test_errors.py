@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbpair.pairing import errors
-from sbpair.pairing.receipt import Place, Rest
+from sbpair.pairing.outcome import Location, StoredIn
 
 
 def refused() -> ServiceBusConnectionError:
@@ -22,7 +22,7 @@ def refused() -> ServiceBusConnectionError:
         return ServiceBusConnectionError(message="The connection failed.", error=cause)
 
 
-PLACES = (Place(Rest.BACKLOG, 1, ("a",)),)
+PLACES = (Location(StoredIn.BACKLOG, 1, ("a",)),)
 MADE: dict[type[errors.PairingError], Callable[[], errors.PairingError]] = {
     errors.PairingError: partial(errors.PairingError, "something"),
     errors.BacklogUnavailableError: lambda: errors.BacklogUnavailableError(

@@ -8,7 +8,8 @@ from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from sbpair.pairing.envelope import park, raw
+from sbpair.envelope.copies import raw
+from sbpair.envelope.park import park
 from sbpair.pairing.headroom import SMALLEST_LIMIT, Headroom, encoded_size
 from sbpair.pairing.sdk import is_smaller
 

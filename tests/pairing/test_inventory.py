@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.inventory import index_of, take_inventory
-from sbpair.pairing.names import backlog_queue_name
 
 
 def backlogs(*indexes, namespace="contoso"):

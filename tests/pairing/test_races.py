@@ -10,28 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.pairing.events import BacklogWithdrawn, EntityFailedOver, EntityRecovered, MessageParked
-from sbpair.pairing.failure import Failure, Judgement
 from sbpair.pairing.health import EntityState
-from sbpair.pairing.pair import Attempt, Landing, Rested, Result, SendFlow, Step
+from sbpair.pairing.outcome import Classification, Failure, Outcome, Stored
+from sbpair.pairing.pair import Attempt, Result, SendFlow, Step
 from sbpair.pairing.rotation import Choice
 from tests.pairing.conftest import Driver, make_pair
 
-REFUSED = Judgement(Failure.UNAVAILABLE, "no answer")
+REFUSED = Classification(Failure.UNAVAILABLE, "no answer")
 
 
 class Sending:
-    """A flow, and the step it waits in; ``landing`` when there are no more."""
+    """A flow, and the step it waits in; ``outcome`` when there are no more."""
 
     def __init__(self, flow: SendFlow) -> None:
         self._flow = flow
-        self.landing: Landing | None = None
+        self.outcome: Outcome | None = None
         self.step: Step = next(flow)
 
     def answer(self, result: Result) -> None:
         try:
             self.step = self._flow.send(result)
         except StopIteration as landed:
-            self.landing = landed.value
+            self.outcome = landed.value
 
 
 def interleavings(first: int, second: int) -> Iterator[list[int]]:
@@ -52,7 +52,7 @@ def test_two_senders_that_lose_one_backlog_withdraw_it_once_and_both_are_acknowl
         step = both[who].step
         assert isinstance(step, Attempt)
         both[who].answer(driver.fail(after=0.1) if step.backlog == 0 else driver.ok(after=0.1))
-    assert [each.landing for each in both] == [Rested(1, is_ambiguous=False)] * 2
+    assert [each.outcome for each in both] == [Stored(1, is_ambiguous=False)] * 2
     told = driver.pair.events()
     assert len({event.until for event in told if isinstance(event, BacklogWithdrawn)}) == 1
     assert driver.pair.rotation.available(driver.now) == [1]
@@ -72,8 +72,8 @@ def test_a_send_to_a_backlog_ends_there_when_the_entity_comes_home_meanwhile(
             driver.pair.ping_finished(path, None, driver.now)
         else:
             sending.answer(driver.ok())
-    assert isinstance(sending.landing, Rested)
-    assert sending.landing.backlog is not None
+    assert isinstance(sending.outcome, Stored)
+    assert sending.outcome.backlog is not None
     assert driver.pair.state_of("orders") is EntityState.HEALTHY
     assert sum(isinstance(event, MessageParked) for event in driver.pair.events()) == 1
 
@@ -86,7 +86,7 @@ def test_after_a_ping_that_was_refused_or_lost_the_next_one_tries_again(
     driver.fail_over()
     for _ in range(5):
         (path,) = driver.advance(60.0)
-        driver.pair.ping_finished(path, Judgement(failure, failure.value), driver.now)
+        driver.pair.ping_finished(path, Classification(failure, failure.value), driver.now)
         assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
     driver.advance(60.0)
     assert driver.advance(60.0) == []  # one that is still under way is not doubled
@@ -115,7 +115,7 @@ def test_in_every_order_of_sends_pings_and_timers_an_entity_has_one_state_and_on
             case "answer ok" | "answer failed" if sends:
                 sending = sends[which % len(sends)]
                 sending.answer(driver.ok() if move == "answer ok" else driver.fail())
-                sends = [each for each in sends if each.landing is None]
+                sends = [each for each in sends if each.outcome is None]
             case "time":
                 pings += driver.pair.handle_timer(driver.now)
             case "ping ok" | "ping refused" if pings:
@@ -130,7 +130,7 @@ def test_in_every_order_of_sends_pings_and_timers_an_entity_has_one_state_and_on
             assert move in ("ping ok", "hand")
     told = [event for event in driver.pair.events() if isinstance(event, EntityFailedOver | EntityRecovered)]
     failed = [event for event in told if isinstance(event, EntityFailedOver)]
-    assert all(sending.landing is None for sending in sends)
+    assert all(sending.outcome is None for sending in sends)
     if driver.pair.state_of("orders") is EntityState.FAILED_OVER:
         assert isinstance(told[-1], EntityFailedOver)
     assert len(failed) <= len(walk)

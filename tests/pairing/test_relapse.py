@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered
 from sbpair.pairing.health import EntityHealth, EntityState
-from sbpair.pairing.pair import Refused, Rested
+from sbpair.pairing.outcome import Refused, Stored
 
 if TYPE_CHECKING:
     from conftest import Driver
@@ -92,8 +92,8 @@ def test_keyed_sends_that_fail_while_pings_succeed_cause_few_failovers_in_an_hou
     told = Counter(type(event) for event in driver.pair.events())
     assert 2 < told[EntityFailedOver] <= most
     assert abs(told[EntityFailedOver] - told[EntityRecovered]) <= 1  # visible, each of them
-    assert landed[Rested] > 0.5 * HOUR
-    assert set(landed) <= {Rested, Refused}
+    assert landed[Stored] > 0.5 * HOUR
+    assert set(landed) <= {Stored, Refused}
 
 
 @pytest.mark.spec("F-38", "G-1", "P-34")
@@ -105,9 +105,9 @@ def test_an_hour_of_ten_seconds_down_and_twenty_up_is_survived_with_few_failover
     refused = 0
     while driver.now < HOUR:
         is_up = driver.now % 30 >= 10
-        landing = driver.primary(driver.ok if is_up else driver.fail)
-        refused += isinstance(landing, Refused)
-        assert isinstance(landing, Rested | Refused)
+        outcome = driver.primary(driver.ok if is_up else driver.fail)
+        refused += isinstance(outcome, Refused)
+        assert isinstance(outcome, Stored | Refused)
         pass_a_second(driver, is_up=is_up)
     told = Counter(type(event) for event in driver.pair.events())
     assert told[EntityFailedOver] <= 40, "of 120 times that it went down"
@@ -122,6 +122,6 @@ def pass_a_second(driver: Driver, *, is_up: bool) -> None:
     while (timer := driver.pair.next_timer()) is not None and timer <= until:
         driver.now = max(driver.now, timer)
         for path in driver.pair.handle_timer(driver.now):
-            refusal = None if is_up else driver.fail().judgement
+            refusal = None if is_up else driver.fail().classification
             driver.pair.ping_finished(path, refusal, driver.now)
     driver.now = until

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbpair.pairing import sdk
+from sbpair.envelope import copies
 from sbpair.pairing.sdk import Wire, condition_of, messages_of, token_status_of
 
 
@@ -59,7 +59,7 @@ def test_the_socket_is_found_below_an_opening_sender_and_shutting_it_ends_the_ca
     assert not opening.is_alive()
     assert isinstance(raised[0], ServiceBusConnectionError)
     for name in ("_connection", "_transport", "sock", "_keep_alive_thread"):
-        assert name not in sdk._missed
+        assert name not in copies._missed
     wire.release()  # else an unclosed socket is reported
     peer.close()
 
@@ -95,7 +95,7 @@ class Emptied:
 def test_a_name_that_is_gone_is_logged_once_and_the_rest_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk, "_missed", set())
+    monkeypatch.setattr(copies, "_missed", set())
     with caplog.at_level(logging.WARNING, logger="sbpair"):
         for _ in range(2):
             wire = Wire(Emptied())  # type: ignore[arg-type]

@@ -17,8 +17,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sbpair.pairing.envelope import park, snapshot
-from sbpair.pairing.spool_codec import from_bytes, to_bytes
+from sbpair.envelope.copies import snapshot
+from sbpair.envelope.park import park
+from sbpair.pairing.spool.codec import from_bytes, to_bytes
 
 
 def encoded(message: AmqpAnnotatedMessage) -> bytes:
@@ -191,7 +192,7 @@ def test_bytes_that_are_no_message_are_a_value_error_wherever_they_end() -> None
     for length in range(len(stored)):
         with pytest.raises(ValueError):
             from_bytes(stored[:length])
-    with pytest.raises(ValueError, match="left over"):
+    with pytest.raises(ValueError, match="trailing bytes"):
         from_bytes(stored + b"x")
 
 

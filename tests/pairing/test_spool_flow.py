@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
-from sbpair.pairing.batch import ENVELOPE_ROOM, freeze
-from sbpair.pairing.envelope import message_id_of
+from sbpair.envelope.park import message_id_of
 from sbpair.pairing.events import MessageSpooled, SendRaised
-from sbpair.pairing.failure import Failure, Judgement
+from sbpair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import (
     Attempt,
     CaughtUp,
-    Landing,
-    Refused,
-    Rested,
     Result,
     Spool,
     SpoolUse,
     Step,
-    Stranded,
 )
+from sbpair.pairing.request import ENVELOPE_ROOM, freeze
 from sbpair.pairing.rotation import Choice
 
 if TYPE_CHECKING:
     from conftest import Answer, Driver
 
 
-def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = None) -> Landing:
+def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = None) -> Outcome:
     flow = driver.pair.send_flow(
         "orders", 2, Choice(), now=driver.now, deadline=driver.now + 60.0, first=first, spool=use
     )
@@ -41,8 +37,8 @@ def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = N
         try:
             step = flow.send(answer(step))
         except StopIteration as landed:
-            landing: Landing = landed.value
-            return landing
+            outcome: Outcome = landed.value
+            return outcome
 
 
 def failing(driver: Driver) -> Answer:
@@ -53,8 +49,8 @@ def failing(driver: Driver) -> Answer:
 @pytest.mark.spec("F-35", "G-1")
 def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, backlogs=3)
-    landing = send(driver, failing(driver), SpoolUse.LAST_RESORT)
-    assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
+    outcome = send(driver, failing(driver), SpoolUse.LAST_RESORT)
+    assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
     assert [type(step) for step in driver.steps] == [Attempt] * 4 + [Spool]
     spooled = driver.pair.events()[-1]
     assert spooled == MessageSpooled(driver.now, "orders", 2)
@@ -62,25 +58,25 @@ def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -
 
 @pytest.mark.spec("F-35")
 def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once: Driver) -> None:
-    landing = send(at_once, failing(at_once), SpoolUse.NEVER)
-    assert isinstance(landing, Stranded)
-    assert landing.spool_error is None
+    outcome = send(at_once, failing(at_once), SpoolUse.NEVER)
+    assert isinstance(outcome, Stranded)
+    assert outcome.spool_error is None
     assert not any(isinstance(step, Spool) for step in at_once.steps)
 
 
 def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> None:
-    landing = send(driver, failing(driver), SpoolUse.AT_ONCE)
-    assert landing == Rested(None, is_ambiguous=False, is_spooled=True)
+    outcome = send(driver, failing(driver), SpoolUse.AT_ONCE)
+    assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
     assert driver.steps == [Spool(60.0)]
 
 
 def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
-    landing = send(
+    outcome = send(
         driver,
         lambda step: Result(5.0, CaughtUp()) if isinstance(step, Spool) else driver.ok(),
         SpoolUse.AT_ONCE,
     )
-    assert landing == Rested(None, is_ambiguous=False)
+    assert outcome == Stored(None, is_ambiguous=False)
     assert driver.steps == [Spool(60.0), Attempt(None, 60.0)]
 
 
@@ -90,7 +86,7 @@ def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_on
     def answer(step: Step) -> Result:
         return Result(at_once.now, next(answers)) if isinstance(step, Spool) else at_once.fail()
 
-    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Rested(None, is_ambiguous=False, is_spooled=True)
+    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Stored(None, is_ambiguous=False, is_spooled=True)
 
 
 def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driver) -> None:
@@ -99,7 +95,7 @@ def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driv
     )
     with pytest.raises(StopIteration) as landed:
         next(flow)
-    assert landed.value.value == Rested(None, is_ambiguous=False)
+    assert landed.value.value == Stored(None, is_ambiguous=False)
 
 
 @pytest.mark.spec("F-35", "G-1")
@@ -109,10 +105,10 @@ def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Dr
     def answer(step: Step) -> Result:
         return Result(at_once.now, full) if isinstance(step, Spool) else at_once.fail()
 
-    landing = send(at_once, answer, SpoolUse.LAST_RESORT)
-    assert isinstance(landing, Stranded)
-    assert landing.spool_error is full
-    assert len(landing.causes) == 11
+    outcome = send(at_once, answer, SpoolUse.LAST_RESORT)
+    assert isinstance(outcome, Stranded)
+    assert outcome.spool_error is full
+    assert len(outcome.causes) == 11
     assert not any(isinstance(event, MessageSpooled) for event in at_once.pair.events())
 
 
@@ -121,9 +117,9 @@ def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Dr
     "failure", [Failure.CONFIGURATION, Failure.FULL, Failure.CALLER, Failure.UNAVAILABLE]
 )
 def test_what_is_raised_without_a_spool_is_raised_with_one(driver: Driver, failure: Failure) -> None:
-    landing = send(driver, lambda step: driver.fail(failure), SpoolUse.LAST_RESORT)
-    assert isinstance(landing, Refused)
-    assert landing.failure is failure
+    outcome = send(driver, lambda step: driver.fail(failure), SpoolUse.LAST_RESORT)
+    assert isinstance(outcome, Refused)
+    assert outcome.failure is failure
     assert len(driver.steps) == 1
 
 
@@ -132,7 +128,7 @@ def test_a_spooled_message_that_may_be_stored_too_is_ambiguous(at_once: Driver) 
     def answer(step: Step) -> Result:
         return at_once.ok() if isinstance(step, Spool) else at_once.fail(is_ambiguous=True)
 
-    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Rested(None, is_ambiguous=True, is_spooled=True)
+    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Stored(None, is_ambiguous=True, is_spooled=True)
 
 
 class Maker:
@@ -147,19 +143,19 @@ class Maker:
 
 @pytest.mark.spec("P-22", "G-4")
 def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
-    cargo = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
-    cargo.rewrite("orders")
-    pieces = cargo.chunks(Maker(ENVELOPE_ROOM + 7000), 0)
+    request = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
+    request.rewrite("orders")
+    pieces = request.chunks(Maker(ENVELOPE_ROOM + 7000), 0)
     next(pieces)
-    assert (cargo.parked, len(cargo.unparked_until())) == (0, 6)  # sent, not accepted yet
+    assert (request.parked, len(request.unparked_until())) == (0, 6)  # sent, not accepted yet
     next(pieces)  # accepted; the second was sent, and fails
-    assert cargo.parked == 2
-    assert [message_id_of(message) for message, _ in cargo.unparked_until()] == ["2", "3", "4", "5"]
+    assert request.parked == 2
+    assert [message_id_of(message) for message, _ in request.unparked_until()] == ["2", "3", "4", "5"]
 
 
 @pytest.mark.spec("G-7", "G-18")
 def test_a_disk_that_does_not_answer_leaves_it_open_whether_the_message_is_kept(at_once: Driver) -> None:
-    stalled = Judgement(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+    stalled = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
 
     def answer(step: Step) -> Result:
         if isinstance(step, Spool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.spool_schedule import FIRST_PAUSE, LONGEST_PAUSE, MOST_AT_ONCE, ReplaySchedule
+from sbpair.pairing.spool.replay import FIRST_PAUSE, LONGEST_PAUSE, MAX_CONCURRENT, ReplaySchedule
 
 
 @pytest.fixture
@@ -92,11 +92,11 @@ def test_an_emptied_line_is_forgotten_and_can_begin_again(schedule: ReplaySchedu
 def test_few_entities_are_replayed_side_by_side_and_those_that_waited_longest_first(
     schedule: ReplaySchedule,
 ) -> None:
-    paths = [f"q{n}" for n in range(MOST_AT_ONCE + 2)]
+    paths = [f"q{n}" for n in range(MAX_CONCURRENT + 2)]
     for n, path in enumerate(paths):
         schedule.spooled(path, float(n))
-    assert schedule.due(100.0) == paths[:MOST_AT_ONCE]
+    assert schedule.due(100.0) == paths[:MAX_CONCURRENT]
     assert schedule.next_timer() is None
     assert schedule.due(100.0) == []
     schedule.finished("q0", 100.0, is_empty=True, has_moved=True)
-    assert schedule.due(100.0) == [paths[MOST_AT_ONCE]]
+    assert schedule.due(100.0) == [paths[MAX_CONCURRENT]]

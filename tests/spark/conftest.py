@@ -21,6 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark" in item.path.as_posix():
             item.add_marker(pytest.mark.timeout(PATIENCE))
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
@@ -51,14 +51,23 @@ def park(broker: Broker, path: str, ids: Iterable[str]) -> None:
 
 def ids_in(broker: Broker, path: str, namespace: str = "contoso") -> list[str]:
     """The ids of all that waits in an entity, in its order; nothing is taken."""
-    found: list[str] = []
+    return [str(each.message_id) for each in _peeked(broker, path, namespace)]
+
+
+def bodies_in(broker: Broker, path: str, namespace: str = "contoso") -> list[str]:
+    """The bodies of all that waits in an entity, in its order; nothing is taken."""
+    return [str(each) for each in _peeked(broker, path, namespace)]
+
+
+def _peeked(broker: Broker, path: str, namespace: str) -> list[ServiceBusReceivedMessage]:
+    found: list[ServiceBusReceivedMessage] = []
     with (
         ServiceBusClient.from_connection_string(string(broker, namespace)) as client,
         client.get_queue_receiver(path) as receiver,
     ):
         start = 1
         while page := receiver.peek_messages(200, sequence_number=start, timeout=20):
-            found += [str(each.message_id) for each in page]
+            found += page
             start = max(each.sequence_number or 0 for each in page) + 1
     return found
 

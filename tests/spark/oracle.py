@@ -6,14 +6,14 @@ from pathlib import Path
 
 import duckdb
 
-# Written from docs/spark.md, not from the rules in verdict.py.
+# Written from docs/reference/spark.md, not from the rules in verdict.py.
 VERDICTS = """
 with records as (
     select * from read_json(?, format = 'newline_delimited', union_by_name = true,
-        columns = {event: 'VARCHAR', path: 'VARCHAR', rests: 'VARCHAR', reason: 'VARCHAR', backlog: 'BIGINT',
+        columns = {event: 'VARCHAR', path: 'VARCHAR', stored_in: 'VARCHAR', reason: 'VARCHAR', backlog: 'BIGINT',
                    message_id: 'VARCHAR', message_ids: 'VARCHAR[]', "at": 'TIMESTAMP'})
 ), told as (
-    select event, rests, reason, unnest(coalesce(message_ids, [message_id])) as id from records
+    select event, stored_in, reason, unnest(coalesce(message_ids, [message_id])) as id from records
     where coalesce(message_ids, [message_id])[1] is not null
 ), per as (
     select id,
@@ -21,7 +21,7 @@ with records as (
         bool_or(event in ('send_accepted', 'message_parked')) as taken,
         bool_or(event = 'send_raised') as raised,
         bool_or(event = 'message_parked') as parked,
-        bool_or(event = 'messages_forwarded' or rests = 'primary') as home,
+        bool_or(event = 'messages_forwarded' or stored_in = 'primary') as home,
         bool_or(event = 'message_set_aside' and reason = 'TTLExpiredException') as late,
         bool_or(event = 'message_set_aside') as aside
     from told group by id
@@ -50,7 +50,7 @@ with records as (
     from read_json(?, format = 'newline_delimited', union_by_name = true, ignore_errors = true, columns = {
         writer: 'VARCHAR', role: 'VARCHAR', ordinal: 'BIGINT', is_last: 'BOOLEAN',
         pair: 'STRUCT("primary" VARCHAR, secondary VARCHAR)',
-        event: 'VARCHAR', path: 'VARCHAR', rests: 'VARCHAR', reason: 'VARCHAR', how: 'VARCHAR',
+        event: 'VARCHAR', path: 'VARCHAR', stored_in: 'VARCHAR', reason: 'VARCHAR', how: 'VARCHAR',
         backlog: 'BIGINT', backlog_queue: 'VARCHAR', message_id: 'VARCHAR', message_ids: 'VARCHAR[]'})
 ), kept as (
     select namespace, count(*) = 1 and bool_and(is_whole) as kept from (
@@ -61,7 +61,7 @@ with records as (
     select case when parks_for <> '' and role = 'broker' then parks_for else pair.primary end as home,
         case when role <> 'broker' then role when backlog_queue = '' then 'entity'
              when backlog is null then 'dead backlog' else 'backlog' end as place,
-        event, rests, reason, how, contains(path, '$') as dead,
+        event, stored_in, reason, how, contains(path, '$') as dead,
         unnest(coalesce(message_ids, [message_id])) as id
     from records where coalesce(message_ids, [message_id])[1] is not null
 ), per as (
@@ -72,7 +72,7 @@ with records as (
             or how = 'forwarded' and event = 'messages_stored') as taken,
         bool_or(event = 'send_raised') as raised,
         bool_or(event = 'message_parked') as parked,
-        bool_or(event = 'messages_forwarded' or rests = 'primary') as said_home,
+        bool_or(event = 'messages_forwarded' or stored_in = 'primary') as said_home,
         bool_or(place = 'entity' and event in ('messages_stored', 'duplicates_dropped')) as stored,
         sum(case when place <> 'entity' or dead then 0 when event = 'messages_stored' then 1
                  when event = 'messages_removed' then -1 else 0 end) as here,

@@ -1,4 +1,4 @@
-"""The package as one file for a cluster, packed by the command of docs/spark.md."""
+"""The package as one file for a cluster, packed by the command of docs/how-to/audit.md."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Story:
         """Close all journals but those: they are as a killed writer leaves them."""
         for journal in self._journals:
             if journal in but:
-                journal.forsake()
+                journal.abandon()
             else:
                 journal.close()
 

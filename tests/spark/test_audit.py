@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 from sbpair.observation import Role
 from sbpair.spark.audit import Audit, Verdict, audit, job, journals
 from sbpair.spark.audit.bill import Meter
-from sbpair.spark.audit.instants import moment
+from sbpair.spark.audit.clocks import moment
+from sbpair.spark.audit.report import headline
+from sbpair.syphon.events import ClockDiffers
 from tests.spark.story import EXPIRED, Sender, Story, Syphon
 from tests.spark.story import Receiver as Reader
 
@@ -490,3 +493,88 @@ def test_the_report_and_the_tables_are_written_and_name_what_is_lost(spark, tmp_
     assert "http" not in page.replace("http://www.w3.org", "")  # nothing is fetched
     assert json.loads((out / "summary.json").read_text("utf-8"))["verdicts"]["lost"] == 1
     assert spark.read.parquet(str(out / "missing")).collect()[0].message_id == "<b>lost</b>"
+
+
+@pytest.mark.spec("R-74")
+def test_a_lost_message_in_a_folder_that_was_compressed_is_found_and_what_is_not_read_is_told(
+    spark, tmp_path: Path
+) -> None:
+    journals, out = tmp_path / "journals", tmp_path / "out"
+    cast = Cast.of(journals)
+    cast.sender.sent("delivered")
+    cast.receiver.received("delivered")
+    other = cast.story.sender()
+    other.parked("lost")
+    cast.story.now = 60.0
+    cast.syphon.drained()
+    cast.story.end()
+    (plain,) = journals.glob(f"sender-{other.journal.writer}*")
+    (journals / "host-7").mkdir()
+    (journals / "host-7" / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+    assert job.run(spark, journals, out).verdicts[Verdict.LOST] == 1
+
+    (journals / "host-7" / f"{plain.name}.gz").rename(journals / "host-7" / f"{plain.name}.zst")
+    summary = job.run(spark, journals, out)
+
+    assert not summary.is_conserved
+    assert [each.name for each in summary.unread] == [f"host-7/{plain.name}.zst"]
+    said = json.loads((out / "summary.json").read_text("utf-8"))
+    assert said["unread"][0]["name"] == f"host-7/{plain.name}.zst"
+    assert said["headline"].startswith("unproven: of the journals 1 not read")
+    assert "may be journals" in (out / "report.html").read_text("utf-8")
+
+
+@pytest.mark.spec("R-74")
+def test_journals_without_a_message_are_not_green(spark, tmp_path: Path) -> None:
+    story = Story(tmp_path / "journals")
+    story.sender()
+    story.end()
+
+    assert not job.run(spark, tmp_path / "journals", tmp_path / "out").is_conserved
+
+
+@pytest.mark.spec("R-75")
+@pytest.mark.parametrize("ahead", [-10.0, 10.0])
+def test_a_syphons_clock_that_is_wrong_and_known_to_be_loses_no_message(
+    spark, tmp_path: Path, ahead: float
+) -> None:
+    """Its journal says that the secondary's clock is ``ahead`` of its own: it writes so much too early."""
+    cast = Cast.of(tmp_path)
+    cast.syphon.journal.write(ClockDiffers(cast.syphon._at, ahead))
+    cast.story.now = 100.0
+    cast.sender.parked("waits", "is home")
+    cast.story.now = 97.0 - ahead  # at 97 by the right clock
+    cast.syphon.drained()
+    cast.story.now = 104.0
+    cast.receiver.emptied()
+    cast.story.now = 110.0 - ahead  # and at 110
+    cast.syphon.forwarded("is home")
+    cast.story.end()
+
+    found = audited(spark, tmp_path)
+
+    assert {row.message_id: row.verdict for row in found.messages.collect()} == {
+        "waits": Verdict.WAITING.value,
+        "is home": Verdict.ACCEPTED.value,
+    }
+    assert [clock.shift for clock in found.clocks] == [ahead]
+
+
+@pytest.mark.spec("R-75")
+def test_clocks_that_differ_by_more_than_was_allowed_for_make_the_answer_unproven(
+    spark, tmp_path: Path
+) -> None:
+    cast = Cast.of(tmp_path / "journals")
+    cast.story.now = 20.0
+    cast.sender.parked("m")
+    cast.story.now = 12.0
+    cast.syphon.forwarded("m")
+    cast.story.end()
+
+    summary = job.run(spark, tmp_path / "journals", tmp_path / "out")
+
+    assert (summary.shown, summary.is_conserved) == (8.0, False)
+    assert "clocks differ by 8.0 s at least, and 1 s were allowed for" in headline(summary)
+    assert job.run(spark, tmp_path / "journals", tmp_path / "out", skew=9.0).is_conserved

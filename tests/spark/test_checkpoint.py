@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbpair.broker import Broker
-from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
-from sbpair.spark.checkpoint import CheckpointError, committed
+from sbpair.spark.checkpoint import CheckpointError, Offset, committed, of_namespace
 from sbpair.spark.entities import Entities, SourceError
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
@@ -33,6 +33,14 @@ def checkpoint(directory: Path, *offsets: object, done: int) -> Path:
     return directory
 
 
+def of(broker: Broker, read: dict[str, int], namespace: str = "contoso") -> Offset:
+    return of_namespace(read, SourceOptions.of(given(broker, namespace)).namespace.origin)
+
+
+def given(broker: Broker, namespace: str = "contoso") -> dict[str, str]:
+    return {"connectionString": string(broker, namespace), "queueName": "orders", "settlement": "complete"}
+
+
 def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Path) -> None:
     offsets = [{"orders": each, "orders@until": FAR} for each in (5, 9, 12)]
     assert committed(checkpoint(tmp_path, *offsets, done=1)) == offsets[1]
@@ -41,12 +49,11 @@ def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Pat
 @pytest.mark.parametrize(
     ("offset", "told"),
     [
-        ({"orders": 5}, "settlement was none"),
         (({"orders": 5}, {"orders": 5}), "with 2 sources"),
         ({"file": {"at": 1}}, 'not of a query that reads format("sbpair")'),
         ([1], 'not of a query that reads format("sbpair")'),
     ],
-    ids=["browsed", "two sources", "another source", "no offset"],
+    ids=["two sources", "another source", "no offset"],
 )
 def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset: object, told: str) -> None:
     with pytest.raises(CheckpointError) as raised:
@@ -66,7 +73,7 @@ def test_what_was_read_is_completed_and_nothing_else(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
         send(broker, "orders", [f"m{number}" for number in range(10)])
-        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        there = checkpoint(tmp_path, of(broker, {"orders": 7, "orders@until": FAR}), done=0)
         command = ["spark", "settle", "--checkpoint", str(there), "--json"]
         environment = {"SBPAIR_NAMESPACE": string(broker, "contoso")}
         results = [CliRunner().invoke(cli, command, env=environment) for _ in range(2)]
@@ -79,7 +86,7 @@ def test_what_was_read_is_completed_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
-        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        there = checkpoint(tmp_path, of(broker, {"orders": 7, "orders@until": FAR}), done=0)
         result = CliRunner().invoke(
             cli,
             ["spark", "settle", "--checkpoint", str(there)],
@@ -92,7 +99,7 @@ def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> Non
 def test_a_namespace_that_does_not_answer_is_no_success(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
-        there = checkpoint(tmp_path, {"orders": 7, "orders@until": FAR}, done=0)
+        there = checkpoint(tmp_path, of(broker, {"orders": 7, "orders@until": FAR}), done=0)
         broker.namespace("contoso").take_down()
         result = CliRunner().invoke(
             cli,
@@ -117,3 +124,34 @@ def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
         with pytest.raises(SourceError, match="orders"):
             entities.settle_now("orders", 7)
         assert entities.settle("orders", 7) == 0  # the next batch does it
+
+
+@pytest.mark.spec("R-71")
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [
+        (
+            {"@namespace": "elsewhere.example", "orders": 5, "orders@until": FAR},
+            "is of the namespace elsewhere",
+        ),
+        ({"orders": 5, "orders@until": FAR}, "does not say which namespace it is of"),
+        ({"orders": 5}, "does not say which namespace it is of"),
+        (None, "settlement was none"),
+    ],
+    ids=["another namespace", "before 0.2", "before 0.2 and browsed", "browsed"],
+)
+def test_a_checkpoint_of_another_namespace_completes_nothing(
+    tmp_path: Path, offset: Offset | None, told: str
+) -> None:
+    with Broker({"contoso": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        send(broker, "orders", [f"m{number}" for number in range(5)])
+        kept = of(broker, {"orders": 5}) if offset is None else offset
+        there = checkpoint(tmp_path, kept, done=0)
+        command = ["spark", "settle", "--checkpoint", str(there)]
+        result = CliRunner().invoke(cli, command, env={"SBPAIR_NAMESPACE": string(broker, "contoso")})
+
+        assert result.exit_code != ExitCode.OK
+        assert told in str(result.exception)
+        assert "\n" not in str(result.exception)
+        assert len(ids_in(broker, "orders")) == 5

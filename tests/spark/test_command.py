@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from sbpair.broker import Broker
-from sbpair.cli.exit_codes import ExitCode
+from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
 from tests.spark.ledger import BACKLOGS, backlogs, ids_in, park, string
 
@@ -22,6 +22,7 @@ def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("G-1", "G-2", "G-4")
 def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> None:
     journals, out = str(tmp_path / "journals"), tmp_path / "audit"
@@ -51,7 +52,12 @@ def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) 
         cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
     )
 
-    assert f"{tmp_path} has no journals in it" in str(result.exception)
+    assert f"{tmp_path} contains no journals" in str(result.exception)
+    (tmp_path / "sender-a-000001.jsonl.zst").write_bytes(b"packed")
+    result = CliRunner().invoke(
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path) + "-o"]
+    )
+    assert "there is sender-a-000001.jsonl.zst" in str(result.exception)
 
 
 def test_the_report_is_not_put_among_the_journals(tmp_path: Path) -> None:
@@ -76,8 +82,8 @@ def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
-    monkeypatch.setattr("sbpair.spark.java._homes", lambda: iter(()))
-    monkeypatch.setattr("sbpair.spark.java._wheel_home", lambda: None)
+    monkeypatch.setattr("sbpair.spark.requirements._homes", lambda: iter(()))
+    monkeypatch.setattr("sbpair.spark.requirements._wheel_home", lambda: None)
     result = CliRunner().invoke(
         cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
     )
@@ -89,11 +95,7 @@ def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
 def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     program = (
-        "import sys, importlib.metadata as m; real = m.version\n"
-        "def version(name):\n"
-        "    if name == 'pyspark': raise m.PackageNotFoundError(name)\n"
-        "    return real(name)\n"
-        "m.version = version\n"
+        "import sys; sys.modules['pyspark'] = None\n"
         "from sbpair.cli import main\n"
         f"main(['spark', 'audit', '--journal', {str(tmp_path)!r}, '--out', {str(tmp_path / 'out')!r}])\n"
     )
@@ -105,6 +107,7 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.strip() == "sbpair: pyspark is not installed; pip install 'sbpair[spark]'"
 
 
+@pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("P-40", "P-44")
 def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp_path: Path) -> None:
     sent = [f"m{number}" for number in range(30)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.spark import java
+from sbpair.spark import requirements
 from sbpair.spark.requirements import SparkMissing
 
 SAYS = {
@@ -35,11 +35,11 @@ def fake_java(home: Path, said: str) -> Path:
 
 @pytest.mark.parametrize("said", SAYS)
 def test_the_major_version_is_read_from_what_java_says(tmp_path: Path, said: str) -> None:
-    assert java.java_version(fake_java(tmp_path, said) / "bin" / "java") == SAYS[said]
+    assert requirements.java_version(fake_java(tmp_path, said) / "bin" / "java") == SAYS[said]
 
 
 def test_what_is_not_there_has_no_version(tmp_path: Path) -> None:
-    assert java.java_version(tmp_path / "java") is None
+    assert requirements.java_version(tmp_path / "java") is None
 
 
 def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +47,10 @@ def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.Monk
     on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
     monkeypatch.setenv("PATH", str(on_path / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(named))
-    assert java.use_java() == named
+    assert requirements.use_java() == named
 
     monkeypatch.delenv("JAVA_HOME")
-    assert java.use_java() == on_path
+    assert requirements.use_java() == on_path
     assert os.environ["JAVA_HOME"] == str(on_path)
 
 
@@ -60,9 +60,9 @@ def test_one_that_is_too_old_is_passed_over_for_the_wheel(
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 'openjdk version "11.0.2"')))
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    home = java.use_java()
+    home = requirements.use_java()
 
-    launched = [home / "bin" / "java", java.VECTOR_MODULE, "-version"]  # refused without the launcher
+    launched = [home / "bin" / "java", requirements.VECTOR_MODULE, "-version"]  # refused without the launcher
     said = subprocess.run(launched, capture_output=True, text=True, check=True)
     assert "version" in said.stderr
     assert (home / "bin" / "java").read_text().startswith(f"#!{sys.executable}")
@@ -79,4 +79,4 @@ def test_without_any_it_is_said_what_was_found_and_what_to_install(
     with pytest.raises(
         SparkMissing, match=r"Java 17 or later \(.*is Java 11\); pip install 'sbpair\[spark,jdk\]'"
     ):
-        java.use_java()
+        requirements.use_java()

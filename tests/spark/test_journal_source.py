@@ -117,7 +117,7 @@ def test_spark_tells_what_is_wrong_with_an_option(spark) -> None:
 
 
 def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path: Path) -> None:
-    from sbpair.spark.failures import reason_of, session_errors
+    from sbpair.spark.session import reason_of, session_errors
 
     (tmp_path / "sender-a-000001.jsonl").write_text("{}\n")
     table = spark.read.format("sbpair-journal").load(str(tmp_path))

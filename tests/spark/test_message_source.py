@@ -11,9 +11,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.spark.entities import SourceError
+from sbpair.spark.checkpoint import Offset, read_in
+from sbpair.spark.entities import Entities, SourceError
 from sbpair.spark.message_rows import COLUMNS
 from sbpair.spark.message_source import MessageReader, MessageStreamReader
+from sbpair.spark.ranges import numbers
 from sbpair.spark.source_options import SourceOptions
 
 NAMES = [name for name, _ in COLUMNS]
@@ -61,7 +63,7 @@ class Engine:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.reader = MessageStreamReader(options)
-        self.offsets: list[dict[str, int]] = []  # the offset log
+        self.offsets: list[Offset] = []  # the offset log
         self.done = 0  # the commit log: how many batches are through
         self.sink: list[str] = []
 
@@ -69,7 +71,7 @@ class Engine:
         self.reader = MessageStreamReader(self.options)
 
     @property
-    def start(self) -> dict[str, int]:
+    def start(self) -> Offset:
         if not self.offsets:
             self.initial = self.reader.initialOffset()
         return self.offsets[self.done - 1] if self.done else self.initial
@@ -98,7 +100,7 @@ class Engine:
         self.done += 1
         return bodies
 
-    def _read(self, start: dict[str, int], end: dict[str, int]) -> list[dict[str, object]]:
+    def _read(self, start: Offset, end: Offset) -> list[dict[str, object]]:
         return rows_of(self.reader, self.reader.partitions(start, end))
 
     def available_now(self) -> list[str]:
@@ -268,7 +270,7 @@ def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Bro
     start = engine.start
     send(broker, queue, "late")
 
-    MessageStreamReader(engine.options)._settle_idle(start, set())
+    MessageStreamReader(engine.options)._settle_idle(Entities(engine.options), read_in(start), set())
 
     assert waiting(broker, queue) == 1
     assert engine.available_now() == ["late"]
@@ -357,7 +359,7 @@ def test_a_partitioned_entity_is_read_but_refused_by_name_for_settling() -> None
 
         engine = Engine(SourceOptions.of(given))
         assert sorted(map(int, engine.available_now())) == list(range(12))
-        assert len(engine.offsets[-1]) == 4
+        assert len(numbers(read_in(engine.offsets[-1]))) == 4
         with pytest.raises(SourceError, match="parts is partitioned: settlement=complete is not for it"):
             Engine(SourceOptions.of(given | {"settlement": "complete"})).plan()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -135,6 +135,49 @@ def test_a_stream_goes_on_when_the_primary_goes_down_and_a_syphon_job_brings_the
     told = events.where("event = 'messages_forwarded'").select("message_ids").collect()
     assert len({each for row in told for each in row.message_ids}) == waiting
     assert not events.where("event = 'backlogs_drained'").count(), "one of many cannot say it of all"
+
+
+@pytest.mark.spec("R-72")
+def test_a_query_outlives_an_outage_and_its_progress_says_why_nothing_comes(
+    spark, broker: Broker, tmp_path: Path
+) -> None:
+    fabrikam = broker.namespace("fabrikam")
+    fabrikam.create_queue("in")
+    send(broker, "in", ["before"], "fabrikam")
+    seen: set[str] = set()
+    told: list[str] = []
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "500")
+    query = (
+        spark.readStream.format("sbpair")
+        .options(connectionString=string(broker, "fabrikam"), queueName="in", settlement="complete")
+        .options(safetyLagMs="0", operationTimeoutSeconds="5")
+        .load()
+        .writeStream.foreachBatch(lambda rows, number: seen.update(row.message_id for row in rows.collect()))
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .start()
+    )
+
+    def until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def is_told() -> bool:
+        told.extend(str(source.latestOffset) for each in query.recentProgress for source in each.sources)
+        return any("@outage" in each and "since 20" in each for each in told)
+
+    try:
+        until(lambda: "before" in seen)
+        fabrikam.take_down("reset")
+        until(is_told)
+        fabrikam.bring_up()
+        send(broker, "in", ["after"], "fabrikam")
+        until(lambda: "after" in seen)
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+        query.stop()
 
 
 def test_a_table_is_written_in_batches_and_gets_an_id_for_each_row(spark, broker: Broker) -> None:

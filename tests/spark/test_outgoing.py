@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from sbpair.spark.message_sink import batches
+from sbpair.spark.message_sink import SinkOptions, batches
 from sbpair.spark.outgoing import checked, digest, id_maker, outgoing, to_message
-from sbpair.spark.sink_options import SinkOptions
-from sbpair.spark.syphon_options import DrainOptions
+from sbpair.spark.syphon_source import DrainOptions
 
 PLAIN = {"body": "string"}
+UUID = "0dcd6d7c-3c3e-4f67-8d5c-1a1a1a1a1a1a"
 BOTH = {"connectionString": "env:ONE", "secondaryConnectionString": "env:TWO"}
 
 
@@ -45,8 +46,50 @@ def test_an_id_of_a_column_must_be_one() -> None:
 
 def test_a_column_of_ids_is_taken_without_asking() -> None:
     assert checked(PLAIN | {"message_id": "string"}, None, "q") == "column"
-    assert checked(PLAIN, None, "q") == "batch"
     assert checked(PLAIN | {"message_id": "string"}, "hash", "q") == "hash"
+
+
+@pytest.mark.spec("R-70")
+def test_without_a_column_of_ids_each_row_has_an_id_of_its_own_in_every_run() -> None:
+    assert checked(PLAIN, None, "q") == "unique"
+    runs = [id_maker("unique", f"{UUID}:{2**63}:{2**31}") for _ in range(2)]
+    ids = [run(row(), place) for run in runs for place in (0, 2**63)]
+
+    assert len(set(ids)) == 4
+    assert all(each.startswith(f"{UUID}:{2**63}:") for each in ids), "whose batch it is can be seen"
+    assert max(map(len, ids)) <= 128
+
+
+@pytest.mark.spec("R-70")
+def test_a_hash_is_of_the_columns_that_were_chosen() -> None:
+    options = SinkOptions.of(BOTH | {"messageIdColumns": "subject, correlation_id"})
+    assert (options.strategy, options.id_columns) == ("hash", ("subject", "correlation_id"))
+    by_hash = id_maker("hash", "any", options.id_columns)
+
+    assert by_hash(row("a", subject="s", to="x"), 0) == by_hash(row("b", subject="s", to="y"), 7)
+    assert by_hash(row(subject="s"), 0) != by_hash(row(correlation_id="s"), 0)
+    assert (
+        digest(row("a", subject="s"), ("body",)) == digest(row("a"), ("body",)) != digest(row("b"), ("body",))
+    )
+    with pytest.raises(ValueError, match="messageIdColumns names 'to'; the rows have body"):
+        checked(PLAIN, "hash", "q", ("to",))
+    with pytest.raises(ValueError, match="messageIdColumns goes with messageIdStrategy=hash, not batch"):
+        SinkOptions.of(BOTH | {"messageIdColumns": "subject", "messageIdStrategy": "batch"})
+
+
+@pytest.mark.spec("R-70")
+def test_a_hash_does_not_depend_on_the_time_zone_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    due = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    found = set()
+    for zone in ("UTC", "America/New_York"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        local = due.astimezone().replace(tzinfo=None)  # as Spark hands it to Python
+        found.add(digest(row(scheduled_enqueue_time=local)))
+    monkeypatch.undo()
+    time.tzset()
+
+    assert len(found) == 1
 
 
 WRONG = {
@@ -111,7 +154,7 @@ SINK = {
     "unknown": (BOTH | {"entityPat": "q"}, "unknown option 'entitypat'; did you mean entityPath"),
     "strategy": (
         BOTH | {"messageIdStrategy": "random"},
-        "messageIdStrategy must be one of column, batch, hash",
+        "messageIdStrategy must be one of column, unique, hash, batch",
     ),
     "seconds": (
         BOTH | {"failoverIntervalSeconds": "-1"},

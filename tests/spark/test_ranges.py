@@ -16,7 +16,8 @@ from sbpair.spark.ranges import (
     Span,
     advance,
     allot,
-    lanes,
+    heads,
+    is_renewed,
     numbers,
     pieces,
     span,
@@ -77,7 +78,7 @@ def test_each_partition_is_a_lane_of_its_own() -> None:
     third = 3 << LANE_BITS
     messages = old(1, 2, third + 1, third + 9)
 
-    assert peeks(lanes("q"), messages)[0] == ["q", "q#3"]
+    assert peeks(heads("q"), messages)[0] == {"q": messages[0], "q#3": messages[2]}
     assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 2)
     assert peeks(span("q#3", 0, NOW), messages)[0] == Span("q#3", third + 1, third + 9)
 
@@ -156,3 +157,22 @@ def test_the_time_of_an_offset_is_kept_for_the_task_that_settles() -> None:
     (piece,) = pieces(start, end, 1, settles=True)
     assert (piece.settle_upto, piece.settle_until) == (9, 77)
     assert advance(start, [], until=99) == start
+    assert advance(start, [Span("q", 10, 12)]) == {"q": 12}
+
+
+@pytest.mark.spec("R-71")
+@pytest.mark.parametrize(
+    ("head", "start", "told"),
+    [
+        (Seen(3, 78), {"q": 9, "q@until": 77}, True),
+        (Seen(3, 77), {"q": 9, "q@until": 77}, False),
+        (Seen(10, 78), {"q": 9, "q@until": 77}, False),
+        (Seen(3, 78, SCHEDULED), {"q": 9, "q@until": 77}, False),
+        (Seen(3, 78), {"q": 9}, False),
+    ],
+    ids=["young and low", "old", "behind the offset", "scheduled", "of a query that consumes nothing"],
+)
+def test_a_young_message_under_a_number_that_was_read_is_of_another_entity(
+    head: Seen, start: dict[str, int], told: bool
+) -> None:
+    assert is_renewed("q", head, start) is told

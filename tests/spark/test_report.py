@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 
 from sbpair.spark.audit.bill import Charge, Meter
-from sbpair.spark.audit.instants import EPOCH
+from sbpair.spark.audit.clocks import EPOCH, Clock
 from sbpair.spark.audit.report import headline, page
 from sbpair.spark.audit.summary import MOST_ROWS, Duplicate, Entity, Flow, Summary, Trouble, Wait, Writer
 from sbpair.spark.audit.timeline import Episode
 from sbpair.spark.audit.verdict import Verdict
+from sbpair.spark.journal_files import Unread
 
 NOON = EPOCH + timedelta(days=20_000, hours=12)
 NOTHING = Summary([], [], [], 0, 0, 0, [], 0, 0, [], [], [], [], 0.1)
@@ -105,3 +106,59 @@ def test_a_month_without_a_message_still_has_its_picture() -> None:
     )
 
     assert page(gap).count("<svg") == 1
+
+
+ONE = replace(NOTHING, entities=[Entity("c", "o", {Verdict.DELIVERED: 1})])
+
+
+@pytest.mark.spec("R-74")
+def test_an_audit_of_no_messages_is_not_green() -> None:
+    assert not NOTHING.is_conserved
+    assert "class='verdict bad'" in page(NOTHING)
+    assert ONE.is_conserved
+
+
+@pytest.mark.spec("R-74")
+def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
+    some = replace(ONE, unread=[Unread("host/<b>.zst", "packed")])
+
+    assert not some.is_conserved
+    assert headline(some) == (
+        "unproven: of the journals 1 not read; 1 messages were read, every one accounted for"
+    )
+    assert "host/&lt;b&gt;.zst" in page(some)
+    lost = replace(some, entities=[Entity("c", "o", {Verdict.LOST: 1})])
+    assert headline(lost) == "1 messages, of these 1 lost; unproven: of the journals 1 not read"
+
+
+@pytest.mark.spec("R-74")
+@pytest.mark.parametrize(
+    ("role", "reason", "is_green"),
+    [
+        ("sender", "records are missing", False),
+        ("sender", "its beginning is missing", False),
+        ("sender", "events could not be written", False),
+        ("sender", "lines that cannot be read", False),
+        ("sender", "it has no closing record: killed, or still writing", True),
+        ("?", "it has no closing record: killed, or still writing", False),
+        ("receiver", "records are missing", True),  # whatever its silence could have said is a verdict
+    ],
+)
+def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
+    role: str, reason: str, is_green: bool
+) -> None:
+    holed = replace(ONE, writers=[Writer("w", role, 1, NOON, NOON, reason)])
+
+    assert holed.is_conserved is is_green
+
+
+@pytest.mark.spec("R-75")
+def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() -> None:
+    corrected = replace(ONE, clocks=[Clock("a-syphon's-uuid", -10.0)], skew=1.0)
+
+    assert corrected.is_conserved
+    assert "-10.0 s" in page(corrected)
+    assert "Clocks" not in page(ONE)
+    apart = replace(ONE, skew=1.0, shown=8.0)
+    assert headline(apart).startswith("unproven: clocks differ by 8.0 s at least, and 1 s were allowed for;")
+    assert "a larger --skew" in page(apart)

@@ -1,43 +1,90 @@
-"""Is it said on one line what is missing?"""
+"""Is it said on one line what is missing, and is nothing asked for that is not used?"""
 
 from __future__ import annotations
 
-from importlib import metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from sbpair.spark.requirements import SparkMissing, require
+import sbpair
+from sbpair.spark.requirements import OF_DRIVER, SparkMissing, require, require_of_driver
+from tests.spark.packed import packed
 
 
-def versions(monkeypatch: pytest.MonkeyPatch, **installed: str) -> None:
-    def version(package: str) -> str:
-        if package not in installed:
-            raise metadata.PackageNotFoundError(package)
-        return installed[package]
-
-    monkeypatch.setattr(metadata, "version", version)
-
-
-WHOLE = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "26.0.1", "matplotlib": "3.11.2"}
+def spark_of(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__=version))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.99.1"])
 def test_a_spark_of_the_fourth_line_from_its_second_release_on_will_do(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    versions(monkeypatch, **WHOLE | {"pyspark": version})
+    spark_of(monkeypatch, version)
     require()
 
 
 @pytest.mark.parametrize("version", ["3.5.8", "4.1.2", "5.0.0", "4.0.0.dev1"])
 def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    versions(monkeypatch, **WHOLE | {"pyspark": version})
+    spark_of(monkeypatch, version)
     with pytest.raises(SparkMissing, match=rf"pyspark {version} is installed.*pip install 'sbpair\[spark\]'"):
         require()
 
 
-@pytest.mark.parametrize("package", WHOLE)
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    versions(monkeypatch, **{name: version for name, version in WHOLE.items() if name != package})
+@pytest.mark.parametrize("package", OF_DRIVER)
+def test_what_a_driver_needs_and_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    require()
     with pytest.raises(SparkMissing, match=f"{package} is not installed"):
+        require_of_driver()
+
+
+def test_a_spark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkMissing, match="pyspark is not installed"):
         require()
+
+
+EXECUTOR = """
+import sys
+from importlib import metadata
+for name in ("matplotlib", "pandas"):
+    sys.modules[name] = None  # a driver's
+try:
+    metadata.version("pyspark")
+except metadata.PackageNotFoundError:
+    pass
+else:
+    raise SystemExit("there are records of pyspark")
+import sbpair.spark.journal_source, sbpair.spark.message_source, sbpair.spark.message_sink
+import sbpair.spark.syphon_source, sbpair.spark.entities, sbpair.spark.journal_lines
+print(sbpair.__file__)
+"""
+
+
+@pytest.mark.spec("R-73")
+def test_an_executor_works_from_a_zip_without_records_of_any_installer(tmp_path: Path) -> None:
+    """As ``--py-files sbpair.zip`` has it, beside a Spark that was unpacked and not installed."""
+    bare = tmp_path / "site"
+    bare.mkdir()
+    for entry in (entry for site in sys.path if site.endswith("-packages") for entry in Path(site).iterdir()):
+        is_record = entry.name.endswith((".dist-info", ".egg-info", ".pth"))
+        if not is_record and not (bare / entry.name).exists():
+            (bare / entry.name).symlink_to(entry)
+    zipped = packed(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", EXECUTOR],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(zipped), str(bare)))},
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith(str(zipped))
+    assert not str(sbpair.__file__).startswith(str(zipped))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbpair.spark.schema import HEADER, OF_EVENTS, SPARK_TYPES
-from tests.generate_docs import journal_schema
+from tests.tools.generate_docs import journal_schema
 
 
 def spark_type(kind: str) -> str:

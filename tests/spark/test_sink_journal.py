@@ -10,8 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sbpair.broker import Broker
 from sbpair.observation import journal_files, read
 from sbpair.spark import worker
-from sbpair.spark.message_sink import MessageWriter, client_of
-from sbpair.spark.sink_options import SinkOptions
+from sbpair.spark.message_sink import MessageWriter, SinkOptions, client_of
 from tests.spark.ledger import ids_in, string
 
 SCHEMA = StructType([StructField("body", StringType()), StructField("message_id", StringType())])
@@ -47,7 +46,7 @@ def test_each_task_leaves_a_whole_journal_of_what_was_accepted_where(tmp_path: P
     assert len(files) == 3
     assert all(file[-1]["is_last"] and file[0]["role"] == "sender" for file in files)
     told = [record for file in files for record in file if record["event"] == "send_accepted"]
-    by_place = {place: sum(len(each["message_ids"]) for each in told if each["rests"] == place)
+    by_place = {place: sum(len(each["message_ids"]) for each in told if each["stored_in"] == place)
                 for place in ("primary", "backlog")}  # fmt: skip
     assert by_place == {"primary": 6, "backlog": 1}
 

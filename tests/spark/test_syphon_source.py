@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sbpair.broker import Broker
-from sbpair.spark.syphon_options import DrainOptions
-from sbpair.spark.syphon_source import COUNTERS, DrainReader, DrainStreamReader, emptied
+from sbpair.spark.syphon_source import COUNTERS, DrainOptions, DrainReader, DrainStreamReader, emptied
 from tests.spark.ledger import BACKLOGS, ids_in, park, parked, string
 
 ALL = ReadAllAvailable()

@@ -9,10 +9,10 @@ from pathlib import Path
 from sbpair.broker.entities import Namespace, StoredMessage
 from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.journal import Journal
-from sbpair.broker.entities.kinds import AnySubscription
-from sbpair.broker.entities.layout import Layout
+from sbpair.broker.entities.partition import Layout
+from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.queue import Queue
-from sbpair.broker.entities.tier import Tier
+from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.store.disk import Disk
 
 NOON = 1_800_000_000_000

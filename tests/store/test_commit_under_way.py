@@ -14,12 +14,12 @@ import pytest
 
 from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.errors import StoreFailed
 from sbpair.broker.store.sqlite import SqliteStore
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
+from sbpair.client.dial import connect
 from tests.store.kept import NOON, Kept, contents
 
 PATIENCE = 20.0

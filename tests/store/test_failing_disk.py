@@ -18,13 +18,13 @@ from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
 from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.errors import StoreFailed
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
-from sbpair.syphon.errors import SyphonError
-from tests.store.kept import NOON, Kept, contents
+from sbpair.client.dial import connect
+from sbpair.client.errors import SyphonError
+from tests.store.kept import NOON, SMALL, Kept, contents
 
 PATIENCE = 30.0
 
@@ -114,7 +114,7 @@ def test_sends_are_refused_on_a_full_disk_and_receives_go_on(
         with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
             with client.get_queue_sender("orders") as sender:
                 sender.send_messages(ServiceBusMessage("before"))
-                monkeypatch.setattr(DataDirectory, "has_room", lambda _: False)
+                monkeypatch.setattr(DataDirectory, "has_room", lambda *_: False)
                 with pytest.raises(
                     ServiceBusQuotaExceededError, match="disk that this namespace is kept on is full"
                 ):
@@ -168,3 +168,26 @@ async def send_until_it_ends(connection_string: str) -> int:
             while isinstance(await sender.send(Message(body=DataBody((b"x",))).encode()), Accepted):
                 accepted += 1
     return accepted
+
+
+@pytest.mark.spec("R-42")
+def test_a_disk_that_is_full_of_our_messages_takes_others_once_they_are_gone(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(100)], NOON)
+    kept.store.commit()
+    assert kept.store.directory.give_up_reserve()
+    free = [SMALL]  # what the reserve gave up: never again enough for another
+    monkeypatch.setattr(kept.store.directory, "_free", lambda: free[0])
+    assert not kept.store.has_room()
+    for _ in range(100):
+        queue.receive_and_delete(NOON)
+    kept.store.commit()
+    assert kept.store.has_room()  # within the file
+    pages = kept.store.connection.execute("PRAGMA page_count").fetchone()
+    queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(60)], NOON)
+    kept.store.commit()
+    assert kept.store.connection.execute("PRAGMA page_count").fetchone() == pages
+    free[0] = 0
+    assert not kept.store.has_room()  # another program took what the log needs

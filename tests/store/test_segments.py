@@ -116,6 +116,27 @@ def test_few_messages_left_of_many_do_not_hold_the_room_of_all(
     crashed.close()
 
 
+@pytest.mark.spec("R-66", "F-15")
+def test_what_was_settled_before_a_restart_counts_as_waste_after_it(
+    kept: Kept, orders: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(kept, orders, 200)
+    settle(kept, orders, 150)
+    kept.reopen()
+    monkeypatch.setattr(segments, "SPARE", 0)
+    settle(kept, kept.namespace.queue("orders"), 1)
+    ((held,),) = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
+    assert held < 50 * 1200  # it was written anew, with what is left
+    assert rows(kept, "settled") == 0
+
+
+@pytest.mark.spec("R-66")
+def test_what_all_messages_of_a_run_share_is_written_once() -> None:
+    many = [StoredMessage(bare=b"x", sequence_number=n, session_id="s" * 100) for n in range(1, 101)]
+    plain = [StoredMessage(bare=b"x", sequence_number=n) for n in range(1, 101)]
+    assert len(packed(many)) - len(packed(plain)) == 8 + 100
+
+
 def test_a_blob_holds_every_field_of_every_message() -> None:
     key = b"\xff\x00".decode("utf-8", "surrogateescape")
     messages = [

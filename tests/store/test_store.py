@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.journal import Journal
-from sbpair.broker.entities.layout import Layout
+from sbpair.broker.entities.partition import Layout
+from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from sbpair.broker.entities.settlement import Settlement, Verb
-from sbpair.broker.entities.tier import Tier
-from sbpair.broker.entities.topic_description import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.transaction import Anchor, Transaction
+from sbpair.broker.entities.transaction import Anchor, Settlement, Transaction, Verb
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
 from sbpair.broker.store import segments
 from sbpair.broker.store.disk import Disk
+from sbpair.broker.store.integrity import mark_of
 from sbpair.broker.store.schema import MIGRATIONS, prepare
 from tests.store.kept import NOON, SMALL, Kept, contents
-from tests.store.layout_1 import brought_back
 
 PATHS = ("plain", "keyed", "sessions", "spread", "events", "moving")
 
@@ -318,8 +318,63 @@ def test_only_its_owner_reads_what_is_kept(kept: Kept) -> None:
     kept.store.commit()
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o700
     files = list(kept.path.iterdir())
-    assert {file.name for file in files} == {"owner.lock", "reserve", "contoso.sqlite", "contoso.sqlite-wal"}
+    beside = {f"contoso.sqlite{each}" for each in ("", "-wal", "-mark")}
+    assert {file.name for file in files} == {"owner.lock", "reserve", *beside}
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+@pytest.mark.spec("R-66", "G-26")
+def test_a_commit_is_synced_and_a_file_is_laid_out_as_reckoned(kept: Kept) -> None:
+    def setting(name: str) -> object:
+        return kept.store.connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    names = ("journal_mode", "locking_mode", "synchronous", "fullfsync", "secure_delete", "page_size")
+    assert [setting(name) for name in names] == ["wal", "exclusive", 2, 1, 0, 8192]
+    assert setting("wal_autocheckpoint") == 1024  # pages: 8 MiB
+    assert setting("busy_timeout") == 0  # who else has the file open is told at once
+    assert setting("application_id") == 0x53424252
+
+
+@pytest.mark.spec("R-66", "G-26")
+def test_a_namespace_is_as_old_after_a_restart_as_it_was_before(kept: Kept) -> None:
+    kept.reopen(NOON + 5000)
+    assert kept.namespace.created_at == NOON
+
+
+@pytest.mark.spec("R-66", "G-26")
+def test_further_policies_are_there_again_as_they_were_kept_last(kept: Kept) -> None:
+    assert kept.store.policies() == []
+    reader = SharedAccessPolicy("reader", "one", "other", frozenset({Right.LISTEN}))
+    both = SharedAccessPolicy("both", "a", "b", frozenset({Right.SEND, Right.LISTEN}))
+    root = kept.store.policy()
+    kept.store.keep_policies([reader, both])
+    assert not kept.store.has_work
+    kept.reopen()
+    assert kept.store.policies() == [reader, both]
+    kept.store.keep_policies([both])
+    kept.reopen()
+    assert kept.store.policies() == [both]
+    assert kept.store.policy() == root
+
+
+@pytest.mark.spec("R-66", "F-90")
+def test_two_namespaces_whose_names_differ_by_case_are_refused(kept: Kept) -> None:
+    other = Namespace("Contoso", created_at=NOON, journal=Journal())
+    with pytest.raises(
+        StoreError, match=rf"^Two namespaces would be kept in the file {kept.file}: their names"
+    ):
+        kept.disk.keep(other, NOON)
+
+
+@pytest.mark.spec("R-66", "F-90")
+def test_a_namespace_that_was_released_can_be_kept_again(kept: Kept) -> None:
+    kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.disk.release("Contoso")
+    again = Namespace("contoso", created_at=NOON, journal=Journal())
+    kept.disk.keep(again, NOON)
+    assert [queue.path for queue in again.queues()] == ["orders"]
+    kept.close()
+    kept.close()  # idempotent
 
 
 @pytest.mark.spec("F-90")
@@ -334,6 +389,7 @@ def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
     connection = sqlite3.connect(kept.file)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
+    mark_of(kept.file).unlink()
     with pytest.raises(
         StoreError, match=rf"has layout {len(MIGRATIONS) + 1}; this sbpair knows {len(MIGRATIONS)}: use"
     ):
@@ -347,56 +403,13 @@ def test_an_older_layout_is_brought_up_step_by_step_and_a_step_that_fails_change
     kept.close()
     connection, more = sqlite3.connect(kept.file, isolation_level=None), "ALTER TABLE entity ADD COLUMN more"
     with pytest.raises(sqlite3.OperationalError):
-        prepare(connection, kept.file, (*MIGRATIONS, (more, "SELECT nonsense")))
+        prepare(connection, (*MIGRATIONS, (more, "SELECT nonsense")))
     connection.close()
     connection = sqlite3.connect(kept.file, isolation_level=None)
     assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-    prepare(connection, kept.file, (*MIGRATIONS, (more,)))
+    prepare(connection, (*MIGRATIONS, (more,)))
     assert connection.execute("SELECT name, more FROM entity").fetchall() == [("orders", None)]
     connection.close()
-
-
-def written_in_layout_1(kept: Kept) -> None:
-    kept.store.commit()
-    parts = kept.store._parts.items()
-    messages = [
-        (part, message)
-        for queue, part in parts
-        for number in queue._messages.numbers_from(0)
-        if (message := queue.message(number)) is not None
-    ]
-    kept.close()
-    brought_back(kept.file, messages)
-
-
-@pytest.mark.spec("G-26", "F-90")
-def test_a_file_of_the_first_layout_opens_with_all_that_is_in_it_and_goes_on(kept: Kept) -> None:
-    furnished(kept.namespace, NOON)
-    worker = Worker(kept.namespace, 11)
-    for _ in range(300):
-        worker.step()
-    before = contents(kept.namespace, worker.now)
-    written_in_layout_1(kept)
-    kept.open(worker.now)
-    assert contents(kept.namespace, worker.now) == before
-    worker.namespace, worker.held = kept.namespace, []
-    for _ in range(100):
-        worker.step()
-    after = contents(kept.namespace, worker.now)
-    kept.reopen(worker.now)
-    assert contents(kept.namespace, worker.now) == after
-
-
-@pytest.mark.spec("F-90")
-def test_a_damaged_file_of_the_first_layout_is_refused_and_left_alone(kept: Kept) -> None:
-    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
-    queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
-    written_in_layout_1(kept)
-    damaged = kept.file.read_bytes().replace(b"a well-known body", b"a well-knowm body")
-    kept.file.write_bytes(damaged)
-    with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: a message differs from its checksum"):
-        kept.open()
-    assert kept.file.read_bytes() == damaged
 
 
 def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -455,20 +468,21 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     log = kept.file.with_name("contoso.sqlite-wal")
-    ends = [log.stat().st_size]
+    ends, marks = [log.stat().st_size], [mark_of(kept.file).read_bytes()]
     for n in range(5):
         queue.enqueue(StoredMessage(bare=b"%d" % n), NOON)
         kept.store.commit()
         ends.append(log.stat().st_size)
+        marks.append(mark_of(kept.file).read_bytes())
     whole = log.read_bytes()
     for at in range(ends[0], len(whole) + 1, 997):
         finished = sum(end <= at for end in ends) - 1
         for kind, torn in (("cut", whole[:at]), ("zero", whole[:at] + bytes(len(whole) - at))):
             where = tmp_path / f"{kind} {at}"
-            found = kept.crashed_copy(where)
-            found.close()
+            where.mkdir()
             (where / "contoso.sqlite").write_bytes(kept.file.read_bytes())
             (where / "contoso.sqlite-wal").write_bytes(torn)
+            mark_of(where / "contoso.sqlite").write_bytes(marks[finished])
             again = Kept(where)
             assert again.namespace.queue("orders").counts(NOON).active == finished
             again.close()
@@ -502,3 +516,29 @@ def test_a_namespace_of_another_kind_is_refused(tmp_path: Path, settings: dict[s
         StoreError, match=r"is Standard with 16 partitions, and not .*: start the broker as it was"
     ):
         Kept(tmp_path / "data", **settings)
+
+
+@pytest.mark.spec("G-26", "R-66")
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_with_a_queue_goes_all_that_was_kept_of_it_and_the_next_of_its_name_begins_anew(
+    kept: Kept, is_partitioned: bool
+) -> None:
+    asked = QueueDescription(
+        requires_session=True, requires_duplicate_detection=True, enable_partitioning=is_partitioned
+    )
+    for round_ in range(2):
+        queue = kept.namespace.create_queue("orders", asked, NOON)
+        first = StoredMessage(bare=b"x", message_id="m", session_id="s")
+        assert queue.enqueue(first, NOON) & 0xFF == 1  # known in neither round
+        lock = queue.sessions.accept("s", NOON)
+        assert queue.sessions.state(lock, NOON) is None
+        queue.sessions.set_state(lock, b"state", NOON)
+        queue.enqueue(StoredMessage(bare=b"y", message_id="n", session_id="s"), NOON)
+        lock.queue.defer(lock.queue.receive(NOON, lock).lock_token, NOON)
+        kept.store.commit()
+        kept.namespace.delete("orders")
+        kept.reopen()
+        assert kept.namespace.queues() == []
+        for table in ("entity", "part", "segment", "settled", "amendment", "accepted", "session"):
+            count = kept.store.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+            assert count == (0,), (table, round_)

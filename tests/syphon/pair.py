@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
 from sbpair.syphon import Syphon, SyphonOptions
-from sbpair.syphon.connection import NamespaceConnection
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
 from sbpair.syphon.events import SyphonEvent
 
 BACKLOGS = 2
@@ -36,6 +37,19 @@ def parked(number: int, path: object = "orders", body: bytes = b"hello", **alias
 def message_id(payload: bytes) -> str:
     properties = Message.decode(payload).properties
     return str(properties.message_id) if properties else ""
+
+
+@asynccontextmanager
+async def running(syphon: Syphon) -> AsyncIterator[None]:
+    """Run ``syphon`` meanwhile; it must end in time when it is told to stop."""
+    shutdown = asyncio.Event()
+    task = asyncio.create_task(syphon.run(shutdown))
+    try:
+        yield
+    finally:
+        shutdown.set()
+        async with asyncio.timeout(PATIENCE):
+            await task
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -1,10 +1,10 @@
-"""How much is left of a lock, when the clock of its broker and ours do not agree?"""
+"""The remaining time of a lock, when the clocks of the broker and this machine differ."""
 
 from __future__ import annotations
 
 import pytest
 
-from sbpair.syphon.lock_clock import DEFAULT_LOCK, LockClock
+from sbpair.syphon.locks import DEFAULT_LOCK, LockClock
 
 SKEWS = pytest.mark.parametrize("skew", [-300.0, -90.0, -20.0, 0.0, 90.0, 300.0, 86_400.0])
 NOW = 1_000_000.0

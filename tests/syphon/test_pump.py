@@ -1,24 +1,23 @@
-"""What does a pump make of answers that come late: after its link went, after a wait, after the stop?"""
+"""Answers that arrive late: after the link was lost, after a wait, after the stop."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.faults import RejectWith, Withhold
-from sbpair.syphon import Syphon
-from sbpair.syphon.connection_string import parse
-from sbpair.syphon.dial import connect
+from sbpair.client.dial import connect
+from sbpair.syphon.credit import FIRST_LIMIT
 from sbpair.syphon.events import BacklogMissing, DestinationHeld
-from sbpair.syphon.survey import oldest
-from sbpair.syphon.window import FIRST_LIMIT
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, take, until
+from sbpair.syphon.monitor import oldest
+from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, running, take, until
 
 SOON = dt.timedelta(milliseconds=100)
 
@@ -51,18 +50,6 @@ def pair_of_brokers() -> Iterator[Pair]:
         for index in range(BACKLOGS):
             pair.secondary.create_queue(pair.backlog(index))
         yield pair
-
-
-@asynccontextmanager
-async def running(syphon: Syphon) -> AsyncIterator[None]:
-    shutdown = asyncio.Event()
-    task = asyncio.create_task(syphon.run(shutdown))
-    try:
-        yield
-    finally:
-        shutdown.set()
-        async with asyncio.timeout(PATIENCE):
-            await task
 
 
 @pytest.mark.spec("G-27")
@@ -114,10 +101,10 @@ async def test_the_time_a_message_was_held_back_does_not_narrow_the_window(pair:
     async with running(syphon):
         with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy")):
             await pair.park([parked(n) for n in range(10)])
-            await until(lambda: syphon._relay is not None and len(syphon._relay._pumps[0]._held) == 10)
-            pump = syphon._relay._pumps[0]
-            for parcel in pump._held:
-                parcel.posted_at -= 30  # half its lock: it has been held for so long
+            await until(lambda: syphon._session is not None and len(syphon._session._pumps[0]._held) == 10)
+            pump = syphon._session._pumps[0]
+            for message in pump._held:
+                message.posted_at -= 30  # half its lock: it has been held for so long
         await until(lambda: syphon.counters.completed == 10)
         assert pump._window.limit == FIRST_LIMIT + 10
         assert not pump._held  # the one that probed neither
@@ -143,7 +130,7 @@ async def test_a_token_node_that_went_while_its_connection_lives_is_opened_again
         await until(lambda: syphon.counters.completed == 1)
         pair.secondary.delete_queue(pair.backlog(0))
         await until(lambda: bool(pair.said(BacklogMissing)))  # its next link is authorised anew
-        await syphon._relay._secondary._tokens._node.close()
+        await syphon._session._secondary._tokens._node.close()
         pair.secondary.create_queue(pair.backlog(0))
         await pair.park([parked(1)])
         await until(lambda: syphon.counters.completed == 2)

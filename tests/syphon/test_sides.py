@@ -1,4 +1,4 @@
-"""What does the syphon do when one side refuses it as a whole? (P-50, G-25)"""
+"""A side that refuses the syphon as a whole. (P-50, R-26)"""
 
 from __future__ import annotations
 
@@ -8,83 +8,233 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.syphon import SyphonFaulted, SyphonState
-from sbpair.syphon.credential import SharedKey, Token, TokenSource
-from sbpair.syphon.events import DestinationHeld, SideAccepted, SideRefused
-from tests.syphon.pair import PATIENCE, Pair, parked, until
+from sbpair.auth.credential import SharedKey, Token, TokenSource
+from sbpair.syphon import Syphon, SyphonFaulted, SyphonState
+from sbpair.syphon.events import (
+    BacklogsDrained,
+    DestinationHeld,
+    SideAccepted,
+    SideRefused,
+    SyphonConnected,
+    SyphonDisconnected,
+)
+from tests.syphon.pair import PATIENCE, Pair, parked, running, until
 
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
+OFTEN = timedelta(milliseconds=100)
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second in place of five: the machine's own tests have the true number."""
-    monkeypatch.setattr("sbpair.pairing.bond.GRACE", 0.5)
+class Switched:
+    """The right tokens, or those of a wrong key."""
 
+    def __init__(self, right: TokenSource) -> None:
+        self.right, self.is_right = right, False
 
-@pytest.mark.spec("P-50", "G-25")
-@pytest.mark.parametrize("side", ["primary", "secondary"])
-async def test_a_side_that_stays_refused_stops_the_syphon_and_nothing_is_settled(
-    pair: Pair, soon: None, side: str
-) -> None:
-    syphon = pair.syphon()
-    setattr(syphon, f"_{side}", replace(getattr(syphon, f"_{side}"), tokens=WRONG))
-    await pair.park([parked(n) for n in range(10)])
-    async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match=f"the {side} was faulted .*unauthorized") as raised:
-            await syphon.run(asyncio.Event())
-    assert "secondary" in str(raised.value)
-    assert "primary" in str(raised.value)
-    assert syphon.status.state is SyphonState.FAULTED
-    assert pair.said(SideRefused)[0].side == side
-    await until(lambda: pair.secondary.connection_count == 0 and pair.primary.connection_count == 0)
-    assert (pair.waiting(), pair.set_aside()) == (10, 0)
-    assert syphon.counters.completed == 0
-
-
-@pytest.mark.spec("P-50")
-async def test_a_side_that_accepts_again_in_time_ends_nothing(pair: Pair) -> None:
-    syphon = pair.syphon()
-    right, syphon._secondary = syphon._secondary, replace(syphon._secondary, tokens=WRONG)
-    shutdown = asyncio.Event()
-    running = asyncio.create_task(syphon.run(shutdown))
-    await until(lambda: bool(pair.said(SideRefused)))
-    syphon._secondary = right
-    pair.secondary.take_down("reset")  # the next connection has the right key
-    pair.secondary.bring_up()
-    await until(lambda: bool(pair.said(SideAccepted)))
-    shutdown.set()
-    async with asyncio.timeout(PATIENCE):
-        await running
+    async def token(self, audience: str) -> Token:
+        return await (self.right if self.is_right else WRONG).token(audience)
 
 
 class RefusedFor:
-    """The right tokens, but for one path: a key for single entities."""
+    """The right tokens, but for the audiences that end so."""
 
     def __init__(self, right: TokenSource, path: str) -> None:
         self.right, self.path = right, path
 
     async def token(self, audience: str) -> Token:
-        return await (WRONG if self.path in audience else self.right).token(audience)
+        return await (WRONG if audience.endswith(self.path) else self.right).token(audience)
 
 
-@pytest.mark.spec("P-50", "G-21", "F-61")
-async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_served(
-    pair: Pair, soon: None
+class OnlyFor(RefusedFor):
+    """The right tokens for the audiences that end so: a key for one entity."""
+
+    async def token(self, audience: str) -> Token:
+        return await (self.right if audience.endswith(self.path) else WRONG).token(audience)
+
+
+class Withheld(RefusedFor):
+    """The right tokens, once they are let go."""
+
+    def __init__(self, right: TokenSource) -> None:
+        super().__init__(right, "")
+        self.go, self.asked = asyncio.Event(), 0
+
+    async def token(self, audience: str) -> Token:
+        self.asked += 1
+        await self.go.wait()
+        return await self.right.token(audience)
+
+
+def give(syphon: Syphon, side: str, kind, *more):
+    """Let a side of ``syphon`` have another source of tokens, made of its own."""
+    namespace = getattr(syphon, f"_{side}")
+    tokens = kind(namespace.tokens, *more)
+    setattr(syphon, f"_{side}", replace(namespace, tokens=tokens))
+    return tokens
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of a second in place of five."""
+    monkeypatch.setattr("sbpair.syphon.status.GRACE", 0.2)
+
+
+@pytest.mark.spec("R-26", "P-50")
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_a_side_that_refuses_us_is_said_settles_nothing_and_heals_when_the_key_works(
+    pair: Pair, soon: None, side: str
 ) -> None:
-    syphon = pair.syphon(retry_backoff_max=timedelta(milliseconds=200))
-    syphon._primary = replace(syphon._primary, tokens=RefusedFor(syphon._primary.tokens, "invoices"))
-    shutdown = asyncio.Event()
-    running = asyncio.create_task(syphon.run(shutdown))
-    await pair.park([parked(0)])
-    await until(lambda: syphon.counters.completed == 1)
-    await pair.park([parked(1, "invoices")])
-    await until(lambda: sum(event.path == "invoices" for event in pair.said(DestinationHeld)) >= 8)
-    await pair.park([parked(2)])
-    await until(lambda: syphon.counters.completed == 2)
-    shutdown.set()
-    async with asyncio.timeout(PATIENCE):
-        await running
+    syphon = pair.syphon(retry_backoff_max=OFTEN)
+    key = give(syphon, side, Switched)
+    await pair.park([parked(n) for n in range(10)])
+    async with running(syphon):
+        await until(lambda: len(pair.said(SyphonDisconnected)) >= 5)  # it goes on trying
+        assert syphon.status.state is SyphonState.REFUSED
+        assert f"the {side} refuses us" in (syphon.status.reason or "")
+        assert list(syphon.refusals) == [side]
+        assert [event.side for event in pair.said(SideRefused)] == [side]  # said once
+        assert not pair.said(SyphonConnected)
+        assert syphon.counters.received == 0
+        assert (pair.waiting(), pair.set_aside()) == (10, 0)
+        key.is_right = True
+        await until(lambda: syphon.counters.completed == 10)
+        assert syphon.status.state is SyphonState.RUNNING
+        assert [event.side for event in pair.said(SideAccepted)] == [side]
+        assert not syphon.refusals
 
+
+@pytest.mark.spec("R-26")
+async def test_a_connection_string_that_is_given_anew_is_read_for_each_token(pair: Pair) -> None:
+    given = pair.primary.connection_string
+    text, asked = "no connection string", False
+    syphon = Syphon.from_connection_strings(
+        lambda: text if asked else given, pair.secondary.connection_string, options=pair.syphon().options
+    )
+    asked = True
+    syphon.on_event(pair.events.append)
+    await pair.park([parked(0)])
+    async with running(syphon):
+        await until(lambda: syphon.status.state is SyphonState.REFUSED)
+        text = given
+        await until(lambda: syphon.counters.completed == 1)
+
+
+@pytest.mark.spec("R-26", "P-50")
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_with_exit_on_refusal_it_stops_when_the_refusal_has_lasted(
+    pair: Pair, soon: None, side: str
+) -> None:
+    syphon = pair.syphon(exit_on_refusal=True, retry_backoff_max=OFTEN)
+    give(syphon, side, Switched)
+    await pair.park([parked(n) for n in range(10)])
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(SyphonFaulted, match=f"the {side} refuses us: .*unauthorized"):
+            await syphon.run(asyncio.Event())
+    assert syphon.status.state is SyphonState.IDLE
+    await until(lambda: pair.secondary.connection_count == 0 and pair.primary.connection_count == 0)
+    assert (pair.waiting(), pair.set_aside()) == (10, 0)
+
+
+@pytest.mark.spec("R-26", "R-25")
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_a_drain_of_empty_backlogs_between_sides_that_refuse_us_proves_nothing(
+    pair: Pair, side: str
+) -> None:
+    syphon = pair.syphon()
+    give(syphon, side, Switched)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(SyphonFaulted, match="unauthorized"):
+            await syphon.drain()
+    assert not pair.said(BacklogsDrained)
+
+
+@pytest.mark.spec("R-26")
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_nothing_is_called_running_before_both_claims_were_accepted(pair: Pair, side: str) -> None:
+    syphon = pair.syphon()
+    key = give(syphon, side, Withheld)
+    await pair.park([parked(0)])
+    async with running(syphon):
+        await until(lambda: key.asked > 0)
+        assert syphon.status.state is SyphonState.CONNECTING
+        assert syphon.counters.received == 0
+        assert not pair.said(SyphonConnected)
+        key.go.set()
+        await until(lambda: syphon.counters.completed == 1)
+        assert syphon.status.state is SyphonState.RUNNING
+
+
+@pytest.mark.spec("R-26")
+async def test_a_key_that_goes_bad_while_nothing_is_to_be_done_is_found_when_its_token_ends(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.auth.credential.TOKEN_SPAN", 2)
+    monkeypatch.setattr("sbpair.client.claims.REFRESH_MARGIN", 1.0)
+    syphon = pair.syphon(retry_backoff_max=OFTEN)
+    key = give(syphon, "primary", Switched)
+    key.is_right = True
+    async with running(syphon):
+        await until(lambda: syphon.status.state is SyphonState.RUNNING)
+        key.is_right = False
+        await until(lambda: syphon.status.state is SyphonState.REFUSED)
+        key.is_right = True
+        await pair.park([parked(0)])
+        await until(lambda: syphon.counters.completed == 1)
+        assert syphon.status.state is SyphonState.RUNNING
+
+
+@pytest.mark.spec("R-26", "F-61")
+async def test_a_key_for_one_entity_is_proved_by_the_messages_that_are_parked_for_it(pair: Pair) -> None:
+    syphon = pair.syphon(retry_backoff_max=OFTEN)
+    give(syphon, "primary", OnlyFor, "/orders")
+    async with running(syphon):
+        await until(lambda: syphon.status.state is SyphonState.REFUSED)
+        await pair.park([parked(0, "invoices"), parked(1, "orders")])
+        await until(lambda: syphon.counters.completed == 1)
+    assert (pair.waiting(), pair.set_aside()) == (1, 0)
+
+
+@pytest.mark.spec("R-26", "F-61")
+async def test_a_key_for_one_entity_is_proved_by_the_destinations_that_are_allowed(pair: Pair) -> None:
+    syphon = pair.syphon(allowed_destinations=("invoices", "orders"))
+    give(syphon, "primary", OnlyFor, "/orders")
+    async with asyncio.timeout(PATIENCE):
+        await syphon.drain()
+    assert pair.said(BacklogsDrained)
+    assert not pair.said(SideRefused)
+
+
+@pytest.mark.spec("R-26", "F-61")
+async def test_a_key_for_the_backlogs_alone_is_proved_by_one_of_them(pair: Pair) -> None:
+    syphon = pair.syphon()
+    give(syphon, "secondary", OnlyFor, "/1")
+    async with running(syphon):
+        await pair.park([parked(0)], index=1)
+        await until(lambda: syphon.counters.completed == 1)
+        await until(lambda: syphon.status.state is SyphonState.REFUSED)  # for it cannot serve the other
+        assert f"{pair.backlog(0)} is not attached" in (syphon.status.reason or "")
+    assert not pair.said(SideRefused)
+
+
+@pytest.mark.spec("R-26")
+async def test_a_wrong_key_of_the_primary_is_said_while_the_secondary_is_down(pair: Pair) -> None:
+    syphon = pair.syphon(retry_backoff_max=OFTEN)
+    give(syphon, "primary", Switched)
+    pair.secondary.take_down("refuse")
+    async with running(syphon):
+        await until(lambda: "primary" in syphon.refusals)
+    pair.secondary.bring_up()
+
+
+@pytest.mark.spec("G-21", "F-61")
+async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_served(pair: Pair) -> None:
+    syphon = pair.syphon(retry_backoff_max=timedelta(milliseconds=200))
+    give(syphon, "primary", RefusedFor, "/invoices")
+    async with running(syphon):
+        await pair.park([parked(0)])
+        await until(lambda: syphon.counters.completed == 1)
+        await pair.park([parked(1, "invoices")])
+        await until(lambda: sum(event.path == "invoices" for event in pair.said(DestinationHeld)) >= 8)
+        await pair.park([parked(2)])
+        await until(lambda: syphon.counters.completed == 2)
     assert not pair.said(SideRefused)
     assert (pair.waiting(), pair.set_aside()) == (1, 0)

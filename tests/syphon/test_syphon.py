@@ -1,4 +1,4 @@
-"""Does the syphon bring the parked messages home? Against the real broker, over loopback."""
+"""The syphon forwards parked messages; against the real broker, over loopback."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.broker import Broker
+from sbpair.envelope.inspect import message_id_of
 from sbpair.syphon import Syphon, SyphonOptions, SyphonState
 from sbpair.syphon.events import (
     BacklogDetached,
@@ -22,9 +23,8 @@ from sbpair.syphon.events import (
     MessageSetAside,
     MessagesForwarded,
 )
-from sbpair.syphon.message_id import message_id_of
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
-from tests.syphon.three_syphons import trial
+from tests.trials.three_syphons import trial
 
 
 @pytest.mark.spec("P-42", "P-15")
@@ -249,7 +249,7 @@ async def test_three_syphons_at_once_lose_nothing_and_make_no_duplicates() -> No
 async def test_a_destination_with_room_for_five_gets_five_and_the_rest_waits(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.broker.entities.description.MEGABYTE", 1)  # so a queue holds 1024 bytes
+    monkeypatch.setattr("sbpair.broker.entities.descriptions.MEGABYTE", 1)  # so a queue holds 1024 bytes
     pair.primary.create_queue("small")
     pair.secondary.delete_queue(pair.backlog(0))
     pair.secondary.create_queue(pair.backlog(0), max_size_in_megabytes=5120)
@@ -309,7 +309,7 @@ async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the
 @pytest.mark.spec("G-20")
 async def test_what_was_forwarded_is_told_by_id_before_its_backlog_loses_it(pair: Pair) -> None:
     await pair.park([parked(n, ("orders", "invoices")[n % 2]) for n in range(300)])
-    syphon = pair.syphon(tell_forwards=True)
+    syphon = pair.syphon(report_forwards=True)
     ahead: list[int] = []  # of each event: how many messages were told and are not removed yet
 
     def look(event: object) -> None:
@@ -353,12 +353,23 @@ def test_a_message_that_cannot_be_read_has_no_id() -> None:
     assert message_id_of(b"\x00\x53\x73\xc0\xff") == ""
 
 
-def test_two_namespaces_on_localhost_need_a_name_for_their_backlogs(broker: Broker) -> None:
-    both = [broker.namespace(name).connection_string for name in ("contoso", "contoso-dr")]
-    with pytest.raises(ValueError, match="both called 'localhost'; set primary_namespace_name"):
+@pytest.mark.spec("P-10")
+def test_two_namespaces_of_one_name_need_a_name_for_their_backlogs(broker: Broker) -> None:
+    both = [
+        broker.namespace("contoso").connection_string.replace("localhost", host)
+        for host in ("contoso.example", "contoso.other.example")
+    ]
+    with pytest.raises(ValueError, match="both called 'contoso'; set primary_namespace_name"):
         Syphon.from_connection_strings(*both)
-    named = Syphon.from_connection_strings(*both, options=SyphonOptions(primary_namespace_name="contoso"))
-    assert named.backlogs[0] == "contoso/x-servicebus-transfer/0"
+    named = Syphon.from_connection_strings(*both, options=SyphonOptions(primary_namespace_name="fabrikam"))
+    assert named.backlogs[0] == "fabrikam/x-servicebus-transfer/0"
+
+
+@pytest.mark.spec("R-60")
+def test_backlogs_of_a_broker_on_this_machine_are_named_after_its_port(broker: Broker) -> None:
+    primary, secondary = (broker.namespace(name) for name in ("contoso", "contoso-dr"))
+    syphon = Syphon.from_connection_strings(primary.connection_string, secondary.connection_string)
+    assert syphon.backlogs[0] == f"localhost-{primary.port}/x-servicebus-transfer/0"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", " contoso", 7])
@@ -372,9 +383,9 @@ def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> 
     ("paths", "why"),
     [
         ("orders", "must be a tuple of paths, not 'orders'"),
-        ((), "leave it out to allow all"),
+        ((), "omit it to allow all"),
         (("orders", ""), "cannot hold '': it is empty"),
-        (("orders,invoices",), "give each path on its own"),
+        (("orders,invoices",), "list each path separately"),
         (("orders ",), "a character no entity path may hold"),
         (("orders/$DeadLetterQueue",), "reserved"),
     ],

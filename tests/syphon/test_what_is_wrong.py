@@ -1,4 +1,4 @@
-"""The table of what the syphon does with a message it cannot deliver, walked on a real broker."""
+"""Every message the syphon cannot deliver is dead-lettered or held, as the table says; on a real broker."""
 
 from __future__ import annotations
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from http.client import HTTPConnection
+
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 from azure.servicebus.management import AccessRights, AuthorizationRule, ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.broker.auth import make_token
 from sbpair.broker.errors import BrokerError, InvalidDescription
+from tests.broker.test_admin import body_of
 
 REFUSED = (ServiceBusAuthorizationError, ServiceBusAuthenticationError)
 
@@ -82,6 +87,34 @@ def test_a_rule_that_an_administration_client_makes_is_a_key(
         client.create_queue("guarded")
         assert not can_send(given, "guarded")
         client.delete_queue("guarded")
+
+
+@pytest.mark.spec("R-45")
+def test_a_key_to_manage_one_queue_forwards_to_no_other(contoso: NamespaceControl, make_queue) -> None:
+    mine, other = make_queue(), make_queue()
+    keys = {}
+    for queue in (mine, other):
+        given = contoso.add_policy("manager", ["Manage", "Send", "Listen"], entity=queue)
+        keys[queue] = dict(field.split("=", 1) for field in given.split(";"))["SharedAccessKey"]
+
+    def signed(queue: str) -> str:
+        uri = f"http://localhost:{contoso.port}/{queue}"
+        return make_token(uri, "manager", keys[queue], int(time.time()) + 600)
+
+    def forward(**headers: str) -> int:
+        sent = {"Authorization": signed(mine), "If-Match": "*", **headers}
+        connection = HTTPConnection("localhost", contoso.port, timeout=30)
+        try:
+            body = body_of({"ForwardTo": f"sb://localhost:{contoso.port}/{other}"})
+            connection.request("PUT", f"/{mine}?api-version=2021-05", body, sent)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    assert forward() == 401
+    assert forward(ServiceBusDlqSupplementaryAuthorization=signed(other)) == 401
+    assert forward(ServiceBusSupplementaryAuthorization=signed(other)) == 200
+    assert forward() == 200  # it stays as it is
 
 
 def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) -> None:

@@ -15,7 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker
 from sbpair.broker.auth import make_token
-from sbpair.broker.faces.administration.atom import ATOM, INSTANCE, SERVICE_BUS
+from sbpair.broker.frontends.admin.atom import ATOM, INSTANCE, SERVICE_BUS
 
 PUT = b"PUT /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n"
 LARGE = b" " * (2 * 1024 * 1024)
@@ -241,6 +241,6 @@ def test_a_fault_of_the_brokers_own_is_not_hidden(
     def broken(*given: object) -> None:
         raise AssertionError("a fault of ours")
 
-    monkeypatch.setattr("sbpair.broker.faces.administration.admin.refusal", broken)
+    monkeypatch.setattr("sbpair.broker.frontends.admin.requests.refusal", broken)
     assert status_after(broker, PUT + b"\r\n") == 500
     assert "a fault of ours" in caplog.text

@@ -163,7 +163,7 @@ class TestOperations:
             receiver.peek_messages()
 
     def test_an_operation_that_an_effect_cannot_strike_is_refused(self, contoso, queue):
-        with pytest.raises(BrokerError, match="strikes"), contoso.fault(queue, Full(), operation="settle"):
+        with pytest.raises(BrokerError, match="applies to"), contoso.fault(queue, Full(), operation="settle"):
             pass
 
 

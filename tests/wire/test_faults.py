@@ -29,6 +29,8 @@ from sbpair.broker import (
     Withhold,
 )
 from sbpair.broker.errors import InvalidArgument
+from sbpair.broker.server.namespace_server import Outage
+from sbpair.broker.server.wire import AmqpWire
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
@@ -275,3 +277,32 @@ class TestLife:
             with client, client.get_queue_sender("orders") as sender:
                 sender.send_messages(ServiceBusMessage("x"))
             assert contoso.counts("orders").active == 1
+
+
+@pytest.mark.spec("R-50")
+def test_a_namespace_that_goes_down_while_it_takes_a_client_in_can_still_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The outage strikes between the first byte that was looked at and the connection that was told of it."""
+    taken_in = threading.Event()
+    broker = Broker({"contoso": 0})
+    server = broker.namespace("contoso").server
+    connection_made = AmqpWire.connection_made
+
+    def then_goes_down(wire: AmqpWire, transport: asyncio.BaseTransport) -> None:
+        connection_made(wire, transport)
+        asyncio.get_running_loop().call_soon(server.take_down, Outage.RESET)
+        taken_in.set()
+
+    monkeypatch.setattr(AmqpWire, "connection_made", then_goes_down)
+    monkeypatch.setattr("sbpair.broker.server.broker.STOP_WITHIN", 2.0)
+    with broker, socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b"AMQP\x03\x01\x00\x00")
+        assert taken_in.wait(10)
+        with pytest.raises(ConnectionResetError):
+            read_to_the_end(client)
+
+
+def read_to_the_end(client: socket.socket) -> None:
+    while client.recv(4096):
+        pass

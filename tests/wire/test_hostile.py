@@ -21,6 +21,7 @@ import pytest
 
 from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.connection import Connection
+from sbpair.amqp.encoding import encode
 from sbpair.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.message import Message, Properties, ValueBody
@@ -37,13 +38,13 @@ from sbpair.amqp.performatives import (
     SaslInit,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
-from sbpair.amqp.transactions import TransactionalState
-from sbpair.amqp.types import Described, ULong, encode
+from sbpair.amqp.types import Described, ULong
 from sbpair.broker import Broker
 from sbpair.broker.entities.rules import Rule, SqlFilter
-from tests.bench.raw_client import Endpoint, RawClient, payload
+from tests.trials.bench.raw_client import Endpoint, RawClient, payload
 
 pytestmark = pytest.mark.client("amqp")
 WITHIN = 6.0  # seconds until it is answered
@@ -290,7 +291,7 @@ CASES: dict[str, tuple[bytes, bytes]] = {
     "a token that is a number": (CBS + put_token(7), b"status"),
     "a token for another namespace": (CBS + put_token("SharedAccessSignature sr=a&sig=b&se=1&skn=c"), b"status"),
     "an expiry that is a text": (CBS + put_token("SharedAccessSignature sr=a&sig=b&se=c&skn=d", expiration="soon"), b"status"),
-    "a token of 900 KB": (CBS + put_token("x" * 900_000), b"status"),
+    "a token of 900 KB": (CBS + put_token("x" * 900_000), b"message-size-exceeded"),
     "a token with nowhere to answer": (CBS + sent(Message(application_properties={"operation": "put-token"}, body=ValueBody("x")).encode()) + f(End()), ENDED),
     "a token without a type": (CBS + put_token("x", type=None), b"status"),
     # $management
@@ -354,9 +355,9 @@ STORED = {  # odd, and messages all the same; nothing of any other case is
 def broker() -> Iterator[Broker]:
     """Impatient, so that idle cases end soon; its key is known."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sbpair.broker.server.reception.FIRST_BYTE_WITHIN", 0.5)
+        patch.setattr("sbpair.broker.server.listener.FIRST_BYTE_WITHIN", 0.5)
         patch.setattr(
-            "sbpair.broker.faces.links.client_connection.Connection",
+            "sbpair.broker.frontends.amqp.client_connection.Connection",
             partial(Connection, limits=Limits(handshake_timeout=0.5, close_timeout=0.05)),
         )
         patch.setattr("sbpair.broker.auth._random_key", lambda: KEY)

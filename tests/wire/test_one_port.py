@@ -179,7 +179,7 @@ def test_a_key_of_sasl_plain_that_one_namespace_has_means_that_one(
 def test_a_key_of_sasl_plain_that_several_have_needs_a_host_name_and_says_so(broker: Broker) -> None:
     key = fields_of(broker.namespace("contoso").add_policy("shared", ("Send",)))["SharedAccessKey"]
     other = broker.namespace("contoso-dr")
-    other.station.face.verifier.add(SharedAccessPolicy("shared", key, key, frozenset({Right.SEND})))
+    other.server.frontend.verifier.add(SharedAccessPolicy("shared", key, key, frozenset({Right.SEND})))
     try:
         sent, why = said(broker, None, "shared", key)
         assert not sent
@@ -192,5 +192,5 @@ def test_a_key_of_sasl_plain_that_several_have_needs_a_host_name_and_says_so(bro
 
 def test_a_key_of_sasl_plain_that_nobody_has_is_refused_and_noted(broker: Broker) -> None:
     assert said(broker, None, ROOT, "bm9ib2R5cw==") == (False, "SASL outcome 1")
-    refused = broker.namespace("contoso").look(lambda station: station.face.rejections.recent[-1])
+    refused = broker.namespace("contoso").look(lambda server: server.frontend.rejections.recent[-1])
     assert refused.text.endswith("none of the namespaces of this port: contoso, contoso-dr.")

@@ -178,7 +178,7 @@ class TestSettling:
         (buried,) = receive_all(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         assert str(buried) == "bad"
         assert (buried.dead_letter_reason, buried.dead_letter_error_description) == ("poison", "it was bad")
-        assert buried.dead_letter_source == queue
+        assert buried.dead_letter_source is None  # it was not forwarded
         assert buried.application_properties[b"mine"] == 1
 
     def test_a_dead_lettered_message_can_be_settled_too(self, client, contoso, queue):

@@ -1,4 +1,4 @@
-"""What does a file say there is to be: namespaces, entities, rules, policies?"""
+"""Configuration files: the namespaces, entities, rules and policies that a broker starts with."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What does the ``config.json`` of Microsoft's emulator say of namespaces?
+"""Reader for the ``config.json`` of Microsoft's Service Bus emulator.
 
     {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [...], "Topics": [...]}]}}
 
-A queue, a topic, a subscription has a ``Name`` and ``Properties``, spelt as in the administration API; a
-rule's Properties have a FilterType, Sql or Correlation, with an SqlFilter or a CorrelationFilter, and perhaps
-an Action.
+Queues, topics and subscriptions have a ``Name`` and ``Properties``, spelled as in the administration API. A
+rule's Properties have a FilterType, Sql or Correlation, with an SqlFilter or a CorrelationFilter, and
+optionally an Action.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TypeVar
 
-from ..entities.description import QueueDescription
+from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.rules import Rule
-from ..entities.rules.correlation_filter import SYSTEM_FIELDS
-from ..entities.topic_description import SubscriptionDescription, TopicDescription
+from ..entities.rules.rule import SYSTEM_FIELDS
 from ..errors import InvalidRule
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .rules import named_filter, rule
-from .table import BadConfiguration, Description, Table
+from .table import BadConfiguration, Description, Table, named_filter, rule
 
 Made = TypeVar("Made")
 _KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
@@ -32,11 +30,11 @@ _SPELLING = {
 
 
 def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
-    """The namespaces of such a file. Raises BadConfiguration."""
+    """The namespaces that the file defines. Raises BadConfiguration."""
     try:
         values = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise BadConfiguration(f"{file}: expected JSON: {str(error) or 'nested too deep'}") from None
+        raise BadConfiguration(f"{file}: expected JSON: {str(error) or 'nested too deeply'}") from None
     if not isinstance(values, dict):
         raise BadConfiguration(f"{file}: expected a JSON object with UserConfig")
     whole = Table(file, "", values)
@@ -47,7 +45,7 @@ def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
     config.end()
     names = [plan.name.casefold() for plan in plans]
     if not names or len(set(names)) < len(names):
-        raise config.wrong("Namespaces", "one or more namespaces, each of a name of its own")
+        raise config.wrong("Namespaces", "one or more namespaces with unique names")
     return plans
 
 
@@ -107,7 +105,7 @@ def _subscription(table: Table) -> tuple[str, SubscriptionPlan]:
 
 def _rule(table: Table) -> Rule:
     name, properties = table.needed("Name"), table.table("Properties")
-    kinds = "Sql, Correlation, or none of them"
+    kinds = "Sql, Correlation, or nothing"
     kind = properties.text("FilterType", kinds)
     if kind not in ("Sql", "Correlation", None):
         raise properties.wrong("FilterType", f"{kinds}, not {kind!r:.60}")

@@ -1,4 +1,4 @@
-"""What is to be in a namespace when it starts, whatever kind of file said so?"""
+"""The entities a namespace starts with, independent of the file format."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..auth import SharedAccessPolicy
-from ..entities.description import QueueDescription
+from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.entity import Entity
 from ..entities.namespace import Namespace
 from ..entities.rule_operations import add_rule
 from ..entities.rules import Rule
 from ..entities.stored_message import Instant
-from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError
 from .table import BadConfiguration
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPlan:
-    """A subscription; with ``rules`` these are all it has, else it takes everything."""
+    """A subscription. Without ``rules`` it takes every message."""
 
     description: SubscriptionDescription
     rules: tuple[Rule, ...] = ()
@@ -36,9 +35,10 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePlan:
-    """A namespace; ``partitions``: 1, 2 or 4 of a partitioned Premium one; ``policies`` beside the root's.
+    """A namespace and its entities.
 
-    ``port``: None for whichever is usual. ``source``: the file, for what cannot be made.
+    ``port``: None for the default. ``partitions``: 1, 2 or 4 for a partitioned Premium namespace. ``policies``:
+    in addition to the root policy. ``source``: the file, for error messages.
     """
 
     name: str
@@ -50,7 +50,7 @@ class NamespacePlan:
     source: str = ""
 
     def follow(self, namespace: Namespace, now: Instant) -> None:
-        """Make what is not there yet, or nothing; what is there, since an earlier start, stays as it is.
+        """Create the entities that do not exist yet, all or none; existing ones stay unchanged.
 
         Raises BadConfiguration, which names the entity.
         """
@@ -75,7 +75,7 @@ class NamespacePlan:
             if path.casefold() not in there:
                 asked = replace(topic.description, enable_partitioning=self._spreads(topic.description))
                 self._make(path, partial(namespace.create_topic, path, asked, now))
-        # What they forward to is there by now.
+        # Forwarding targets exist by now.
         for path, queue in queues.items():
             if queue != _unforwarded(queue):
                 self._make(path, partial(namespace.update_queue, path, queue, now))

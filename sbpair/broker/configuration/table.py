@@ -1,4 +1,4 @@
-"""A table of a configuration file, read key by key: what is wrong is said with its place and its remedy."""
+"""Key-by-key access to a configuration table; errors name the file, the key and the expected value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
-from ..errors import BrokerError
-from ..faces.administration.duration import parse_duration
+from ..clock import parse_duration
+from ..entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
+from ..entities.rules.rule import SYSTEM_FIELDS
+from ..entities.rules.values import Value
+from ..errors import BrokerError, InvalidRule
 
 SPANS = frozenset(
     (
@@ -19,20 +22,22 @@ SPANS = frozenset(
         "auto_delete_on_idle",
     )
 )
-RULES = "authorization_rules"  # hold keys: add_policy and administration clients make them
+RULES = (
+    "authorization_rules"  # hold keys, so not configurable: created by add_policy and administration clients
+)
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by what a description annotates; else a text
+_FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by the annotation of the field; otherwise a text
 Description = TypeVar("Description")
 
 
 class BadConfiguration(BrokerError):
-    """A file cannot be followed; the text names it, the key, and what was expected."""
+    """A configuration file is invalid; the text names the file, the key and the expected value."""
 
 
 @dataclass(slots=True)
 class Table:
-    """``values`` at ``where`` in ``file``; keys are taken one by one; :meth:`end` refuses what is left."""
+    """The table ``values`` at ``where`` in ``file``. Keys are taken one by one; :meth:`end` rejects the rest."""
 
     file: str
     where: str
@@ -40,31 +45,31 @@ class Table:
     _known: list[str] = field(default_factory=list)
 
     def wrong(self, key: str, expected: str) -> BadConfiguration:
-        """What is to be raised for a key."""
+        """The error to raise for a key."""
         place = f"{self.where}.{key}" if self.where and key else self.where or key
         return BadConfiguration(f"{self.file}: {place}: expected {expected}")
 
     def take(self, key: str) -> object:
-        """The value of a key, None where it is missing."""
+        """The value of a key, None when it is missing."""
         self._known.append(key)
         return self.values.pop(key, None)
 
     def text(self, key: str, expected: str = "a text") -> str | None:
-        """A text, None where it is missing."""
+        """The text at a key, None when it is missing. Raises BadConfiguration for another type."""
         value = self.take(key)
         if value is None or isinstance(value, str):
             return value
         raise self.wrong(key, f"{expected}, not {_kind(value)}")
 
     def needed(self, key: str, expected: str = "a text") -> str:
-        """A text that must be there."""
+        """The text at a required key. Raises BadConfiguration when it is missing or empty."""
         value = self.text(key, expected)
         if not value:
             raise self.wrong(key, expected)
         return value
 
     def whole(self, key: str, allowed: range | tuple[int, ...]) -> int | None:
-        """A whole number of those allowed."""
+        """The whole number at a key, None when it is missing. Raises BadConfiguration unless it is ``allowed``."""
         value = self.take(key)
         if value is None:
             return None
@@ -78,20 +83,20 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """A table under this one; empty where it is missing."""
+        """The table at a key; empty when it is missing."""
         value = self.take(key)
         if value is None:
             value = {}
         return self._under(key, value)
 
     def tables(self, key: str) -> Iterator[tuple[str, Table]]:
-        """The tables of a table, by name."""
+        """The tables inside the table at a key, by name."""
         inner = self.table(key)
         for name in list(inner.values):
             yield name, inner.table(name)
 
     def listed(self, key: str) -> Iterator[Table]:
-        """The tables of a list."""
+        """The tables in the list at a key."""
         value = self.take(key)
         if value is None:
             return
@@ -106,7 +111,7 @@ class Table:
         return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value))
 
     def described(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
-        """The description whose fields the table sets; ``spelling``: how the file spells each field."""
+        """The description built from the table's fields; ``spelling`` maps field names to the file's keys."""
         given: dict[str, object] = {}
         for each in fields(kind):  # type: ignore[arg-type]
             if each.name == RULES:
@@ -127,7 +132,7 @@ class Table:
         return value
 
     def span(self, key: str, value: object) -> int | None:
-        """Milliseconds of ``PT5M``, or of ``90s``; None for the largest, which is never."""
+        """Milliseconds of ``PT5M`` or ``90s``; None for the largest duration, which means never."""
         expected = f'a span such as "PT5M" or "90s", not {value!r:.60}'
         if not isinstance(value, str):
             raise self.wrong(key, expected)
@@ -139,7 +144,7 @@ class Table:
             raise self.wrong(key, expected) from None
 
     def end(self) -> None:
-        """Raises BadConfiguration for a key that nobody took."""
+        """Raises BadConfiguration for a key that was not taken."""
         for key in self.values:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"{near[0]}?" if near else "one of " + ", ".join(sorted(self._known))
@@ -149,3 +154,37 @@ class Table:
 def _kind(value: object) -> str:
     names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", int: "a number"}
     return names.get(type(value), type(value).__name__)
+
+
+_FIXED: dict[str, Filter] = {"1=1": TrueFilter(), "1=0": FalseFilter()}
+
+
+def rule(table: Table, name: str, sql: str | None, action: str | None, named: Table | None) -> Rule:
+    """The rule with an SQL filter, with the ``named`` properties, or, given neither, one that matches everything.
+
+    Raises BadConfiguration.
+    """
+    try:
+        found: Filter = TrueFilter()
+        if sql is not None:
+            found = _FIXED.get(sql.replace(" ", "")) or SqlFilter(sql)
+        elif named is not None:
+            found = named_filter(named)
+        return Rule(name, found, None if not action else SqlAction(action))
+    except InvalidRule as error:
+        raise table.wrong("", f"a rule that can be read: {error}") from error
+
+
+def named_filter(table: Table, spelling: dict[str, str] | None = None) -> CorrelationFilter:
+    """A correlation filter: all given values must match."""
+    texts = {name: table.text((spelling or {}).get(name, name)) for name in SYSTEM_FIELDS}
+    key = "Properties" if spelling else "properties"
+    own = table.table(key)
+    properties: dict[str, Value] = {}
+    for name in list(own.values):
+        value = own.take(name)
+        if not isinstance(value, str | int | float):
+            raise own.wrong(name, "a text, a number, or true or false")
+        properties[name] = value
+    table.end()
+    return CorrelationFilter(**texts, properties=properties)

@@ -1,4 +1,4 @@
-"""What does our own file say of namespaces?
+"""Reader for the ``[broker.namespaces]`` tables of sbpair's TOML file.
 
     [broker.namespaces.contoso]
     port = 5672
@@ -12,7 +12,7 @@
     rules.large = { sql = "amount > 100", action = "SET size = 'large'" }
     rules.paid = { correlation = { label = "paid", properties = { region = "eu" } } }
 
-The fields of entities are those of docs/broker.md, spans as ``"90s"`` or ``"PT5M"``.
+The fields of entities are those of docs/reference/broker.md, spans as ``"90s"`` or ``"PT5M"``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..auth import ROOT_POLICY_NAME, Right, SharedAccessPolicy
-from ..entities.description import QueueDescription
+from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.rules import Rule
-from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .rules import rule
-from .table import Table
+from .table import Table, rule
 
 Resolve = Callable[[str, str], str]
 """The text that ``env:NAME`` or ``file:PATH`` stands for; the second argument says for what, in errors."""
 
-MOST_POLICIES = 12  # the root's among them (3.9)
+MOST_POLICIES = 12  # including the root policy
 
 
 def read_namespaces(file: str, values: dict[str, object], resolve: Resolve) -> list[NamespacePlan]:
@@ -51,7 +49,7 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
     )
     names = [policy.name for policy in plan.policies]
     if len(names) >= MOST_POLICIES or len({*names, ROOT_POLICY_NAME}) <= len(names):
-        expected = f"at most {MOST_POLICIES - 1} policies, each of a name of its own, and none of the root's"
+        expected = f"at most {MOST_POLICIES - 1} policies, with unique names other than the root policy's"
         raise table.wrong("policies", expected)
     table.end()
     return plan

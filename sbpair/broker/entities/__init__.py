@@ -1,15 +1,13 @@
-"""The entities of a namespace: pure, in memory, and told the time. See ``namespace`` and ``queue``."""
+"""The entities of a namespace: pure, in memory, and passed the current time. Start at ``namespace`` and ``queue``."""
 
 from __future__ import annotations
 
-from .counts import QueueCounts
-from .description import QueueDescription
+from .descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from .entity import QueueCounts
 from .namespace import Namespace
 from .queue import Queue
 from .stored_message import StoredMessage
-from .subscription import Subscription
-from .topic import Topic
-from .topic_description import SubscriptionDescription, TopicDescription
+from .topic import Subscription, Topic
 
 __all__ = [
     "Namespace",

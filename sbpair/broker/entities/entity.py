@@ -1,52 +1,58 @@
-"""What every entity shows, plain or partitioned: the face that links, management and administration stand on.
+"""The interface of an entity, plain or partitioned, to links, management and administration.
 
-This is the stable surface of ``entities``. ``Queue`` (with ``Topic`` and ``Subscription``) is it over one
-store, ``Partitioned`` over several; who uses it cannot tell them apart but by what Q-7 to Q-10 say.
-Errors are those that :class:`~.queue.Queue` names; a partitioned entity adds PartitionUnavailable,
+``Queue`` (with ``Topic`` and ``Subscription``) implements it over one store, ``Partitioned`` over several;
+callers see a difference only where Q-7 to Q-10 define one. Contracts that hold for every entity are stated
+here and not repeated by the implementations. A partitioned entity also raises PartitionUnavailable,
 ServerBusy (Q-4) and, on a send without a key, Rerouting (Q-16).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import BrokerError
-from .counts import QueueCounts
-from .description import QueueDescription
-from .message_session import SessionLock
+from .descriptions import QueueDescription
+from .sessions import MessageSession, SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 
 
 class Sessions(Protocol):
-    """The sessions of an entity that requires them (3.5)."""
+    """The sessions of an entity that requires them."""
+
+    def __len__(self) -> int:
+        """How many sessions there are: with messages, state or a holder."""
+
+    def browse(self) -> Iterator[MessageSession]:
+        """Every session; changes nothing."""
 
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
         """Lock a session, by name or the next available; None when none is."""
 
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns until when it holds."""
+        """Restart the lock's full duration; returns its new end."""
 
     def check(self, lock: SessionLock, now: Instant) -> None:
         """Raises SessionLockLost unless ``lock`` still holds its session."""
 
     def release(self, lock: SessionLock, now: Instant) -> None:
-        """Give the session back, and what is locked under it, unharmed."""
+        """Release the session and its locked messages, without counting a delivery."""
 
     def lock_of(self, session_id: str) -> SessionLock | None:
-        """The hold on that session, or None."""
+        """The lock on that session, or None."""
 
     def state(self, lock: SessionLock, now: Instant) -> bytes | None:
-        """What was noted on the session, or None."""
+        """The state of the session, or None."""
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
-        """Note ``state`` on the session; None clears it."""
+        """Set the session's state; None clears it."""
 
     def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
         """Sessions with active messages or state; with ``set_after``, those whose state was set after it."""
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where a receiver's messages come from."""
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
@@ -56,7 +62,7 @@ class Source(Protocol):
         """Hand over the next message and forget it."""
 
 
-class Entity(Source, Hashable, Protocol):
+class Entity(MessageSource, Hashable, Protocol):
     """A queue, a topic, a subscription, or a dead-letter queue (``parent`` is then what it belongs to)."""
 
     path: str
@@ -67,7 +73,7 @@ class Entity(Source, Hashable, Protocol):
 
     @property
     def status(self) -> str:
-        """What it bars now: the description's status, unless a fault has imposed another."""
+        """The effective status: the description's, unless a fault overrides it."""
 
     @property
     def parent(self) -> Entity | None:
@@ -75,7 +81,7 @@ class Entity(Source, Hashable, Protocol):
 
     @property
     def top(self) -> Entity:
-        """What the namespace knows it by: itself, its parent, or the whole that it is a partition of."""
+        """The entity registered in the namespace: itself, its parent, or the partitioned entity it belongs to."""
 
     @property
     def dead_letter_queue(self) -> Entity | None:
@@ -83,7 +89,7 @@ class Entity(Source, Hashable, Protocol):
 
     @property
     def transfer_dead_letter_queue(self) -> Entity | None:
-        """Where rests what it could not hand on (3.7), if it has one."""
+        """The queue of messages it could not forward or transfer, if it has one."""
 
     @property
     def sessions(self) -> Sessions | None:
@@ -103,7 +109,7 @@ class Entity(Source, Hashable, Protocol):
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queue's among them (3.2)."""
+        """Bytes held, the dead-letter queue's among them."""
 
     @property
     def availability(self) -> str:
@@ -127,14 +133,14 @@ class Entity(Source, Hashable, Protocol):
         """Raises EntityDisabled where the status forbids sending."""
 
     def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this entity and that its destination refused (3.7)."""
+        """Keep, dead, a message that was sent via this entity and that its destination refused."""
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
         """Take back all of these scheduled messages, or none."""
 
     # -- receiving
 
-    def seen_from(self, front_end: Hashable) -> Source:
+    def seen_from(self, front_end: Hashable) -> MessageSource:
         """Where a receiver behind ``front_end`` (a connection) gets its messages (Q-18)."""
 
     def receive_deferred(
@@ -150,13 +156,13 @@ class Entity(Source, Hashable, Protocol):
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Forget up to ``most`` of the messages that wait, enqueued before then; how many (3.9)."""
+        """Forget up to ``most`` of the messages that wait, enqueued before then; how many."""
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn where messages are not for receivers, but for the target (3.7)."""
+        """Raises ForwardsOn when the entity forwards its messages."""
 
     def look(self, now: Instant) -> None:
-        """Somebody wants to receive: let happen what is due by now."""
+        """Prepare a receive: run due timers and expiries."""
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
         """When the message can no longer be received (T-6)."""
@@ -170,22 +176,22 @@ class Entity(Source, Hashable, Protocol):
         """Raises NotAllowed on a dead-letter queue."""
 
     def complete(self, token: LockToken, now: Instant) -> None:
-        """The receiver is done with the message."""
+        """Remove the message."""
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Give the message back, one failed delivery richer."""
+        """Make the message available again and count a failed delivery."""
 
     def release(self, token: LockToken, now: Instant) -> None:
-        """Give the message back as if it had not been delivered."""
+        """Make the message available again without counting a delivery."""
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Set the message aside."""
+        """Defer the message."""
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue."""
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns until when it holds."""
+        """Restart the lock's full duration; returns its new end."""
 
     # -- looking
 
@@ -193,7 +199,7 @@ class Entity(Source, Hashable, Protocol):
         """Up to ``most`` messages from number ``start`` on; nothing changes (Q-9)."""
 
     def browse(self, start: int, most: int) -> list[StoredMessage]:
-        """As :meth:`peek`, by who is no client: it is no use of the entity (T-21)."""
+        """Peek for diagnostics: does not count as use of the entity (T-21)."""
 
     def counts(self, now: Instant) -> QueueCounts:
         """Messages by state."""
@@ -204,7 +210,7 @@ class Entity(Source, Hashable, Protocol):
         """Raises PartitionUnavailable where an update or a delete would (Q-17)."""
 
     def touch(self, now: Instant) -> None:
-        """It is used, in a way that nothing else here tells (T-21)."""
+        """Count a use that no other method of the entity shows (T-21)."""
 
     def next_timer(self) -> Instant | None:
         """The earliest end of a lock or of a schedule; None for never."""
@@ -220,7 +226,25 @@ class Entity(Source, Hashable, Protocol):
 
     @property
     def idle_since(self) -> Instant | None:
-        """Since when nobody has used it (T-21), or None while it is in use."""
+        """The time of the last use (T-21), or None while the entity is in use."""
 
     def parts(self) -> Sequence[Entity]:
         """Itself and, of a partitioned one, its partitions; the dead-letter queues of each among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Messages of a queue by state.
+
+    ``active`` holds the locked ones too, and what has expired but was not yet removed (T-2); ``deferred``
+    those set aside, locked or not; ``total`` and ``size_in_bytes`` include the dead-letter queue.
+    """
+
+    active: int
+    dead_letter: int
+    scheduled: int
+    deferred: int
+    transfer: int
+    transfer_dead_letter: int
+    total: int
+    size_in_bytes: int

@@ -1,4 +1,4 @@
-"""Where does a message go on to, and what becomes of one that cannot? (3.7)
+"""Auto-forwarding: the destination of a message, and what happens to one that cannot be forwarded.
 
     orders ---- forward_to ----> all ---- forward_to ----> archive          four hops at most
       |  '- what fails -.
@@ -32,6 +32,7 @@ from ..errors import (
 )
 from .partition import Health
 from .paths import path_of
+from .queue_context import SLICE
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def reason_of(error: BrokerError) -> tuple[str, str]:
 class Forwarding:
     """What goes on from ``queue``, which may be a dead-letter queue; nothing while it names no target."""
 
-    __slots__ = ("_queue", "_set_aside", "_to_transfer_dlq")
+    __slots__ = ("_queue", "_to_transfer_dlq", "_unforwardable")
 
     def __init__(self, queue: Queue, *, to_transfer_dlq: bool) -> None:
         self._queue = queue
         self._to_transfer_dlq = to_transfer_dlq
-        self._set_aside: list[StoredMessage] = []
+        self._unforwardable: list[StoredMessage] = []
 
     @property
     def target(self) -> str | None:
@@ -83,31 +84,38 @@ class Forwarding:
         return None if asked is None else path_of(asked)
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        """Raises ForwardsOn when the entity forwards its messages."""
         target = self.target
         if target is not None:
             raise ForwardsOn(self._queue.path, target)
 
     def run(self, find: Callable[[str], Entity], now: Instant) -> BrokerError | None:
-        """Let everything that waits go on, but for what the partition it belongs to cannot take now.
+        """Let what waits go on, but for what the partition it belongs to cannot take now.
 
-        ``find`` gives the entity of a path, or raises EntityNotFound. Returns why it stopped before the end.
+        A slice of it at once: the namespace has word of the rest. ``find`` gives the entity of a path, or
+        raises EntityNotFound. Returns why it stopped before the end.
         """
         queue, target = self._queue, self.target
         if target is None or queue.status in ("Disabled", "ReceiveDisabled"):
             return None
         if queue.health is Health.DOWN:
             return PartitionUnavailable(queue.path, 0)
+        forwarded = 0
         while (message := queue.next_to_forward(now)) is not None:
+            if forwarded == SLICE:
+                queue.requeue(message, now)  # which leaves word
+                break
+            forwarded += 1
             try:
                 self._send(message, find, target, now)
             except (PartitionUnavailable, ServerBusy, Rerouting) as error:  # Q-15: its key says which
-                queue.wait_again(message, now)
+                queue.requeue(message, now)
                 return error
             except BrokerError as error:
                 self._fail(message, error, now)
             else:
-                queue.went_on(message)
+                queue.forwarded(message)
+        queue.worked(forwarded)
         return None
 
     def _send(self, message: StoredMessage, find: Callable[[str], Entity], target: str, now: Instant) -> None:
@@ -119,18 +127,20 @@ class Forwarding:
             raise MessageTooLarge(message.size, limit)
         copy = message.copy()
         copy.hops = message.hops + 1
+        if self._queue.parent is not None:  # said of a dead letter that went on, and of no other (R-47)
+            copy.dead_letter_source = self._queue.parent.path
         destination.enqueue_all((copy,), now)
 
     def _fail(self, message: StoredMessage, error: BrokerError, now: Instant) -> None:
         queue = self._queue
         if self._to_transfer_dlq and queue.transfer_dead_letter_queue is not None:
-            queue.went_on(message)
+            queue.forwarded(message)
             queue.keep_untransferred(message.copy(), error, now)
-        elif not queue.could_not_go_on(message, *reason_of(error), now):
-            self._set_aside.append(message)
+        elif not queue.dead_letter_unforwardable(message, *reason_of(error), now):
+            self._unforwardable.append(message)
 
     def changed(self, now: Instant) -> None:
         """The queue follows another description: what was set aside may go on, or be received."""
-        waiting, self._set_aside = self._set_aside, []
+        waiting, self._unforwardable = self._unforwardable, []
         for message in waiting:
-            self._queue.wait_again(message, now)
+            self._queue.requeue(message, now)

@@ -1,4 +1,4 @@
-"""What has changed in a namespace that a store has not written down yet?
+"""Changes of a namespace that its store has not written yet.
 
     entities --- tell ---> Journal --- take ---> Changes, of whole operations ---> one transaction
 
@@ -19,12 +19,12 @@ from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
     from .entity import Entity
-    from .message_session import MessageSession
     from .message_store import MessageStore
+    from .sessions import MessageSession
 
 
-class Fate(Enum):
-    """What became of an entity."""
+class EntityChange(Enum):
+    """How an entity changed."""
 
     DESCRIBED = "described"
     DROPPED = "dropped"
@@ -32,7 +32,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """An id that duplicates are known by, with the number it was given (3.6)."""
+    """An id that duplicates are known by, with the number it was given."""
 
     queue: MessageStore
     message_id: Hashable
@@ -49,7 +49,7 @@ class Changes:
     numbers. ``sessions``: those whose state was set or cleared.
     """
 
-    entities: list[tuple[Fate, Entity]] = field(default_factory=list)
+    entities: list[tuple[EntityChange, Entity]] = field(default_factory=list)
     kept: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
     changed: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
     gone: dict[MessageStore, list[int]] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class Journal:
     def described(self, entity: Entity) -> None:
         """An entity was made, or follows another description."""
         self.is_empty = False
-        self._changes.entities.append((Fate.DESCRIBED, entity))
+        self._changes.entities.append((EntityChange.DESCRIBED, entity))
 
     def dropped(self, entity: Entity) -> None:
         """An entity was deleted, with its messages."""
         self.is_empty = False
-        self._changes.entities.append((Fate.DROPPED, entity))
+        self._changes.entities.append((EntityChange.DROPPED, entity))
 
     # -- told by a queue, a partition or a dead-letter queue
 

@@ -1,26 +1,80 @@
-"""What of a queue do receivers hold, and how do they settle it?
+"""The messages of a queue with their locks, and settlement.
 
-A lock ends by settling, by its time, or with the lock of its session (3.5); then the message is gone, waits
-again, is deferred, or is dead-lettered. See ``queue`` for the picture.
+A lock ends when its message is settled, when it expires, or with the lock of its session. The message is then
+removed, active again, deferred or dead-lettered. See ``queue`` for the states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import LockLost, NotAllowed, SessionLockLost
-from .description import QueueDescription
-from .locks import FOR_EVER, Locks
-from .message_session import MessageSession, SessionLock
+from .descriptions import QueueDescription
+from .indexes import Deadlines
 from .message_store import DEFERRED, DESCRIPTION, OUTGROWN, REASON, MessageStore
 from .partition import Health
-from .stored_message import Instant, LockToken, StoredMessage
+from .sessions import MessageSession, SessionLock
+from .stored_message import Instant, LockToken, MessageState, StoredMessage
 from .witness import Removal
 
 if TYPE_CHECKING:
     from .queue import Queue
-    from .surroundings import Surroundings
+    from .queue_context import QueueContext
+
+FOR_EVER: Instant = 2**63
+LOCKED = MessageState.LOCKED
+
+
+class Locks:
+    """The message locks of one queue, by token.
+
+    A lock lapses by itself at its instant, unless a session's lock covers it: then that one does.
+    """
+
+    __slots__ = ("_deadlines", "_messages", "_new_token")
+
+    def __init__(self, new_token: Callable[[], LockToken]) -> None:
+        self._new_token = new_token
+        self._messages: dict[LockToken, StoredMessage] = {}
+        self._deadlines = Deadlines[LockToken]()
+
+    def take(self, message: StoredMessage, until: Instant, *, lapses: bool = True) -> LockToken:
+        """Lock ``message`` and return the token."""
+        token = self._new_token()
+        message.state = LOCKED
+        message.lock_token = token
+        message.locked_until = until
+        self._messages[token] = message
+        if lapses:
+            self._deadlines.set(token, until)
+        return token
+
+    def get(self, token: LockToken) -> StoredMessage | None:
+        """The message held under ``token``, or None."""
+        return self._messages.get(token)
+
+    def extend(self, message: StoredMessage, until: Instant) -> None:
+        """Let the lock of ``message``, one that lapses by itself, hold until ``until``."""
+        assert message.lock_token is not None  # noqa: S101 - it is held
+        message.locked_until = until
+        self._deadlines.set(message.lock_token, until)
+
+    def end(self, token: LockToken) -> StoredMessage:
+        """End the lock and return its message, which is for the caller to place."""
+        message = self._messages.pop(token)
+        message.lock_token = None
+        self._deadlines.drop(token)
+        return message
+
+    def next(self) -> Instant | None:
+        """When the first lock lapses; None for never."""
+        return self._deadlines.next()
+
+    def take_lapsed(self, now: Instant, most: int | None = None) -> list[StoredMessage]:
+        """The messages whose locks lapsed up to ``now``, earliest first, ``most`` at most; they are ended."""
+        return [self.end(token) for token in self._deadlines.take_due(now, most)]
+
 
 COMPLETED = Removal.COMPLETED
 
@@ -33,13 +87,13 @@ class LockedStore(MessageStore):
         path: str,
         description: QueueDescription,
         parent: Queue | None,
-        surroundings: Surroundings,
+        context: QueueContext,
     ) -> None:
-        super().__init__(path, description, parent, surroundings)
+        super().__init__(path, description, parent, context)
         self.accessed_at: Instant | None = None
-        self._operations = surroundings.operations
-        self._form = surroundings.form
-        self._locks = Locks(surroundings.new_token)
+        self._operations = context.operations
+        self._form = context.form
+        self._locks = Locks(context.new_token)
 
     def check_up(self) -> None:
         """Raises PartitionUnavailable when it is a partition that is down."""
@@ -47,7 +101,7 @@ class LockedStore(MessageStore):
             self.partition.check_up(self.path)  # raises
 
     def handle_timer(self, now: Instant) -> None:
-        """Let happen what is due."""
+        """Run due timers."""
         raise NotImplementedError
 
     def _lock(self, message: StoredMessage, now: Instant, session: SessionLock | None) -> None:
@@ -62,21 +116,21 @@ class LockedStore(MessageStore):
     # -- settling: each raises LockLost, or SessionLockLost, when the lock is not, or no longer, held
 
     def complete(self, token: LockToken, now: Instant) -> None:
-        """The receiver is done with the message; expiry no longer matters (T-3)."""
+        """Remove the message; expiry no longer matters (T-3)."""
         self._forget(self._unlock(token, now), COMPLETED)
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""
+        """Make the message available again and count a failed delivery; ``changes`` are set on its properties."""
         message = self._unlock(token, now)
         if self._amend(message, changes, now):
             self._failed(message, now)
 
     def release(self, token: LockToken, now: Instant) -> None:
-        """Give the message back as if it had not been delivered."""
+        """Make the message available again without counting a delivery."""
         self._offer_again(self._unlock(token, now), now)
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Set the message aside: from now on it is received by its sequence number only."""
+        """Defer the message: from now on it is received by its sequence number only."""
         message = self._unlock(token, now)
         if not self._amend(message, changes, now):
             return
@@ -88,11 +142,11 @@ class LockedStore(MessageStore):
             self._journal.changed(self, message)
 
     def _amend(self, message: StoredMessage, changes: dict[str, object] | None, now: Instant) -> bool:
-        """Set ``changes``; False where they are too many for the header: then it is dead-lettered (3.2)."""
+        """Set ``changes``; False where they are too many for the header: then it is dead-lettered."""
         if changes and self._form.outgrows(message, changes):
             if self.dead_letter_queue is None:
                 return True  # nothing is dead-lettered out of a dead-letter queue: it waits as it is
-            self._bury(message, now, OUTGROWN)
+            self._dead_letter(message, now, OUTGROWN)
             return False
         message.amend(changes)
         return True
@@ -103,15 +157,15 @@ class LockedStore(MessageStore):
         Raises NotAllowed on a dead-letter queue.
         """
         self.check_can_dead_letter()
-        self._bury(self._unlock(token, now), now, properties)
+        self._dead_letter(self._unlock(token, now), now, properties)
 
     def check_can_dead_letter(self) -> None:
         """Raises NotAllowed on a dead-letter queue."""
         if self.dead_letter_queue is None:
-            raise NotAllowed(f"A message cannot be dead-lettered out of '{self.path}'.")  # 3.2
+            raise NotAllowed(f"A message cannot be dead-lettered out of '{self.path}'.")
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns until when it holds. Raises NotAllowed with sessions."""
+        """Restart the lock's full duration; returns its new end. Raises NotAllowed with sessions."""
         if self.sessions is not None:
             raise NotAllowed("A message of a session is locked by its session: renew that lock.")
         message = self.held(token, now)
@@ -124,7 +178,7 @@ class LockedStore(MessageStore):
         return [message for token in lock.tokens if (message := self._locks.get(token)) is not None]
 
     def lose_locks(self, now: Instant) -> None:
-        """Whatever is held is held no longer, as if its time were up: each message costs a delivery."""
+        """Expire every lock now; each message counts a failed delivery."""
         if self.sessions is not None:
             self.sessions.lapse(now, FOR_EVER)
         for message in self._locks.take_lapsed(FOR_EVER):
@@ -132,12 +186,12 @@ class LockedStore(MessageStore):
         self.timers_moved()
 
     def state_noted(self, session: MessageSession) -> None:
-        """The state of a session is another."""
+        """Record that the state of a session has changed."""
         if self._journal is not None:
             self._journal.noted(self, session)
 
     def give_back(self, message: StoredMessage, now: Instant, *, has_failed: bool) -> None:
-        """The session of a locked message is no longer held (3.5)."""
+        """Return a locked message whose session lock has ended."""
         if message.lock_token is not None:
             self._locks.end(message.lock_token)
         if has_failed:
@@ -173,6 +227,6 @@ class LockedStore(MessageStore):
         is_spent = message.delivery_count >= self.description.max_delivery_count
         if is_spent and self.dead_letter_queue is not None and not self._expired(message, now):
             text = f"Message could not be consumed after {message.delivery_count} delivery attempts."
-            self._bury(message, now, {REASON: "MaxDeliveryCountExceeded", DESCRIPTION: text})
+            self._dead_letter(message, now, {REASON: "MaxDeliveryCountExceeded", DESCRIPTION: text})
         else:
             self._offer_again(message, now)

@@ -1,11 +1,11 @@
-"""Where a queue keeps its messages: which wait, in what order, and until when?
+"""The messages of a queue: those that wait, their order, and their deadlines.
 
     place --> SCHEDULED | offered --> ACTIVE --> (popped by who receives)
                              ^                       |
                              '---- offered again ----'      expired: to the dead-letter queue (T-10), or gone
 
 It knows nothing of receivers and their locks: those are in ``locked_store``. A waiting line is the queue's
-one line, or with sessions one for each (3.5).
+one line, or with sessions one for each.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import MessageNotFound
-from .deadlines import Deadlines
-from .description import QueueDescription
-from .message_session import MessageSession, SessionLock
-from .message_sessions import MessageSessions
-from .numbering import Numbering
+from .descriptions import QueueDescription
+from .indexes import Deadlines, Numbering, WaitingLine
 from .partition import INDEX_SHIFT
+from .queue_context import SLICE
+from .sessions import MessageSession, MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .waiting_line import WaitingLine
 from .witness import Removal
 
 if TYPE_CHECKING:
     from .queue import Queue
-    from .surroundings import Surroundings
+    from .queue_context import QueueContext
     from .witness import Witness
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
@@ -47,19 +45,20 @@ class MessageStore:
         path: str,
         description: QueueDescription,
         parent: Queue | None,
-        surroundings: Surroundings,
+        context: QueueContext,
     ) -> None:
         self.path = path
         self.description = description
         self.imposed_status: str | None = None  # by a fault, over that of the description
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
-        self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on (3.7)
+        self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
-        self.partition = partition = surroundings.partition
-        self._journal = surroundings.journal
-        self._witness = surroundings.witness
+        self.partition = partition = context.partition
+        self._journal = context.journal
+        self._witness = context.witness
+        self._work = context.work
         self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions: the pings
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
@@ -67,7 +66,7 @@ class MessageStore:
 
     @property
     def status(self) -> str:
-        """What it bars now: the description's status, unless a fault has imposed another."""
+        """The effective status: the description's, unless a fault overrides it."""
         return self.imposed_status or self.description.status
 
     def message(self, number: int) -> StoredMessage | None:
@@ -85,7 +84,7 @@ class MessageStore:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queues' among them (3.2)."""
+        """Bytes held, the dead-letter queues' among them."""
         dead, unsent = self.dead_letter_queue, self.transfer_dead_letter_queue
         return self.size + (dead.size if dead else 0) + (unsent.size if unsent else 0)
 
@@ -95,12 +94,12 @@ class MessageStore:
         parts = (self.dead_letter_queue, self.transfer_dead_letter_queue)
         return [part for part in parts if part is not None]
 
-    def tell(self, lock: SessionLock | None = None) -> None:
-        """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
+    def notify(self, lock: SessionLock | None = None) -> None:
+        """Report a deliverable message to the receivers of the queue, or to the holder of ``lock``."""
         raise NotImplementedError
 
     def timers_moved(self) -> None:
-        """Leave word that the next timer may be another."""
+        """Report that the next timer may have changed."""
         raise NotImplementedError
 
     # -- coming and going
@@ -133,10 +132,15 @@ class MessageStore:
             self.sessions.offer(message)
         else:
             self._waiting.add(message)
-            self.tell()
+            self.notify()
+
+    def restore_all(self, messages: Iterable[StoredMessage]) -> None:
+        """Restore messages from a store, in ascending order of their sequence numbers."""
+        for message in messages:
+            self.restore(message)
 
     def restore(self, message: StoredMessage) -> None:
-        """Keep again what a store has kept, not locked; the lowest number is to be told first."""
+        """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
         message.reserved_number = message.sequence_number
         self._place(message)
         self.size += message.size
@@ -146,7 +150,7 @@ class MessageStore:
             self._offer_fresh(message)
         elif message.state is ACTIVE:
             self._waiting.add(message)
-            self.tell()
+            self.notify()
 
     @property
     def last_number(self) -> int:
@@ -168,7 +172,7 @@ class MessageStore:
         if self._expired(message, now):
             self._expire(message, now)  # T-3: at once, listening or not
         elif message.is_deferred:
-            message.state = DEFERRED  # 3.6: by its number only, for ever
+            message.state = DEFERRED  # by its number only, for ever
         else:
             if message.expires_at is not None:
                 self._expiries.set(message.sequence_number, message.expires_at)
@@ -177,47 +181,61 @@ class MessageStore:
                 self.sessions.offer(message)
             else:
                 self._waiting.add_again(message)
-                self.tell()
+                self.notify()
 
-    def first_of(self, line: WaitingLine | MessageSession, now: Instant) -> StoredMessage | None:
-        """The first message of ``line`` that may be delivered; it waits no longer."""
-        while (message := line.pop()) is not None:
+    def first_of(
+        self, line: WaitingLine | MessageSession, now: Instant, most: int | None = None
+    ) -> StoredMessage | None:
+        """The first message of ``line`` that may be delivered; it waits no longer.
+
+        With ``most`` None too when so many had to go first: there is word that more may be had.
+        """
+        passed = 0
+        while passed != most and (message := line.pop()) is not None:
+            passed += 1
             if message.is_ping:
                 self._forget(message, Removal.DELETED)  # P-31
             elif self._expired(message, now):
                 self._expire(message, now)
             else:
                 return message
+        self._work.steps += passed
+        if passed == most:
+            self.notify()
         return None
 
-    # -- forwarding (3.7): the receiver that always listens
+    # -- forwarding: the receiver that always listens
 
     def next_to_forward(self, now: Instant) -> StoredMessage | None:
-        """The first message that may go on; it waits no longer, and is kept until it :meth:`went_on`."""
+        """The first message that may go on; it waits no longer, and is kept until it :meth:`forwarded`."""
         self._reap(now)
-        message = self.first_of(self._waiting, now)
+        message = self.first_of(self._waiting, now, SLICE)
         return message if message is not None or self.sessions is None else self.sessions.pop(now)
 
-    def went_on(self, message: StoredMessage) -> None:
-        """The destination has it."""
+    def forwarded(self, message: StoredMessage) -> None:
+        """Remove a message that its destination has accepted."""
         self._forget(message, Removal.FORWARDED)
 
-    def could_not_go_on(self, message: StoredMessage, reason: str, text: str, now: Instant) -> bool:
-        """Dead-letter what has no way on; False where there is no place for it but this one."""
+    def dead_letter_unforwardable(self, message: StoredMessage, reason: str, text: str, now: Instant) -> bool:
+        """Dead-letter a message that cannot be forwarded; False when this is a dead-letter queue."""
         if self.dead_letter_queue is None:
             return False
-        self._bury(message, now, {REASON: reason, DESCRIPTION: text})
+        self._dead_letter(message, now, {REASON: reason, DESCRIPTION: text})
         return True
 
-    def wait_again(self, message: StoredMessage, now: Instant) -> None:
-        """Offer once more what had no way on."""
+    def worked(self, steps: int) -> None:
+        """Count ``steps`` processed messages as work."""
+        self._work.steps += steps
+
+    def requeue(self, message: StoredMessage, now: Instant) -> None:
+        """Make a message that was not forwarded available again."""
         self._offer_again(message, now)
 
     # -- expiry and dead letters
 
     def _expired(self, message: StoredMessage, now: Instant) -> bool:
         if self.parent is not None:
-            return False  # 3.2: a dead-letter queue observes no TTL
+            return False  # a dead-letter queue observes no TTL
         expires_at = self.expires_at(message)
         return expires_at is not None and expires_at <= now
 
@@ -230,7 +248,9 @@ class MessageStore:
 
     def _reap(self, now: Instant) -> None:
         """Remove what expired by its own TTL; what follows the entity's is in order, and met at the head."""
-        for number in self._expiries.take_due(now):
+        expired = self._expiries.take_due(now, SLICE)
+        self._work.steps += len(expired)
+        for number in expired:
             message = self._messages.get(number)
             if message is not None and message.state is ACTIVE:
                 self._expire(message, now)
@@ -239,16 +259,15 @@ class MessageStore:
     def _expire(self, message: StoredMessage, now: Instant) -> None:
         buried = self.description.dead_lettering_on_message_expiration and not message.is_ping
         if buried and self.dead_letter_queue is not None:
-            self._bury(message, now, EXPIRED)  # T-10
+            self._dead_letter(message, now, EXPIRED)  # T-10
         else:
             self._forget(message, Removal.EXPIRED)
 
-    def _bury(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
+    def _dead_letter(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
         assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
         self._forget(message, Removal.DEAD_LETTERED, str(properties.get(REASON, "")))
         dead = message.copy()  # the one that is gone may still stand in a line
         dead.delivery_count = message.delivery_count
-        dead.dead_letter_source = self.path
         dead.amend(properties)
         self.dead_letter_queue._admit(dead)
 
@@ -256,7 +275,7 @@ class MessageStore:
         self._place(message)
         self.size += message.size
         self._waiting.add(message)
-        self.tell()
+        self.notify()
 
     def _forget(self, message: StoredMessage, how: Removal, reason: str = "") -> None:
         self._displace(message)
@@ -269,8 +288,8 @@ class MessageStore:
         if message.expires_at is not None:
             self._expiries.drop(message.sequence_number)
 
-    def tell_deleted(self, witness: Witness) -> None:
-        """All that is kept here goes with the entity."""
+    def record_deleted(self, witness: Witness) -> None:
+        """Record the deletion of every message, with the entity."""
         for number in self._messages.numbers_from(0):
             if (message := self._messages.get(number)) is not None:
                 witness.removed(self.path, message, Removal.DELETED)

@@ -20,30 +20,29 @@ from ..errors import (
     Rerouting,
     TargetNotFound,
 )
-from .access_rule import AccessRule
-from .credits import Credits
-from .deadlines import Deadlines
-from .description import QueueDescription, validated_path
+from .descriptions import (
+    TARGETS,
+    AccessRule,
+    Asked,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from .entity import Entity
+from .indexes import Deadlines
 from .journal import Journal
-from .kinds import AnyQueue, AnySubscription, AnyTopic
-from .layout import Asked, Layout
-from .limits import Limits
-from .message_session import SessionLock
-from .operations import OperationCounts
-from .partition import Health
-from .partitioned import Partitioned, PartitionedQueue
-from .partitioned_topic import PartitionedTopic
-from .paths import path_of
+from .partition import Health, Layout
+from .partitioned import Partitioned
+from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic, PartitionedQueue, PartitionedTopic
+from .paths import LONGEST_PATH, path_of, validated_name, validated_path
 from .queue import Queue
+from .queue_context import SLICE, OperationCounts, QueueContext
+from .quotas import Credits, EntityLimits, Tier
 from .rules import Rule, RuleSet
-from .rules.lifted_form import LiftedForm
-from .rules.message_properties import MessageForm
+from .rules.message_properties import LiftedForm, MessageForm
+from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
-from .surroundings import Surroundings
-from .tier import Tier
 from .topic import Topic
-from .topic_description import TARGETS, SubscriptionDescription, TopicDescription, validated_name
 from .witness import Witness
 
 DEAD_LETTER = "/$deadletterqueue"
@@ -62,9 +61,9 @@ class Namespace:
 
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
-    ``journal``: is told what changes, for a store to write down. ``witness``: what becomes of each message.
+    ``journal`` collects changes for a store. ``witness`` records what happens to each message.
     ``credits_per_second``: see ``credits``. ``updates_take_locks``, an attribute: whether what is held of a
-    queue or subscription is lost as its description becomes another, as it may be in the service (3.1).
+    queue or subscription is lost as its description becomes another, as it may be in the service.
     """
 
     def __init__(
@@ -88,8 +87,8 @@ class Namespace:
         self.credits = Credits(credits_per_second if self.tier.has_credits else None)
         self._queues: dict[str, Entity] = {}
         self._order: list[str] | None = None  # of their keys; made when it is asked for
-        self._limits = Limits(self.layout)
-        self._surroundings = Surroundings(
+        self._limits = EntityLimits(self.layout)
+        self._context = QueueContext(
             new_token,
             form or LiftedForm(),
             legacy_forward_tdlq=legacy_forward_tdlq,
@@ -128,8 +127,8 @@ class Namespace:
 
     def _make_queue(self, path: str, settled: QueueDescription, now: Instant) -> AnyQueue:
         if settled.enable_partitioning:
-            return self._add(PartitionedQueue(path, settled, now, self._surroundings, self.layout))
-        return self._add(Queue(path, settled, now, self._surroundings))
+            return self._add(PartitionedQueue(path, settled, now, self._context, self.layout))
+        return self._add(Queue(path, settled, now, self._context))
 
     def update_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
         """Give a queue another description.
@@ -185,8 +184,8 @@ class Namespace:
 
     def _make_topic(self, path: str, settled: TopicDescription, now: Instant) -> AnyTopic:
         if settled.enable_partitioning:
-            return self._add(PartitionedTopic(path, settled, now, self._surroundings, self.layout))
-        return self._add(Topic(path, settled, now, self._surroundings))
+            return self._add(PartitionedTopic(path, settled, now, self._context, self.layout))
+        return self._add(Topic(path, settled, now, self._context))
 
     def update_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
         """Give a topic another description. Raises as :meth:`update_queue`."""
@@ -213,11 +212,13 @@ class Namespace:
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
         """The rules of the entities at ``path`` and above it, each with its entity's path."""
-        segments = path.strip("/").casefold().split("/")
-        for length in range(1, len(segments) + 1):
-            entity = self._queues.get("/".join(segments[:length]))
+        folded = path.strip("/")[: LONGEST_PATH + 1].casefold() + "/"  # a longer prefix is no entity's path
+        end = folded.find("/")
+        while end >= 0:
+            entity = self._queues.get(folded[:end])
             if entity is not None:
                 yield from ((entity.path, rule) for rule in entity.description.authorization_rules)
+            end = folded.find("/", end + 1)
 
     def topics(self) -> list[AnyTopic]:
         """All topics, by path."""
@@ -248,14 +249,17 @@ class Namespace:
         self, topic: AnyTopic, name: str, settled: SubscriptionDescription, now: Instant, rules: RuleSet
     ) -> AnySubscription:
         if isinstance(topic, Topic):
-            made = topic.subscription(name, settled, now, self._surroundings, rules)
+            made = topic.subscription(name, settled, now, self._context, rules)
             topic.add(made)
             return self._watch_rules(self._add(made))
-        partitioned = topic.subscription(name, settled, now, self._surroundings, rules)
+        partitioned = topic.subscription(name, settled, now, self._context, rules)
         topic.add(partitioned)
         return self._watch_rules(self._add(partitioned))
 
     def _watch_rules(self, made: AnySubscription) -> AnySubscription:
+        made.rules.counts = made.topic.filters
+        made.topic.filters.add(made.rules)
+
         def changed() -> None:
             if self.journal is not None and self.holds(made):
                 self.journal.described(made)
@@ -311,11 +315,11 @@ class Namespace:
     # -- taking up what a store has kept: what was valid then is not asked again
 
     def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> AnyQueue:
-        """Have again a queue of that description. Raises InvalidDescription."""
+        """Restore a queue from a store. Raises InvalidDescription."""
         return self._make_queue(path, self._settled(description), created_at)
 
     def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> AnyTopic:
-        """Have again a topic, without its subscriptions. Raises InvalidDescription."""
+        """Restore a topic, without its subscriptions. Raises InvalidDescription."""
         return self._make_topic(path, self._settled(description), created_at)
 
     def restore_subscription(
@@ -326,7 +330,7 @@ class Namespace:
         rules: Sequence[Rule],
         created_at: Instant,
     ) -> AnySubscription:
-        """Have again a subscription with these rules. Raises EntityNotFound, InvalidDescription."""
+        """Restore a subscription with its rules. Raises EntityNotFound, InvalidDescription."""
         kept = RuleSet(*rules[:1])
         for rule in rules[1:]:
             kept.put(rule)
@@ -351,7 +355,7 @@ class Namespace:
     # -- partitions
 
     def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
-        """Let one partition of an entity be in this state, its dead-letter queue's and subscriptions' too.
+        """Set the health of one partition of an entity, its dead-letter queue and subscriptions.
 
         Raises EntityNotFound, and InvalidDescription where there is no such partition.
         """
@@ -360,16 +364,16 @@ class Namespace:
             raise InvalidDescription(f"The entity '{entity.path}' is not partitioned.")
         self._check_index(index)
         entity.set_health(index, health, known_from)
-        self._surroundings.forwards.update(self._held_up)
+        self._context.forwards.update(self._held_up)
 
     def set_store_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
-        """Let the store of that index fail under every partitioned entity. Raises InvalidDescription."""
+        """Set the health of the store of that index, under every partitioned entity. Raises InvalidDescription."""
         self._check_index(index)
         self.layout.stores[index].set(health, known_from)
         for entity in self._queues.values():
             if isinstance(entity, Partitioned):
                 entity.health_changed()
-        self._surroundings.forwards.update(self._held_up)
+        self._context.forwards.update(self._held_up)
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self.layout.stores):
@@ -378,7 +382,7 @@ class Namespace:
             )
 
     def impose_status(self, path: str, status: str | None, now: Instant) -> None:
-        """Give a queue, topic or subscription a status that is not its own and is not kept; None ends it.
+        """Override the status of a queue, topic or subscription, without storing it; None ends the override.
 
         Raises EntityNotFound.
         """
@@ -389,28 +393,39 @@ class Namespace:
             queue.follow(queue.description, now)  # which tells receivers
 
     def let_front_ends_cache(self, cache: bool) -> None:
-        """Whether the front end of each connection keeps messages of partitioned entities (Q-18)."""
-        self._surroundings.front_ends_cache = cache
+        """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
+        self._context.front_ends_cache = cache
 
     # -- what happens
 
     @property
     def operations(self) -> OperationCounts:
         """Billed operations up to now (P-34, P-43)."""
-        return self._surroundings.operations.counts()
+        return self._context.operations.counts()
 
     def receive_began(self) -> None:
         """Count a receive: a link's credit was granted from zero (P-41)."""
-        self._surroundings.operations.polls += 1
+        self._context.operations.polls += 1
 
     def management_requested(self) -> None:
         """Count an operation on a $management node."""
-        self._surroundings.operations.management += 1
+        self._context.operations.management += 1
 
-    def forward(self, now: Instant) -> None:
-        """Let everything go on that is to be forwarded (3.7)."""
-        forwards = self._surroundings.forwards
+    @property
+    def work_done(self) -> int:
+        """Messages processed so far; bulk work checks it to end a slice."""
+        return self._context.work.steps
+
+    def worked(self, steps: int) -> None:
+        """Count ``steps`` delivered messages as work."""
+        self._context.work.steps += steps
+
+    def forward(self, now: Instant, most: int | None = None) -> bool:
+        """Forward about ``most`` waiting messages; True when there are more."""
+        forwards, until = self._context.forwards, None if most is None else self.work_done + most
         while forwards:
+            if until is not None and self.work_done >= until:
+                return True
             source = next(iter(forwards))
             del forwards[source]
             obstacle = source.forwarding.run(self.queue, now) if self.holds(source) else None
@@ -419,19 +434,20 @@ class Namespace:
                 self._held_up[source] = None
             if isinstance(obstacle, Rerouting):
                 self.call_at(obstacle.at, self._go_on)
+        return False
 
     def _go_on(self, now: Instant) -> None:
-        """What could not be forwarded is tried again."""
-        self._surroundings.forwards.update(self._held_up)
+        """Retry messages that could not be forwarded."""
+        self._context.forwards.update(self._held_up)
         self._held_up.clear()
 
     def new_token(self) -> LockToken:
-        """16 bytes that no other token of the namespace has."""
-        return self._surroundings.new_token()
+        """A unique token of 16 bytes."""
+        return self._context.new_token()
 
     def take_ready(self) -> list[Entity | SessionLock]:
-        """What got something to deliver, was deleted, or was lost, since this was last asked."""
-        ready = self._surroundings.ready
+        """Entities and session locks with a new message or that were deleted or lost since the last call."""
+        ready = self._context.ready
         if not ready:
             return []
         taken = list(ready)
@@ -440,35 +456,36 @@ class Namespace:
 
     def next_timer(self) -> Instant | None:
         """The earliest deadline of any entity; None for never."""
-        self._look_at_stirred()
+        self._update_timers()
         nexts = (self._timers.next(), self._idle.next(), self._calls.next())
         return min((at for at in nexts if at is not None), default=None)
 
     def call_at(self, at: Instant, call: Call) -> None:
-        """Have ``call`` called with the time, once, when it is ``at``."""
+        """Call ``call`` once with the current time, at ``at``."""
         self._calls.set(call, at)
 
     def handle_timer(self, now: Instant) -> None:
-        """Let everything happen that is due up to ``now``."""
-        self._look_at_stirred()
-        for queue in self._timers.take_due(now):
-            queue.handle_timer(now)
+        """Run what is due up to ``now``, one slice at a time; the rest remains due."""
+        self._update_timers()
+        until = self.work_done + SLICE
+        while self.work_done < until and (due := self._timers.take_due(now, 1)):
+            due[0].handle_timer(now)
         for call in self._calls.take_due(now):
             call(now)
         for key in self._idle.take_due(now):
             if key in self._queues:  # not gone meanwhile with its topic
                 self._retire(key, self._queues[key], now)
-        self.forward(now)
+        self.forward(now, SLICE)
 
-    def _look_at_stirred(self) -> None:
-        stirred = self._surroundings.stirred
-        for queue in stirred:
+    def _update_timers(self) -> None:
+        rescheduled = self._context.rescheduled
+        for queue in rescheduled:
             at = queue.next_timer()
             if at is None or not self.holds(queue):
                 self._timers.drop(queue)
             else:
                 self._timers.set(queue, at)
-        stirred.clear()
+        rescheduled.clear()
 
     def _retire(self, key: str, queue: Entity, now: Instant) -> None:
         span, since = queue.description.auto_delete_on_idle, queue.idle_since
@@ -532,6 +549,8 @@ class Namespace:
                 self._remove(entity.subscriptions[name])
         elif isinstance(entity, AnySubscription):
             entity.topic.drop(entity.name)
+            entity.topic.filters.add(entity.rules, -1)
+            entity.rules.counts = None
         key = entity.path.casefold()
         del self._queues[key]
         self._order = None
@@ -541,9 +560,9 @@ class Namespace:
             self.journal.dropped(entity)
         for part in entity.parts():
             if self.witness is not None and isinstance(part, Queue):
-                part.tell_deleted(self.witness)
+                part.record_deleted(self.witness)
             self._timers.drop(part)
-            self._surroundings.ready.add(part)  # so that its links learn of it
+            self._context.ready.add(part)  # so that its links learn of it
 
     def _check_targets(
         self,
@@ -551,7 +570,7 @@ class Namespace:
         asked: QueueDescription | SubscriptionDescription,
         current: QueueDescription | SubscriptionDescription | None,
     ) -> None:
-        for field in TARGETS:  # 3.7: a target is to be there when it is named, and may go later
+        for field in TARGETS:  # a target is to be there when it is named, and may go later
             name = getattr(asked, field)
             if name is None or (current is not None and getattr(current, field) == name):
                 continue

@@ -1,19 +1,31 @@
-"""One of the stores that a partitioned entity is spread over: is it well, and who knows?
+"""Partitions of an entity: keys, health, and the layout of a namespace.
 
-    UP --- take_down ---> DOWN        what is in it waits; senders learn of it at ``known_from`` (Q-16)
+    UP --- take_down ---> DOWN        its messages wait; senders are rerouted from ``known_from`` on (Q-16)
      ^                      |
-     '------ bring_up ------+-------- THROTTLED    takes no message, hands out those it has
+     '------ bring_up ------+-------- THROTTLED    refuses sends, delivers the messages it has
 
-An entity's partition stands on the namespace's store of the same index: where that one is down, it is.
+Each partition of an entity depends on the namespace's store of the same index and is down while it is.
+
+    Basic, Standard    each entity chooses; 16 partitions; its size is 16 times the requested size (Q-2)
+    Premium            chosen for the namespace: 1, 2 or 4 partitions for every entity; the size is shared
+
+An entity's first message without a key goes to partition ``first``, the next one to the partition after
+(Q-5).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ..errors import NotAllowed, PartitionUnavailable, ServerBusy
+from ..errors import InvalidDescription, NotAllowed, PartitionUnavailable, ServerBusy
+from .descriptions import STANDARD_SIZES, Asked
 from .stored_message import Instant, StoredMessage
+
+if TYPE_CHECKING:
+    from .queue_context import QueueContext
 
 PARTITIONS = 16
 """How many a partitioned entity of a Basic or Standard namespace has (Q-2)."""
@@ -107,3 +119,87 @@ def index_of(key: str, partitions: int) -> int:
 def index_of_number(number: int) -> int:
     """The partition that gave a message its sequence number (Q-10)."""
     return number >> INDEX_SHIFT
+
+
+LARGEST_PARTITIONED_MESSAGE = 1024  # kilobytes, on a partitioned namespace (Q-19)
+MOST_PARTITIONED = 100  # on Basic and Standard (Q-19)
+
+
+class Layout:
+    """The partitions of one namespace; ``premium`` is their number on a partitioned Premium one, else None.
+
+    Raises InvalidDescription for a number that is none of 1, 2 and 4, or a ``first`` below 0.
+    """
+
+    def __init__(self, premium: int | None = None, first: int = 0) -> None:
+        if premium is not None and premium not in PREMIUM_PARTITIONS:
+            raise InvalidDescription(
+                f"A partitioned Premium namespace has {premium!r} partitions: one of {PREMIUM_PARTITIONS}."
+            )
+        if first < 0:
+            raise InvalidDescription(f"The first partition is {first}: at least 0 is needed.")
+        self.is_premium = premium is not None
+        self.first = first
+        self.stores = tuple(Partition(index) for index in range(premium or PARTITIONS))
+
+    @property
+    def most_partitioned(self) -> int | None:
+        """How many entities may be partitioned; None for all of them."""
+        return None if self.is_premium else MOST_PARTITIONED
+
+    def settled(self, asked: Asked) -> Asked:
+        """What was asked, with the size of one partition's share. Raises InvalidDescription.
+
+        An update gives the size that a get has shown: it is read back as what was asked.
+        """
+        if self.is_premium:
+            return self._settled_premium(asked)
+        if not asked.enable_partitioning:
+            return asked
+        size, rest = divmod(asked.max_size_in_megabytes, PARTITIONS)
+        if rest or size not in STANDARD_SIZES:
+            size = asked.max_size_in_megabytes
+        if size not in STANDARD_SIZES:
+            raise InvalidDescription(
+                f"max_size_in_megabytes is {size!r}: one of {STANDARD_SIZES} on a partitioned entity."
+            )
+        return replace(asked, max_size_in_megabytes=size)
+
+    def _settled_premium(self, asked: Asked) -> Asked:
+        if not asked.enable_partitioning:
+            raise InvalidDescription(
+                "Non-partitioned entities are not allowed in partitioned namespace. "
+                "The property EnablePartitioning must be set to true."
+            )
+        if asked.max_size_in_megabytes < len(self.stores):
+            raise InvalidDescription(
+                f"max_size_in_megabytes is {asked.max_size_in_megabytes}: at least {len(self.stores)}, "
+                "one for each partition."
+            )
+        if (asked.max_message_size_in_kilobytes or 0) > LARGEST_PARTITIONED_MESSAGE:
+            raise InvalidDescription(
+                f"max_message_size_in_kilobytes is {asked.max_message_size_in_kilobytes}: "
+                f"at most {LARGEST_PARTITIONED_MESSAGE} on a partitioned namespace."
+            )
+        return asked
+
+    def of_whole(self, settled: Asked) -> Asked:
+        """What a partitioned entity tells of itself."""
+        if self.is_premium:
+            return settled
+        return replace(settled, max_size_in_megabytes=settled.max_size_in_megabytes * PARTITIONS)
+
+    def of_partition(self, settled: Asked) -> Asked:
+        """What each of its partitions follows."""
+        if not self.is_premium:
+            return settled
+        return replace(settled, max_size_in_megabytes=settled.max_size_in_megabytes // len(self.stores))
+
+    def spread(self, context: QueueContext) -> list[QueueContext]:
+        """``context`` for each partition of a new entity."""
+        return [context.of(Partition(store.index, store)) for store in self.stores]
+
+    def check_creatable(self, path: str) -> None:
+        """Raises PartitionUnavailable while a store is down: a partitioned entity needs all (Q-17)."""
+        for store in self.stores:
+            store.check_up(path)

@@ -1,21 +1,26 @@
-"""A partitioned queue: the face of one queue over several, each with a store of its own (Q-1).
+"""A partitioned entity: one queue to its clients, several stores behind it (Q-1).
 
-                    key -> index_of          .--> partition 0 ---.   the next that has something
+                    key -> index_of          .--> partition 0 ---.   the next one with a message
     enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
                     no key -> next in turn   '--> partition 2 ---'
 
-A partition is a plain queue that knows its index: it begins each lock token with it, and each sequence
-number has it in the top 16 bits (Q-10). So whatever comes with a token or a number is led to its
-partition by looking at it; nothing is kept here for a message. Receiving asks the partitions that have
-left word, not all of them. A partition that is down is passed over; what is in it waits.
+A partition is a plain queue that knows its index. Its lock tokens begin with the index, and the top 16 bits
+of its sequence numbers hold it (Q-10), so tokens and numbers identify their partition without a lookup table.
+A receive asks only the partitions that have reported a message. A partition that is down is skipped; its
+messages wait.
+
+A front end of the service may cache messages of a partitioned entity for one connection (Q-8, Q-18): each
+partition locks its next message, the first one found is delivered, and the others stay locked in the cache
+for the next receives. If the connection closes or does not receive in time, these locks expire, which counts
+as a failed delivery as for any other lock.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..errors import (
@@ -29,16 +34,13 @@ from ..errors import (
     ServerBusy,
     SessionRequired,
 )
-from .counts import QueueCounts
-from .description import QueueDescription
-from .front_end import FrontEnd
-from .layout import Layout
-from .message_session import SessionLock
+from .descriptions import QueueDescription
+from .entity import QueueCounts
 from .partition import Health, index_of, index_of_number, key_of
-from .partitioned_sessions import PartitionedSessions
 from .queue import Queue
+from .queue_context import QueueContext
+from .sessions import PartitionedSessions, SessionLock
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
-from .surroundings import Surroundings
 
 Part = TypeVar("Part", bound=Queue, covariant=True)
 _COUNTS = tuple(field.name for field in fields(QueueCounts))
@@ -52,7 +54,7 @@ class Partitioned(Generic[Part]):
         path: str,
         description: QueueDescription,
         partitions: Sequence[Part],
-        surroundings: Surroundings,
+        context: QueueContext,
         first: int = 0,
         parent: Partitioned[Queue] | None = None,
     ) -> None:
@@ -60,8 +62,8 @@ class Partitioned(Generic[Part]):
         self.partitions = tuple(partitions)
         self.parent = parent
         self._description = description
-        self._surroundings = surroundings
-        self._ready = surroundings.ready
+        self._context = context
+        self._ready = context.ready
         self._turn = first % len(self.partitions)
         self._available = OrderedDict[Queue, None]()  # partitions that left word
         self._looked_at: Instant = -1
@@ -81,7 +83,7 @@ class Partitioned(Generic[Part]):
         found = [each for each in sub_queues if each is not None]
         if not found:
             return None
-        return Partitioned[Queue](found[0].path, self._description, found, self._surroundings, parent=self)
+        return Partitioned[Queue](found[0].path, self._description, found, self._context, parent=self)
 
     # -- sending
 
@@ -128,7 +130,7 @@ class Partitioned(Generic[Part]):
             raise EntityDisabled(self.path, self.status)
 
     def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this entity and that its destination refused (3.7)."""
+        """Keep, dead, a message that was sent via this entity and that its destination refused."""
         self._home_of(message).keep_untransferred(message, why, now)
 
     def reserve(self, message: StoredMessage) -> int:
@@ -206,7 +208,7 @@ class Partitioned(Generic[Part]):
 
     def seen_from(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
         """Itself, or with caching front ends what this one keeps of it (Q-18)."""
-        if not self._surroundings.front_ends_cache:
+        if not self._context.front_ends_cache:
             return self
         cache = self._front_ends.get(front_end)
         if cache is None:
@@ -238,11 +240,11 @@ class Partitioned(Generic[Part]):
         ]
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        """Raises ForwardsOn when the entity forwards its messages."""
         self.partitions[0].check_receivable()
 
     def look(self, now: Instant) -> None:
-        """Somebody wants to receive: let happen in each partition what is due by now. Raises EntityDisabled.
+        """Prepare a receive: run due timers and expiries of each partition. Raises EntityDisabled.
 
         Once an instant: what comes later in the same one falls due in another.
         """
@@ -258,7 +260,7 @@ class Partitioned(Generic[Part]):
         if self.sessions is not None:
             raise SessionRequired(self.path)
 
-    def told(self, partition: Queue) -> None:
+    def partition_ready(self, partition: Queue) -> None:
         """A partition has something for who waits."""
         self._available[partition] = None
         self._ready.add(self)
@@ -270,7 +272,7 @@ class Partitioned(Generic[Part]):
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Raises NotAllowed: messages are not deleted in batches here (3.9)."""
+        """Raises NotAllowed: messages are not deleted in batches here."""
         raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
 
     # -- settling
@@ -284,19 +286,19 @@ class Partitioned(Generic[Part]):
         self.partitions[0].check_can_dead_letter()
 
     def complete(self, token: LockToken, now: Instant) -> None:
-        """The receiver is done with the message."""
+        """Remove the message."""
         self._holder(token).complete(token, now)
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Give the message back, one failed delivery richer; ``changes`` are set on its properties."""
+        """Make the message available again and count a failed delivery; ``changes`` are set on its properties."""
         self._holder(token).abandon(token, now, changes)
 
     def release(self, token: LockToken, now: Instant) -> None:
-        """Give the message back as if it had not been delivered."""
+        """Make the message available again without counting a delivery."""
         self._holder(token).release(token, now)
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Set the message aside."""
+        """Defer the message."""
         self._holder(token).defer(token, now, changes)
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
@@ -304,7 +306,7 @@ class Partitioned(Generic[Part]):
         self._holder(token).dead_letter(token, now, properties)
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns until when it holds."""
+        """Restart the lock's full duration; returns its new end."""
         return self._holder(token).renew(token, now)
 
     def _holder(self, token: LockToken) -> Part:
@@ -331,7 +333,7 @@ class Partitioned(Generic[Part]):
         return []
 
     def browse(self, start: int, most: int) -> list[StoredMessage]:
-        """As :meth:`peek`, by who is no client; partitions that are down are looked into too."""
+        """Peek for diagnostics; includes partitions that are down."""
         for partition in self.partitions[max(0, index_of_number(start)) :]:
             messages = partition.browse(start, most)
             if messages:
@@ -351,20 +353,20 @@ class Partitioned(Generic[Part]):
     # -- health
 
     def set_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
-        """Let one partition be in this state; if down, senders are led around it from then on (Q-16)."""
+        """Set the health of one partition; if down, senders are rerouted from ``known_from`` on (Q-16)."""
         queue = self.partitions[index]
         assert queue.partition is not None  # noqa: S101 - it is one
         queue.partition.set(health, known_from)
         self.health_changed()
 
     def health_changed(self) -> None:
-        """A partition came or went: whoever waits may look again."""
+        """Health of a partition changed: notify waiting receivers."""
         self._looked_at = -1
         for each in self.parts():
             if isinstance(each, Queue):
                 if each.partition is not None:
                     each.partition.refresh()
-                each.tell()
+                each.notify()
 
     @property
     def availability(self) -> str:
@@ -411,7 +413,7 @@ class Partitioned(Generic[Part]):
         return max(used, default=None)
 
     def touch(self, now: Instant) -> None:
-        """It is used, in a way that nothing else here tells (T-21)."""
+        """Count a use that no other method of the entity shows (T-21)."""
         self.partitions[0].touch(now)
 
     def next_timer(self) -> Instant | None:
@@ -437,7 +439,7 @@ class Partitioned(Generic[Part]):
 
     @property
     def idle_since(self) -> Instant | None:
-        """Since when nobody has used any partition (T-21), or None while one is in use."""
+        """The time of the last use of any partition (T-21), or None while one is in use."""
         since = [partition.idle_since for partition in self.partitions]
         used = [each for each in since if each is not None]
         return max(used) if len(used) == len(since) else None
@@ -482,25 +484,6 @@ class Partitioned(Generic[Part]):
         return found
 
 
-class PartitionedQueue(Partitioned[Queue]):
-    """A partitioned queue, as a namespace of this layout makes it."""
-
-    def __init__(
-        self, path: str, settled: QueueDescription, now: Instant, surroundings: Surroundings, layout: Layout
-    ) -> None:
-        self._layout = layout
-        each = layout.of_partition(settled)
-        partitions = [Queue(path, each, now, spread) for spread in layout.spread(surroundings)]
-        super().__init__(path, layout.of_whole(settled), partitions, surroundings, layout.first)
-
-    def redescribe(self, settled: QueueDescription, now: Instant) -> None:
-        """Follow another description. Raises InvalidDescription for a flag that is for ever."""
-        settled.check_successor_of(self._description)
-        self._description = self._layout.of_whole(settled)
-        for partition in self.partitions:
-            partition.redescribe(self._layout.of_partition(settled), now)
-
-
 _MIXED = (
     "Batching brokered messages with distinct SessionId or PartitionKey "
     "is not supported for an entity with partitioning enabled."
@@ -509,3 +492,34 @@ _MIXED_WITH_IDS = (
     "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId "
     "is not supported for an entity with partitioning and duplicate detection enabled."
 )
+
+
+class FrontEnd:
+    """One connection's way to the messages of a partitioned entity."""
+
+    def __init__(self, whole: Partitioned[Any]) -> None:
+        self._whole = whole
+        self._kept: deque[tuple[StoredMessage, LockToken | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Hand over what is kept, else what the partitions give now; the rest of that is kept.
+
+        Raises as the entity's own.
+        """
+        if session is not None or self._whole.sessions is not None:
+            return self._whole.receive(now, session)
+        self._whole.look(now)
+        while self._kept:
+            message, token = self._kept.popleft()
+            if message.lock_token == token and message.locked_until > now:
+                return message
+        found = self._whole.receive_from_each(now)
+        self._kept.extend((message, message.lock_token) for message in found[1:])
+        return found[0] if found else None
+
+    def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """As the entity's own: messages deleted on receive are never cached."""
+        return self._whole.receive_and_delete(now, session)

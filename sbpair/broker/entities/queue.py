@@ -12,8 +12,8 @@
 
 It knows nothing of connections, links or faces. Time comes in as ``now``, in milliseconds since the
 epoch. Nothing here looks at every waiting message: what is due is found by heaps, what is next by a
-waiting line (see ``message_store``). With sessions (3.5) each session is such a line: see
-``message_sessions``.
+waiting line (see ``message_store``). With sessions each session is such a line: see
+``sessions``.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ from ..errors import (
     QuotaExceeded,
     SessionRequired,
 )
-from .counts import QueueCounts
-from .deadlines import Deadlines
-from .description import QueueDescription
-from .duplicates import Duplicates
-from .entity import Entity
+from .descriptions import QueueDescription
+from .entity import Entity, QueueCounts
 from .forwarding import Forwarding, reason_of
+from .indexes import Deadlines, DuplicateIndex
 from .locked_store import LockedStore
-from .message_session import SessionLock
-from .message_sessions import MessageSessions
 from .message_store import DESCRIPTION, REASON
 from .partition import Health, check_keys
+from .queue_context import SLICE, SLICE_BYTES, QueueContext
+from .sessions import MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .surroundings import Surroundings
 from .witness import Arrival, Removal
 
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
@@ -53,7 +50,7 @@ DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
 class Whole(Entity, Protocol):
     """What a partition is one of."""
 
-    def told(self, partition: Queue) -> None:
+    def partition_ready(self, partition: Queue) -> None:
         """A partition has something for who waits."""
 
 
@@ -65,27 +62,27 @@ class Queue(LockedStore):
         path: str,
         description: QueueDescription,
         now: Instant,
-        surroundings: Surroundings,
+        context: QueueContext,
         parent: Queue | None = None,
     ) -> None:
-        super().__init__(path, description, parent, surroundings)
+        super().__init__(path, description, parent, context)
         self.whole: Whole | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self._listeners = 0
-        self._ready = surroundings.ready
-        self._stirred = surroundings.stirred
-        self._forwards = surroundings.forwards
-        self.forwarding = Forwarding(self, to_transfer_dlq=surroundings.legacy_forward_tdlq)
+        self._ready = context.ready
+        self._rescheduled = context.rescheduled
+        self._forwards = context.forwards
+        self.forwarding = Forwarding(self, to_transfer_dlq=context.legacy_forward_tdlq)
         self._schedule = Deadlines[int]()
-        self._duplicates: Duplicates | None = None
+        self._duplicates: DuplicateIndex | None = None
         if parent is None:
             if description.requires_duplicate_detection:
-                self._duplicates = Duplicates()
+                self._duplicates = DuplicateIndex()
             if description.requires_session:
                 self.sessions = MessageSessions(self)
-            self.dead_letter_queue = Queue(f"{path}/$DeadLetterQueue", description, now, surroundings, self)
+            self.dead_letter_queue = Queue(f"{path}/$DeadLetterQueue", description, now, context, self)
             self.transfer_dead_letter_queue = Queue(
-                f"{path}/$Transfer/$DeadLetterQueue", description, now, surroundings, self
+                f"{path}/$Transfer/$DeadLetterQueue", description, now, context, self
             )
 
     # -- sending
@@ -95,7 +92,7 @@ class Queue(LockedStore):
         return self.enqueue_all((message,), now)[0]
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Take all of the messages, or none; returns their numbers, for a duplicate that of the first (3.6).
+        """Take all of the messages, or none; returns their numbers, for a duplicate that of the first.
 
         Raises as :meth:`check_acceptable`.
         """
@@ -108,14 +105,14 @@ class Queue(LockedStore):
         EntityDisabled, QuotaExceeded.
         """
         if self.parent is not None:
-            raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")  # 3.2
+            raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")
         self.check_sends_enabled()
         need_session, more = self.sessions is not None, 0
         for message in messages:
             if message.partition_key is not None:
                 check_keys(message)
             if need_session and message.session_id is None:
-                raise SessionRequired(self.path)  # 3.5
+                raise SessionRequired(self.path)
             more += len(message.bare) + message.overhead  # its size, without a call
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + more > quota:
@@ -126,10 +123,9 @@ class Queue(LockedStore):
         self._check_status("SendDisabled")
 
     def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this queue and that its destination refused (3.7)."""
+        """Keep, dead, a message that was sent via this queue and that its destination refused."""
         assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent to a sub-queue
         message.enqueued_at = now
-        message.dead_letter_source = self.path
         reason, text = reason_of(why)
         message.amend({REASON: reason, DESCRIPTION: text})
         self.transfer_dead_letter_queue._admit(message)
@@ -149,9 +145,9 @@ class Queue(LockedStore):
         later = message.scheduled_for
         if later is None or later <= now:
             later = None
-            message.reserved_number = None  # 3.6: due before its commit, it gets the new number of its time
+            message.reserved_number = None  # due before its commit, it gets the new number of its time
         number = self._place(message)
-        if not message.hops:  # 3.7: one that was forwarded tells its first number
+        if not message.hops:  # one that was forwarded tells its first number
             message.enqueued_sequence_number = number
         self.size += len(message.bare) + message.overhead  # its size, without a call
         if self._witness is not None:
@@ -209,16 +205,18 @@ class Queue(LockedStore):
     def receive_some(
         self, most: int, now: Instant, session: SessionLock | None = None
     ) -> list[StoredMessage]:
-        """Lock the next messages, ``most`` at most, and hand them over. Raises as :meth:`receive`."""
+        """Lock the next messages, ``most`` at most and a slice of bytes. Raises as :meth:`receive`."""
         messages: list[StoredMessage] = []
+        room = SLICE_BYTES
         message = self._next(now, session)
         line = self._waiting if self.sessions is None or session is None else self.sessions.line_of(session)
         while message is not None:
             self._lock(message, now, session)
             messages.append(message)
-            if len(messages) >= most:
+            room -= message.size
+            if len(messages) >= most or room <= 0:
                 break
-            message = self.first_of(line, now)  # nothing else falls due in the same instant
+            message = self.first_of(line, now, SLICE)  # nothing else falls due in the same instant
         return messages
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
@@ -257,7 +255,7 @@ class Queue(LockedStore):
         messages = self.all_in(DEFERRED, numbers)
         expired = [message for message in messages if self._expired(message, now)]
         for message in expired:
-            self._expire(message, now)  # 3.2: touched, so expiry applies
+            self._expire(message, now)  # touched, so expiry applies
         elsewhere = [message for message in messages if session and message.session_id != session.session_id]
         if expired or elsewhere:
             raise MessageNotFound(*(message.sequence_number for message in (*expired, *elsewhere)))
@@ -277,7 +275,7 @@ class Queue(LockedStore):
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Forget up to ``most`` of the messages that wait, the oldest, enqueued before then; how many (3.9).
+        """Forget up to ``most`` of the messages that wait, the oldest, enqueued before then; how many.
 
         Raises as :meth:`receive`.
         """
@@ -292,11 +290,11 @@ class Queue(LockedStore):
         return most
 
     def seen_from(self, front_end: Hashable) -> Queue:
-        """Itself: one store has nothing to keep elsewhere."""
+        """Itself: front ends cache nothing of a plain queue."""
         return self
 
     def look(self, now: Instant) -> None:
-        """Somebody wants to receive: let happen what is due by now. Raises EntityDisabled, ForwardsOn."""
+        """Prepare a receive: run due timers and expiries. Raises EntityDisabled, ForwardsOn."""
         self._check_status("ReceiveDisabled")
         self.forwarding.check_receivable()
         self.accessed_at = now
@@ -309,7 +307,7 @@ class Queue(LockedStore):
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.look(now)
         if self.sessions is None:
-            return self.first_of(self._waiting, now)
+            return self.first_of(self._waiting, now, SLICE)
         if session is None:
             raise SessionRequired(self.path)
         self.sessions.check(session, now)
@@ -324,7 +322,7 @@ class Queue(LockedStore):
         return self.browse(start, most, session_id)
 
     def browse(self, start: int, most: int, session_id: str | None = None) -> list[StoredMessage]:
-        """As :meth:`peek`, by who is no client: it is no use of the queue, and nothing falls due by it."""
+        """Peek for diagnostics: neither counts as use of the queue nor triggers timers."""
         numbers = self._messages.numbers_from(start)
         if session_id is not None:
             numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)
@@ -372,9 +370,9 @@ class Queue(LockedStore):
         self.timers_moved()
 
     def redescribe(self, description: QueueDescription, now: Instant) -> None:
-        """Follow another description from now on (T-6: messages without a TTL of their own follow too).
+        """Apply another description (T-6: also to messages without a TTL of their own).
 
-        Raises InvalidDescription for a flag that is for ever.
+        Raises InvalidDescription when a setting differs that is fixed at creation.
         """
         description.check_successor_of(self.description)
         self.updated_at = self.accessed_at = now
@@ -384,15 +382,15 @@ class Queue(LockedStore):
         """As :meth:`redescribe`, without using the queue."""
         self.description = description
         self.forwarding.changed(now)
-        self.tell()
+        self.notify()
         if self.sessions is not None:
-            self.sessions.tell_holders()
+            self.sessions.notify_holders()
         for part in self.sub_queues:
             part.follow(description, now)
 
     @property
     def idle_since(self) -> Instant | None:
-        """Since when nobody has used the queue (T-21), or None while it is in use."""
+        """The time of the last use (T-21), or None while the queue is in use."""
         if self._listeners or len(self._schedule) or self.description.forward_to is not None:  # T-22
             return None
         latest = max(self.updated_at, self.accessed_at or 0)
@@ -413,19 +411,26 @@ class Queue(LockedStore):
         return min((at for at in (first, self._schedule.next(), expiry) if at is not None), default=None)
 
     def handle_timer(self, now: Instant) -> None:
-        """Let locks lapse, scheduled messages become active and, if anybody listens, others expire."""
+        """Let locks lapse, scheduled messages become active and, if anybody listens, others expire.
+
+        A slice of each at once: what is left is the next timer.
+        """
         due = self.next_timer()
         if due is None or due > now:
             return
         self.timers_moved()
-        for number in self._schedule.take_due(now):
+        scheduled = self._schedule.take_due(now, SLICE)
+        self._work.steps += len(scheduled)
+        for number in scheduled:
             self._activate(number)
         if self._listeners:
             self._reap(now)
         if self.sessions is not None:
             self.sessions.lapse(now)
             return
-        for message in self._locks.take_lapsed(now):
+        lapsed = self._locks.take_lapsed(now, SLICE)
+        self._work.steps += len(lapsed)
+        for message in lapsed:
             self._failed(message, now)
 
     def _activate(self, number: int) -> None:
@@ -433,31 +438,31 @@ class Queue(LockedStore):
         if message is not None:
             self.touch(message.enqueued_at)  # T-21: it comes as if it were sent now
             self._displace(message)
-            self._place(message)  # 3.6: a new number
+            self._place(message)  # a new number
             self._offer_fresh(message)
 
-    def tell(self, lock: SessionLock | None = None) -> None:
-        """Leave word that there is something for who waits at the queue, or for who holds ``lock``."""
+    def notify(self, lock: SessionLock | None = None) -> None:
+        """Report a deliverable message to the receivers of the queue, or to the holder of ``lock``."""
         if lock is not None:
             self._ready.add(lock)
         elif self.whole is None:
             self._ready.add(self)
         else:
-            self.whole.told(self)
+            self.whole.partition_ready(self)
         if self.forwarding.target is not None:
             self._forwards[self] = None
 
     # -- taking up what a store has kept
 
     def restore(self, message: StoredMessage) -> None:
-        """Keep again what a store has kept, not locked; the lowest number is to be told first."""
+        """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
         super().restore(message)
         if message.state is SCHEDULED and message.scheduled_for is not None:
             self._schedule.set(message.sequence_number, message.scheduled_for)
             self.timers_moved()
 
     def restore_accepted(self, message_id: Hashable, number: int, at: Instant) -> None:
-        """Know again an id that was accepted; the oldest is to be told first (3.6)."""
+        """Restore an accepted message id from a store. Call in order of acceptance."""
         if self._duplicates is not None:
             self._duplicates.accepted(message_id, number, at)
 
@@ -465,7 +470,7 @@ class Queue(LockedStore):
 
     @property
     def top(self) -> Entity:
-        """What the namespace knows it by: itself, its parent, or the whole that it is a partition of."""
+        """The entity registered in the namespace: itself, its parent, or the partitioned entity it belongs to."""
         here = self.parent or self
         return here if here.whole is None else here.whole
 
@@ -485,14 +490,14 @@ class Queue(LockedStore):
         return 0 if self.partition is None else self.partition.known_from
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn where messages are not for receivers, but for the target."""
+        """Raises ForwardsOn when the entity forwards its messages."""
         self.forwarding.check_receivable()
 
     def check_manageable(self) -> None:
-        """It always is."""
+        """Never raises: a plain entity is always manageable."""
 
     def touch(self, now: Instant) -> None:
-        """It is used, in a way that nothing else here tells (T-21)."""
+        """Count a use that no other method of the entity shows (T-21)."""
         self.accessed_at = max(self.accessed_at or 0, now)
 
     def parts(self) -> list[Queue]:
@@ -500,5 +505,5 @@ class Queue(LockedStore):
         return [self, *self.sub_queues]
 
     def timers_moved(self) -> None:
-        """Leave word that the next timer may be another."""
-        self._stirred[self] = None
+        """Report that the next timer may have changed."""
+        self._rescheduled[self] = None

@@ -1,12 +1,13 @@
-"""What may be done to the rules of a subscription, and when is it use of it? (3.8, T-21)"""
+"""What may be done to the rules of a subscription, and when is it use of it? (T-21)"""
 
 from __future__ import annotations
 
-from ..errors import EntityAlreadyExists, EntityNotFound
-from .kinds import AnySubscription
-from .limits import check_rules
-from .rules import Rule
+from ..errors import EntityAlreadyExists, EntityNotFound, TooManyEntities
+from .partitioned_entities import AnySubscription
+from .rules import CorrelationFilter, Rule, SqlFilter
 from .stored_message import Instant
+
+MOST_SQL_FILTERS, MOST_CORRELATION_FILTERS = 2_000, 100_000  # of one topic
 
 
 def find_rule(subscription: AnySubscription, name: str) -> Rule:
@@ -48,7 +49,19 @@ def rule_path(subscription: AnySubscription, name: str) -> str:
 
 def _put(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
     subscription.check_manageable()
-    check_rules(subscription, rule)
+    _check_filters(subscription, rule)
     subscription.rules.put(rule)
     subscription.touch(now)  # T-21
     return rule
+
+
+def _check_filters(subscription: AnySubscription, rule: Rule) -> None:
+    """Raises TooManyEntities when the topic has no room for one more filter of that kind."""
+    topic, before = subscription.topic, subscription.rules.get(rule.name)
+    for kind, held, most in (
+        (SqlFilter, topic.filters.sql, MOST_SQL_FILTERS),
+        (CorrelationFilter, topic.filters.correlation, MOST_CORRELATION_FILTERS),
+    ):
+        is_another = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
+        if is_another and held >= most:
+            raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", most)

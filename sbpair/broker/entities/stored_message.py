@@ -68,7 +68,7 @@ class StoredMessage:
     locked_until: Instant = 0
     dead_letter_source: str | None = None
     amended: dict[str, object] | None = None
-    hops: int = 0  # how often it was forwarded (3.7)
+    hops: int = 0  # how often it was forwarded
 
     @property
     def size(self) -> int:

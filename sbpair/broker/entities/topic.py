@@ -1,35 +1,124 @@
-"""A topic: who sends sees a queue, who receives sees its subscriptions.
+"""Topics and subscriptions.
 
     enqueue --> SCHEDULED --.          .--> Subscriptions/billing
        |                    v          |
-       '--------------> published -----+--> Subscriptions/audit       the copies that its rules want
-                                       '--> (nobody: it is gone)
+       '--------------> published -----+--> Subscriptions/audit       a copy for each rule that matches
+                                       '--> (no match: discarded)
 
-It is a queue in what it does for senders (status, quota, schedule, duplicates, sequence numbers); of what
-becomes active it keeps nothing. A copy carries the topic's number as the one it was enqueued with.
+To senders, a topic is a queue: status, quota, schedule, duplicate detection, sequence numbers. It publishes a
+message as soon as it is active and keeps none. A copy carries the topic's sequence number as its enqueued
+sequence number. A subscription is a queue that only its topic fills.
 """
 
 from __future__ import annotations
 
-from ..errors import NotAllowed
-from .queue import Queue
-from .rules import RuleSet
-from .rules.message_properties import Reading
+from collections.abc import Mapping, Sequence
+
+from ..errors import NotAllowed, SessionRequired
+from .descriptions import SubscriptionDescription, TopicDescription
+from .forwarding import REASONS, WITHOUT_SESSION
+from .message_store import OUTGROWN
+from .queue import DESCRIPTION, REASON, Queue
+from .queue_context import QueueContext
+from .rules import FilterCounts, RuleSet
+from .rules.message_properties import HeaderOutgrown, Reading
+from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
-from .subscription import Subscription
-from .surroundings import Surroundings
-from .topic_description import SubscriptionDescription, TopicDescription
-from .witness import Removal
+from .witness import Arrival, Removal
+
+NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
+FILTER_FAILED = "FilterException"
+
+
+class Subscription(Queue):
+    """Subscription ``name`` of ``topic``; ``asked`` was asked of it, ``description`` is what it follows.
+
+    ``rules`` may be shared, with the other partitions of the same subscription.
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        asked: SubscriptionDescription,
+        now: Instant,
+        context: QueueContext,
+        rules: RuleSet,
+    ) -> None:
+        super().__init__(f"{topic.path}/Subscriptions/{name}", asked.under(topic.asked), now, context)
+        self.topic = topic
+        self.name = name
+        self.asked = asked
+        self.rules = rules
+
+    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
+        """Raises NotAllowed: a topic is sent to."""
+        raise NotAllowed(self.not_sent_to)
+
+    @property
+    def not_sent_to(self) -> str:
+        """Why it takes no message from a sender."""
+        return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
+
+    def publish(self, message: StoredMessage, reading: Reading) -> None:
+        """Take the copies that the rules want of what the topic was sent. No use of it (T-21)."""
+        if self.rules.takes_all:
+            self._accept(message.copy())
+            return
+        verdict = self.rules.judge(reading)
+        failure = verdict.failure
+        if verdict.is_taken:
+            self._accept(message.copy())
+        for changes in verdict.changes:
+            copy = message.copy()
+            try:
+                self._form.write(copy, changes)
+            except HeaderOutgrown:
+                self._refuse(message.copy(), OUTGROWN)
+            except EvaluationError as error:
+                failure = failure or f"An action could not be written: {error}."
+            else:
+                self._accept(copy)
+        if failure is not None and self.asked.dead_lettering_on_filter_evaluation_exceptions:
+            self._refuse(message.copy(), {REASON: FILTER_FAILED, DESCRIPTION: failure})
+
+    def _accept(self, copy: StoredMessage) -> None:
+        if self.sessions is not None and copy.session_id is None:
+            self._refuse(copy, NO_SESSION)
+            return
+        self._place(copy)
+        self.size += copy.size
+        if self._witness is not None:
+            self._witness.stored(self.path, copy, Arrival.PUBLISHED)
+        self._offer_fresh(copy)
+
+    def _refuse(self, copy: StoredMessage, properties: Mapping[str, object]) -> None:
+        assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
+        copy.amend(properties)  # the sender cannot be told
+        if self._witness is not None:
+            self._witness.stored(self.path, copy, Arrival.PUBLISHED)
+            self._witness.removed(self.path, copy, Removal.DEAD_LETTERED, str(properties[REASON]))
+        self.dead_letter_queue._admit(copy)
+
+    def change(self, asked: SubscriptionDescription, now: Instant) -> None:
+        """Apply another description. Raises InvalidDescription when a fixed setting differs."""
+        self.redescribe(asked.under(self.topic.asked), now)
+        self.asked = asked
+
+    def topic_changed(self, now: Instant) -> None:
+        """Follow what the topic was asked (T-9); nobody has used the subscription."""
+        self.follow(self.asked.under(self.topic.asked), now)
 
 
 class Topic(Queue):
     """A topic and its subscriptions, by name in lower case. ``asked`` is what was asked of it."""
 
-    def __init__(self, path: str, asked: TopicDescription, now: Instant, surroundings: Surroundings) -> None:
-        super().__init__(path, asked.as_queue(), now, surroundings)
-        self.dead_letter_queue = None  # 3.2: its subscriptions have one each
+    def __init__(self, path: str, asked: TopicDescription, now: Instant, context: QueueContext) -> None:
+        super().__init__(path, asked.as_queue(), now, context)
+        self.dead_letter_queue = None  # its subscriptions have one each
         self.asked = asked
         self.subscriptions: dict[str, Subscription] = {}
+        self.filters = FilterCounts()
 
     @property
     def size_in_bytes(self) -> int:
@@ -57,11 +146,11 @@ class Topic(Queue):
         name: str,
         asked: SubscriptionDescription,
         now: Instant,
-        surroundings: Surroundings,
+        context: QueueContext,
         rules: RuleSet,
     ) -> Subscription:
         """Make a subscription; it gets nothing until it is added."""
-        return Subscription(self, name, asked, now, surroundings, rules)
+        return Subscription(self, name, asked, now, context, rules)
 
     def add(self, made: Subscription) -> None:
         """Publish to a subscription from now on."""
@@ -73,9 +162,9 @@ class Topic(Queue):
         self.touch(max(gone.updated_at, gone.accessed_at or 0))  # T-21: that it is gone undoes no use
 
     def change(self, asked: TopicDescription, now: Instant) -> None:
-        """Follow another description from now on, the subscriptions too.
+        """Apply another description, also to the subscriptions.
 
-        Raises InvalidDescription for a flag that is for ever.
+        Raises InvalidDescription when a setting differs that is fixed at creation.
         """
         self.redescribe(asked.as_queue(), now)
         self.asked = asked
@@ -84,7 +173,7 @@ class Topic(Queue):
 
     @property
     def idle_since(self) -> Instant | None:
-        """Since when nobody has used the topic or a subscription of it (T-21), or None while it is in use."""
+        """The time of the last use of the topic or a subscription (T-21), or None while one is in use."""
         latest = super().idle_since
         for subscription in self.subscriptions.values():
             since = subscription.idle_since

@@ -1,33 +1,33 @@
-"""A transaction: what is to happen in one entity all at once, or not at all.
+"""Transactions: settlements and sends on one top-level entity, committed all together or not at all.
 
                  send, settle, renew            commit: everything checked, then everything done
     declared ------------------------> open ------------------------------------------------> over
-        |                                 |  rollback, two minutes, its controller gone,
-        |                                 |  or a commit after a part was refused:
-        '---------------------------------'  nothing of it was done ------------------------> over
+        |                                 |  rollback, two minutes, its controller detached,
+        |                                 |  or a commit after an operation was refused:
+        '---------------------------------'  nothing is done -------------------------------> over
 
-Work is noted and not done until commit: so there is nothing to undo, what is locked stays locked under the
-same token after a rollback, and a store may write a commit as one unit. Receiving is no part of it.
+Operations are recorded and done at commit. So a rollback has nothing to undo, messages stay locked under the
+same tokens after it, and a store can write a commit as one unit. Receives are not part of a transaction.
 
-One top-level entity: a queue or a topic, with its subscriptions and sub-queues. Sends to another one go
-*via* that one: they leave it when the transaction has committed, and a send that is then refused rests in
-its transfer dead-letter queue.
+The top-level entity is a queue, or a topic with its subscriptions and sub-queues. A send to another entity
+goes *via* it: the messages are transferred after the commit, and if the destination refuses them, they go to
+the transfer dead-letter queue of the via entity.
 
-A part that is refused dooms the rest: there are clients that do not look at the answer to a send in a
-transaction (the Java SDK is one), and a commit would then do some of it and lose the rest.
+A refused operation dooms the transaction. Some clients, the Java SDK among them, ignore the answer to a send
+in a transaction: their commit would do part of the work and lose the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerError, EntityNotFound, LockLost, NotAllowed, TransactionRolledBack
 from .entity import Entity
-from .kinds import AnySubscription
 from .partitioned import Partitioned
-from .settlement import Settlement
+from .partitioned_entities import AnySubscription
 from .stored_message import Instant, LockToken, StoredMessage
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Transaction:
         return until
 
     def fail(self, error: BrokerError) -> None:
-        """Something of it was refused: not all of it can be done, so nothing of it will be."""
+        """Doom the transaction because of a refused operation."""
         self._doom = self._doom or f"A part of it was refused: {error}"
 
     def commit(self, now: Instant) -> None:
@@ -207,3 +207,45 @@ class Transaction:
     def _check_there(self, queue: Entity) -> None:
         if not self._namespace.holds(queue):
             raise EntityNotFound(queue.path)
+
+
+Properties = dict[str, object]
+
+
+class Verb(Enum):
+    """The ways to settle."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Settle what ``queue`` has locked under ``token``; ``properties`` are set on the message."""
+
+    queue: Entity
+    token: LockToken
+    verb: Verb
+    properties: Properties = field(default_factory=dict)
+
+    def check(self, now: Instant) -> None:
+        """Raises what :meth:`apply` would raise at the same instant, and changes nothing else."""
+        self.queue.held(self.token, now)
+        if self.verb is Verb.DEAD_LETTER:
+            self.queue.check_can_dead_letter()
+
+    def apply(self, now: Instant) -> None:
+        """Do it. Raises LockLost, SessionLockLost, NotAllowed."""
+        _WAYS[self.verb](self.queue, self.token, now, self.properties)
+
+
+_WAYS: dict[Verb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
+    Verb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
+    Verb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
+    Verb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),
+    Verb.DEAD_LETTER: lambda queue, token, now, reasons: queue.dead_letter(token, now, reasons),
+    Verb.RELEASE: lambda queue, token, now, _: queue.release(token, now),
+}

@@ -1,4 +1,4 @@
-"""What became of each message of a namespace, for somebody who reads it later?
+"""A record of what happened to each message of a namespace, for a later audit.
 
     queues --- tell ---> Witness --- take ---> events, written before anything is answered
 
@@ -27,8 +27,8 @@ class Arrival(Enum):
     """How a message came to an entity."""
 
     SENT = "sent"
-    FORWARDED = "forwarded"  # by the entity before it (3.7)
-    PUBLISHED = "published"  # to a subscription, by its topic (3.8)
+    FORWARDED = "forwarded"  # by the entity before it
+    PUBLISHED = "published"  # to a subscription, by its topic
 
 
 class Removal(Enum):
@@ -38,8 +38,8 @@ class Removal(Enum):
     RECEIVED = "received"  # and deleted, in one
     EXPIRED = "expired"  # and nobody keeps it (T-10 says when somebody does)
     DEAD_LETTERED = "dead-lettered"  # it is in the entity's dead-letter queue
-    FORWARDED = "forwarded"  # the entity it goes on to has it (3.7)
-    PUBLISHED = "published"  # a topic keeps nothing: its subscriptions have their copies (3.8)
+    FORWARDED = "forwarded"  # the entity it goes on to has it
+    PUBLISHED = "published"  # a topic keeps nothing: its subscriptions have their copies
     CANCELLED = "cancelled"  # its schedule was
     DELETED = "deleted"  # by a batch delete, or with its entity
 
@@ -73,7 +73,7 @@ class MessagesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesDropped:
-    """A broker was sent these messages again, and kept none of them (3.6)."""
+    """A broker was sent these messages again, and kept none of them."""
 
     path: str | None
     backlog: str
@@ -160,8 +160,8 @@ class Witness:
         events: list[Event] = []
         for (place, arrival), group in self._stored.items():
             for ids, sessions, numbers in group.cut():
-                told = sessions if any(sessions) else ()
-                events.append(MessagesStored(*place, arrival, ids, told, numbers))
+                session_ids = sessions if any(sessions) else ()
+                events.append(MessagesStored(*place, arrival, ids, session_ids, numbers))
         for place, ids_again in self._dropped.items():
             parts = range(0, len(ids_again), MOST)
             events += [DuplicatesDropped(*place, tuple(ids_again[at : at + MOST])) for at in parts]

@@ -1,4 +1,4 @@
-"""Faults on purpose: named effects and the rules by which they strike; beside them plans, scenarios."""
+"""Fault injection: effects, the rules that apply them, fault plans and named scenarios."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .effects import (
     Disabled,
     Down,
     Effect,
-    Ending,
+    EndingEffect,
     Full,
     LateVisibility,
     Lose,
@@ -22,15 +22,14 @@ from .effects import (
     Operation,
     Outage,
     PartitionDown,
-    Refusal,
+    RefusingEffect,
     RejectWith,
-    Standing,
+    StandingEffect,
     Throttle,
     TwoFieldError,
     Withhold,
 )
-from .engine import FaultEngine
-from .rule import ActiveFault, FaultRule, operation_named
+from .rule import ActiveFault, FaultEngine, FaultRule, operation_named
 
 __all__ = [
     "EFFECTS",
@@ -45,7 +44,7 @@ __all__ = [
     "Disabled",
     "Down",
     "Effect",
-    "Ending",
+    "EndingEffect",
     "FaultEngine",
     "FaultRule",
     "Full",
@@ -55,9 +54,9 @@ __all__ = [
     "Operation",
     "Outage",
     "PartitionDown",
-    "Refusal",
+    "RefusingEffect",
     "RejectWith",
-    "Standing",
+    "StandingEffect",
     "Throttle",
     "TwoFieldError",
     "Withhold",

@@ -1,4 +1,4 @@
-"""A plan of faults, as a table (TOML, or JSON over HTTP): which rules does it mean?
+"""Fault plans: tables (TOML, or JSON over HTTP) that describe fault rules and scenarios.
 
     seed = 7
 
@@ -13,7 +13,7 @@
     namespace = "contoso"
     scenario = "flapping"
 
-Whatever is not understood is refused with its name: a plan that is half read breaks half of what it should.
+Unknown keys and invalid values are refused by name: a plan that is only half understood is not applied.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A rule, and the namespace it is for."""
+    """A rule and the name of the namespace it is for."""
 
     namespace: str
     rule: FaultRule
 
 
 def read_plan(text: str) -> list[PlannedFault]:
-    """The faults of a TOML plan; each draws from a seed of its own. Raises InvalidArgument."""
+    """The faults of a TOML plan; each draws from its own seed. Raises InvalidArgument."""
     try:
         plan = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -73,7 +73,7 @@ def read_plan(text: str) -> list[PlannedFault]:
 
 
 def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
-    """The faults of one table: an effect or a scenario of a namespace. Raises InvalidArgument."""
+    """The faults of one table, which names an effect or a scenario. Raises InvalidArgument."""
     if not isinstance(table, Mapping):
         raise InvalidArgument("A fault is a table of settings.")
     given = {str(key): value for key, value in table.items()}

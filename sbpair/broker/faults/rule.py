@@ -1,4 +1,4 @@
-"""When does an effect strike? A rule: what it is for, how often, and in which spans of time.
+"""Fault rules, and the engine that matches operations against the active ones.
 
 set        after       lasting                  every
 |-----------|===========|.........|===========|.........|===
@@ -23,18 +23,18 @@ from .effects import (
     Operation,
     Outage,
     PartitionDown,
-    Standing,
+    StandingEffect,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """An effect, whom it is for, and its limits. Raises InvalidArgument for what cannot be meant.
+    """An effect, the entities it applies to, and its limits. Raises InvalidArgument for contradictory settings.
 
-    ``entity``: a path, or a pattern with ``*``; None for all. ``operation``: one that the effect can
-    strike; None for its usual ones. ``nth``: only the n-th that matches, from 1. ``times``: at most so
-    often. ``probability``: 0 to 1, drawn from ``seed``. ``after``, ``lasting``, ``every``: seconds of
-    connection time since the rule was set: when it begins, how long it holds, when it begins again.
+    ``entity``: a path, or a pattern with ``*``; None for all. ``operation``: one that the effect applies to; None
+    for its defaults. ``nth``: only the n-th match, from 1. ``times``: the maximum number of hits.
+    ``probability``: 0 to 1, drawn from ``seed``. ``after``, ``lasting``, ``every``: seconds of connection time
+    since the rule was set: when it first holds, for how long, and after how long it holds again.
     """
 
     effect: Effect
@@ -49,25 +49,25 @@ class FaultRule:
     every: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.effect, Effect):  # a test forgot the brackets: it would never strike
+        if not isinstance(self.effect, Effect):  # a class instead of an instance would never apply
             raise InvalidArgument(f"The fault is {self.effect!r}, an effect such as Withhold() is needed.")
         for complaint in _complaints(self):
             raise InvalidArgument(f"The fault '{self.effect.name}': {complaint}.")
 
     @property
     def operations(self) -> frozenset[Operation]:
-        """What it can strike."""
+        """The operations the rule applies to."""
         effect = self.effect
-        return effect.usual & effect.strikes if self.operation is None else frozenset({self.operation})
+        return effect.usual & effect.applies_to if self.operation is None else frozenset({self.operation})
 
     def is_for(self, path: str) -> bool:
-        """Whether it is for the entity of this path; paths are equal whatever their case."""
+        """Whether the rule covers the entity at this path, compared without regard to case."""
         if self.entity is None:
             return True
         return fnmatchcase(path.casefold(), self.entity.casefold())
 
     def window(self, age: float) -> tuple[bool, float]:
-        """Whether it holds ``age`` seconds after it was set, and at what age that changes next."""
+        """Whether the rule holds ``age`` seconds after it was set, and the age at which that changes next."""
         if age < self.after:
             return False, self.after
         if self.lasting is None:
@@ -84,7 +84,7 @@ def _complaints(rule: FaultRule) -> list[str]:
     checks = [
         (
             _is_wrong_operation(rule),
-            f"it strikes {_names(rule.effect)}, nothing else",
+            f"it applies to {_names(rule.effect)}, nothing else",
         ),
         (rule.nth is not None and rule.nth < 1, f"nth is {rule.nth}, at least 1"),
         (rule.times is not None and rule.times < 1, f"times is {rule.times}, at least 1"),
@@ -100,7 +100,7 @@ def _complaints(rule: FaultRule) -> list[str]:
 
 
 def _is_wrong_operation(rule: FaultRule) -> bool:
-    return rule.operation is not None and rule.operation not in rule.effect.strikes
+    return rule.operation is not None and rule.operation not in rule.effect.applies_to
 
 
 def _has_wrong_span(rule: FaultRule) -> bool:
@@ -114,7 +114,7 @@ def _is_never_over(rule: FaultRule) -> bool:
 
 def _counts_what_stands(rule: FaultRule) -> bool:
     counts = rule.nth is not None or rule.times is not None or rule.probability < 1
-    return isinstance(rule.effect, Standing) and counts
+    return isinstance(rule.effect, StandingEffect) and counts
 
 
 def _lacks_its_entity(rule: FaultRule) -> bool:
@@ -153,11 +153,11 @@ def _is_span(seconds: float) -> bool:
 
 
 def _names(effect: Effect) -> str:
-    return ", ".join(sorted(operation.value for operation in effect.strikes)) or "none"
+    return ", ".join(sorted(operation.value for operation in effect.applies_to)) or "none"
 
 
 class ActiveFault:
-    """A rule that is set: how often it matched, and how often it struck."""
+    """A fault rule that is set: ``seen`` counts matching operations, ``hits`` those it changed."""
 
     __slots__ = ("_random", "hits", "rule", "seen", "set_at")
 
@@ -172,15 +172,15 @@ class ActiveFault:
         return f"ActiveFault({self.rule.effect!r}, hits={self.hits})"
 
     def holds(self, now: float) -> bool:
-        """Whether ``now`` lies in a span of the rule."""
+        """Whether the rule holds at ``now``."""
         return self.rule.window(now - self.set_at)[0]
 
     def next_change(self, now: float) -> float:
-        """When :meth:`holds` changes next; infinity for never."""
+        """The time at which :meth:`holds` changes next; infinity for never."""
         return self.set_at + self.rule.window(now - self.set_at)[1]
 
     def meets(self, operation: Operation, path: str, now: float) -> bool:
-        """Tell it of one operation; True when it strikes, which counts as a hit."""
+        """Report one operation. True when the fault applies to it, which counts as a hit."""
         rule = self.rule
         if operation not in rule.operations or not rule.is_for(path) or not self.holds(now):
             return False
@@ -196,7 +196,7 @@ class ActiveFault:
 
 
 def effect_named(name: str) -> type[Effect]:
-    """The effect of that name. Raises InvalidArgument, which lists them."""
+    """The effect of that name. Raises InvalidArgument, which lists the known names."""
     kind = EFFECTS.get(name)
     if kind is None:
         raise InvalidArgument(f"There is no fault '{name}'; there are: {', '.join(EFFECTS)}.")
@@ -204,8 +204,57 @@ def effect_named(name: str) -> type[Effect]:
 
 
 def operation_named(name: str) -> Operation:
-    """The operation of that name. Raises InvalidArgument, which lists them."""
+    """The operation of that name. Raises InvalidArgument, which lists the known names."""
     names = [each.value for each in Operation]
     if name not in names:
         raise InvalidArgument(f"There is no operation '{name}'; there are: {', '.join(names)}.")
     return Operation(name)
+
+
+class FaultEngine:
+    """The faults set on one namespace; ``now`` is in seconds of connection time."""
+
+    def __init__(self) -> None:
+        self._active: list[ActiveFault] = []
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    @property
+    def active(self) -> list[ActiveFault]:
+        """All faults that are set, the oldest first."""
+        return list(self._active)
+
+    def add(self, rule: FaultRule, now: float) -> ActiveFault:
+        """Set a rule. When several apply to one operation, the rule set last wins."""
+        active = ActiveFault(rule, now)
+        self._active.append(active)
+        return active
+
+    def remove(self, active: ActiveFault) -> None:
+        """Clear a fault; does nothing when it is not set."""
+        self._active = [other for other in self._active if other is not active]
+
+    def apply(self, operation: Operation, path: str, now: float) -> Effect | None:
+        """The effect of the fault that applies to this operation on the entity at ``path``; None without one."""
+        for active in reversed(self._active):
+            if active.meets(operation, path, now):
+                return active.rule.effect
+        return None
+
+    def standing_now(self, now: float) -> list[ActiveFault]:
+        """The faults with a standing effect that hold at ``now``, the oldest first."""
+        return [
+            active
+            for active in self._active
+            if isinstance(active.rule.effect, StandingEffect) and active.holds(now)
+        ]
+
+    def next_change(self, now: float) -> float:
+        """The time at which :meth:`standing_now` changes next; infinity for never."""
+        spans = (
+            active.next_change(now)
+            for active in self._active
+            if isinstance(active.rule.effect, StandingEffect)
+        )
+        return min(spans, default=inf)

@@ -1,4 +1,4 @@
-"""Named scenarios: a few rules each, and what a client should see under them."""
+"""Named scenarios: a few fault rules each, and the behaviour a client should see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rule import FaultRule
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``what`` goes wrong; what a client ``sees``; what a ``paired`` client makes of it."""
+    """``what`` goes wrong, what a client ``sees``, and how a ``paired`` client handles it."""
 
     name: str
     what: str
@@ -28,7 +28,7 @@ class Scenario:
     rules: Callable[[str | None], tuple[FaultRule, ...]]
 
     def of(self, entity: str | None, seed: int = 0) -> tuple[FaultRule, ...]:
-        """Its rules, for an entity or all. Raises InvalidArgument where it needs one."""
+        """The rules for one entity, or for all. Raises InvalidArgument when the scenario needs an entity."""
         return tuple(replace(rule, seed=seed + index) for index, rule in enumerate(self.rules(entity)))
 
 
@@ -94,7 +94,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario of that name. Raises InvalidArgument, which lists them."""
+    """The scenario of that name. Raises InvalidArgument, which lists the known names."""
     found = SCENARIOS.get(name)
     if found is None:
         raise InvalidArgument(f"There is no scenario '{name}'; there are: {', '.join(SCENARIOS)}.")

@@ -107,7 +107,7 @@ export function plot(lines, label, unit) {
       [0, 0.5, 1].map((part) => h("line", { class: "axis", x1: 0, x2: width, y1: part * height, y2: part * height })),
       area && h("path", { class: "area", d: area }),
       lines.map(([series, tone]) => series.length > 1 && h("path", { class: `line ${tone}`, d: course(series, from, to, top, width, height) }))),
-    h("figcaption", { class: "scale" }, h("span", {}, seconds ? `${seconds} s ago` : "since you look"), h("span", {}, `top line ${count(top)}${unit}`), h("span", {}, "now")),
+    h("figcaption", { class: "scale" }, h("span", {}, seconds ? `${seconds} s ago` : "since opening"), h("span", {}, `top line ${count(top)}${unit}`), h("span", {}, "now")),
   ];
 }
 

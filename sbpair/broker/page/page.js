@@ -60,8 +60,8 @@ function namespaceCard(each) {
 function entityRow(namespace, row) {
   const { counts } = row;
   const share = Math.min(1, counts.size_in_bytes / Math.max(1, row.quota));
-  const number = (value, tone = "") =>
-    h("td", { class: value ? "n" : "n zero" }, tone && value ? h("b", { class: tone }, count(value)) : count(value));
+  const number = (value, tone = "", more = "") =>
+    h("td", { class: `${value ? "n" : "n zero"} ${more}`.trim() }, tone && value ? h("b", { class: tone }, count(value)) : count(value));
   return h("tr", { key: row.path, class: row.kind === "subscription" ? "sub" : "" },
     h("th", { scope: "row", class: "path" },
       h("a", { href: link(namespace, row.path) }, row.kind === "subscription" ? row.path.split("/Subscriptions/").pop() : row.path),
@@ -69,8 +69,8 @@ function entityRow(namespace, row) {
         h("span", { class: "tag" }, row.kind),
         row.flags.map((flag) => h("span", { class: "tag" }, flag)),
         row.forward_to && h("span", { class: "tag" }, `to ${row.forward_to}`))),
-    h("td", { class: "narrow" }, spark(level(row.history, 0), `Messages in ${row.path} of late`)),
-    number(counts.active), number(counts.scheduled), number(counts.deferred),
+    h("td", { class: "narrow" }, spark(level(row.history, 0), `Messages in ${row.path} recently`)),
+    number(counts.active), number(counts.scheduled, "", "narrow"), number(counts.deferred, "", "narrow"),
     number(counts.dead_letter + counts.transfer_dead_letter, "bad"),
     h("td", { class: "n narrow" }, h("span", { class: "wide" }, bytes(counts.size_in_bytes)), meter(share)),
     h("td", {}, health(row)));
@@ -89,7 +89,7 @@ function health(row) {
 }
 
 function entitiesCard(namespace, page) {
-  const heads = ["Entity", "#narrow Of late", ">Active", ">Scheduled", ">Deferred", ">Dead letters", "#narrow >Size", "State"];
+  const heads = ["Entity", "#narrow Recent", ">Active", "#narrow >Scheduled", "#narrow >Deferred", ">Dead letters", "#narrow >Size", "State"];
   const field = h("input", { type: "search", id: `find-${namespace}`, placeholder: "Find a path…", "aria-label": `Find an entity of ${namespace}`,
     oninput: (event) => { state.find[namespace] = event.target.value; state.skip[namespace] = 0; soon(); } });
   const shown = page.rows.length;
@@ -98,10 +98,10 @@ function entitiesCard(namespace, page) {
     h("div", { class: "head" }, h("h2", {}, namespace),
       h("span", { class: "quiet" }, `${count(page.total)} ${page.total === 1 ? "entity" : "entities"}`), h("span", { class: "push" }, field)),
     shown ? table(`Entities of ${namespace} with their counts`, heads, page.rows.map((row) => entityRow(namespace, row)))
-      : h("p", { class: "empty" }, state.find[namespace] ? "No path has that in it." : "Nothing here yet: create a queue or a topic."),
+      : h("p", { class: "empty" }, state.find[namespace] ? "No path matches." : "Nothing here yet: create a queue or a topic."),
     page.total > page.most && h("div", { class: "foot" },
       h("span", { class: "quiet small" }, `${page.skip + 1} to ${page.skip + shown} of ${count(page.total)}`),
-      page.skip > 0 && step(-page.most, "Before"), page.skip + shown < page.total && step(page.most, "Next")));
+      page.skip > 0 && step(-page.most, "Previous"), page.skip + shown < page.total && step(page.most, "Next")));
 }
 
 async function overview() {
@@ -119,6 +119,7 @@ async function overview() {
 // -- one entity
 
 const SPANS = new Set(["lock_duration", "default_message_time_to_live", "duplicate_detection_history_time_window", "auto_delete_on_idle"]);
+const SESSIONS = "sessions";
 const PARTS = [["", "Messages"], ["/$DeadLetterQueue", "Dead letters"], ["/$Transfer/$DeadLetterQueue", "Not transferred"]];
 
 function setting(name, value) {
@@ -157,23 +158,38 @@ function pretty(body) {
 }
 
 function messageDetail(message) {
-  if (!message) return h("p", { class: "quiet" }, "Looking…");
+  if (!message) return h("p", { class: "quiet" }, "Loading…");
   if (message.error) return h("p", {}, message.error);
   const { body } = message;
   return h("div", { class: "message" },
     h("div", { class: "body" },
-      h("h3", {}, `Body · ${body.kind} · ${bytes(body.size)}${body.is_whole ? "" : " · the beginning of it"}`),
-      body.kind === "none" ? h("p", { class: "quiet" }, "It has no body.") : h("pre", { tabindex: 0 }, pretty(body))),
+      h("h3", {}, `Body · ${body.kind} · ${bytes(body.size)}${body.is_whole ? "" : " · truncated"}`),
+      body.kind === "none" ? h("p", { class: "quiet" }, "No body.") : h("pre", { tabindex: 0 }, pretty(body))),
     values("Properties", message.properties), values("Application properties", message.application_properties),
     values("Header", message.header), values("Annotations", message.annotations));
 }
 
+function sessionsTable(held, turn) {
+  if (!held.rows.length) return h("p", { class: "empty" }, "No session has messages, state or a holder.");
+  const rows = held.rows.map((each) => h("tr", { key: `s${each.id}` },
+    h("th", { scope: "row", class: "mono path" }, each.id), h("td", { class: "n" }, count(each.messages)),
+    h("td", { class: "wide" }, each.locked_until ? ["locked until ", time(each.locked_until)] : "free"),
+    h("td", { class: "narrow wide" }, each.state_size === null ? "none" : [`${bytes(each.state_size)}, set `, time(each.state_set_at)])));
+  const end = held.skip + held.rows.length;
+  return [table("Sessions", ["Session", ">Messages", "Lock", "#narrow State"], rows),
+    held.total > held.most && h("div", { class: "foot" },
+      h("span", { class: "quiet small" }, `${held.skip + 1} to ${end} of ${count(held.total)}`),
+      held.skip > 0 && h("button", { type: "button", onclick: () => turn(1) }, "First page"),
+      end < held.total && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"))];
+}
+
 async function entity(namespace, path) {
-  const part = state.part;
+  const { part } = state;
   const query = { namespace, path };
-  const [told, it, page] = await Promise.all([ask("overview"), ask("entity", query),
-    ask("messages", { namespace, path: path + part, from: state.from })
-      .catch((error) => { if (error.status === 404) return { messages: [], most: 50 }; throw error; })]);
+  const [told, it, page, held] = await Promise.all([ask("overview"), ask("entity", query),
+    part === SESSIONS ? { messages: [], most: 0 } : ask("messages", { namespace, path: path + part, from: state.from })
+      .catch((error) => { if (error.status === 404) return { messages: [], most: 50 }; throw error; }),
+    ask("sessions", { ...query, skip: part === SESSIONS ? state.from - 1 : 0 })]);
   const { open } = state;
   if (open !== null && !state.message) {
     const message = await ask("message", { namespace, path: path + part, number: open })
@@ -184,7 +200,8 @@ async function entity(namespace, path) {
   const turn = (to) => { state.from = to; state.open = state.message = null; soon(); };
   const pick = (to) => { state.part = to; turn(1); };
   const end = page.messages.length ? page.messages[page.messages.length - 1].number : 0;
-  const numbers = { "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
+  const tabs = it.description.requires_session ? [...PARTS, [SESSIONS, "Sessions"]] : PARTS;
+  const numbers = { [SESSIONS]: held.total, "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
   return [told, [
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), ` / ${namespace}`),
     h("section", { class: "card", "aria-label": path },
@@ -209,19 +226,19 @@ async function entity(namespace, path) {
         it.subscriptions.map((each) => h("a", { class: "path", href: link(namespace, each) }, each.split("/").pop())))),
     it.rules.length > 0 && h("section", { class: "card", "aria-label": "Rules" },
       h("div", { class: "head" }, h("h2", {}, "Rules")),
-      table("Rules", ["Name", "Takes", "Then"], it.rules.map((rule) => h("tr", { key: rule.name },
+      table("Rules", ["Name", "Filter", "Action"], it.rules.map((rule) => h("tr", { key: rule.name },
         h("th", { scope: "row" }, rule.name), h("td", { class: "mono why" }, rule.filter), h("td", { class: "mono why" }, rule.action ?? ""))))),
-    h("section", { class: "card", "aria-label": "Messages" },
-      h("div", { class: "head" }, h("div", { class: "tabs", role: "group", "aria-label": "Which messages" }, PARTS.map(([to, word]) =>
+    h("section", { class: "card", "aria-label": part === SESSIONS ? "Sessions" : "Messages" },
+      h("div", { class: "head" }, h("div", { class: "tabs", role: "group", "aria-label": "Which messages" }, tabs.map(([to, word]) =>
         h("button", { type: "button", "aria-pressed": String(to === part), onclick: () => pick(to) }, `${word} ${count(numbers[to])}`)))),
-      page.messages.length
+      part === SESSIONS ? sessionsTable(held, turn) : page.messages.length
         ? table("Messages, peeked", [">Number", "Message id", "State", "#narrow Session", "Enqueued", ">Deliveries", "#narrow >Size"].map((x, i) => (i ? x : "Number")),
           page.messages.flatMap((each) => messageRows(namespace, path, each)))
-        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic keeps only what is scheduled: its subscriptions have the copies." : "None here."),
-      (state.from > 1 || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
-        state.from > 1 && h("button", { type: "button", onclick: () => turn(1) }, "From the beginning"),
-        page.messages.length > 0 && h("button", { type: "button", onclick: () => turn(end + 1) }, "Further on"),
-        it.partitions.length > 0 && h("span", { class: "quiet small" }, "One partition at a time, as a peek shows them."))),
+        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions hold the copies." : "None here."),
+      part !== SESSIONS && (state.from > 1 || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
+        state.from > 1 && h("button", { type: "button", onclick: () => turn(1) }, "First page"),
+        page.messages.length > 0 && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"),
+        it.partitions.length > 0 && h("span", { class: "quiet small" }, "Listed one partition at a time, as peek does."))),
     h("section", { class: "card", "aria-label": "Settings" }, h("div", { class: "head" }, h("h2", {}, "Settings"),
       h("span", { class: "quiet small push" }, "made ", time(it.created_at), it.accessed_at ? [" · used ", time(it.accessed_at)] : " · never used")),
       h("div", { class: "body" }, h("dl", { class: "settings" }, Object.entries(it.description).map(([name, value]) => setting(name, value))))),
@@ -240,20 +257,20 @@ async function connections() {
         h("td", {}, row.links.map((one) => h("div", {}, `${one.what} `,
           h("a", { class: "path", href: link(each.name, one.path.replace(/\/\$.*$/, "")) }, one.path),
           h("span", { class: "quiet small" }, ` · credit ${count(one.credit)}`))),
-        row.more > 0 && h("div", { class: "quiet" }, `and ${row.more} more`), !row.links.length && h("span", { class: "quiet" }, "none to an entity")))))
-      : h("p", { class: "empty" }, "Nobody is connected.")))];
+        row.more > 0 && h("div", { class: "quiet" }, `and ${row.more} more`), !row.links.length && h("span", { class: "quiet" }, "no entity links")))))
+      : h("p", { class: "empty" }, "No connections.")))];
 }
 
 async function rejections() {
   const told = await ask("overview");
   const pages = await Promise.all(told.namespaces.map((each) => ask("rejections", { namespace: each.name })));
   return [told, told.namespaces.map((each, i) => h("section", { class: "card", key: each.name, "aria-label": `Rejections of ${each.name}` },
-    h("div", { class: "head" }, h("h2", {}, each.name), h("span", { class: "quiet" }, `${count(pages[i].total)} since the start`),
+    h("div", { class: "head" }, h("h2", {}, each.name), h("span", { class: "quiet" }, `${count(pages[i].lately)} in five minutes, ${count(pages[i].last_hour)} in an hour, ${count(pages[i].total)} since the start`),
       Object.entries(pages[i].by_condition).map(([name, n]) => h("span", { class: "tag mono" }, `${name} × ${count(n)}`))),
-    pages[i].recent.length ? table(`Last rejections of ${each.name}`, ["When", "What for", "Condition", "Why"], pages[i].recent.map((row) =>
+    pages[i].recent.length ? table(`Last rejections of ${each.name}`, ["Time", "Request", "Condition", "Reason"], pages[i].recent.map((row) =>
       h("tr", {}, h("td", { class: "wide" }, time(row.at)), h("td", { class: "path" }, row.path),
         h("td", { class: "mono wide" }, row.condition), h("td", { class: "why" }, row.text))))
-      : h("p", { class: "empty" }, "Nothing was refused.")))];
+      : h("p", { class: "empty" }, "No rejections.")))];
 }
 
 // -- which view, how often
@@ -269,7 +286,7 @@ function route() {
 }
 
 function navigation(current, told) {
-  const refused = told.namespaces.reduce((sum, each) => sum + each.rejected, 0);
+  const refused = told.namespaces.reduce((sum, each) => sum + each.rejected_lately, 0);
   const open = told.namespaces.reduce((sum, each) => sum + each.connections, 0);
   const item = (name, href, word, note) => h("a", { href, "aria-current": current === name ? "page" : null }, word, note);
   return h("nav", { id: "nav", "aria-label": "Views" }, item("overview", "#/", "Overview"),
@@ -316,7 +333,7 @@ async function tick() {
 pause.addEventListener("click", () => {
   state.paused = !state.paused;
   pause.setAttribute("aria-pressed", String(state.paused));
-  pause.textContent = state.paused ? "Go on" : "Pause";
+  pause.textContent = state.paused ? "Resume" : "Pause";
   soon();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });

@@ -1,4 +1,4 @@
-"""Sockets, clocks and a thread: what carries the pure faces to real clients. Nothing is decided here."""
+"""Sockets, clocks and the broker's thread: they carry the pure frontends to real clients and decide nothing."""
 
 from __future__ import annotations
 

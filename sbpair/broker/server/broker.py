@@ -1,4 +1,4 @@
-"""The broker: several namespaces, each on its port, in a thread of its own.
+"""The broker: several namespaces in one thread, each with its port.
 
 with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
     broker.namespace("contoso").create_queue("orders")
@@ -23,20 +23,21 @@ from ..access import OpenAccess, SharedAccess, Verifier
 from ..auth import EMULATOR_POLICY, SharedAccessPolicy
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
 from ..entities.journal import Journal
-from ..entities.layout import Layout
 from ..entities.namespace import Namespace
-from ..entities.tier import Tier
+from ..entities.partition import Layout
+from ..entities.quotas import Tier
 from ..errors import BrokerError
-from ..faces.rule_form import RuleForm
+from ..frontends.rule_form import RuleForm
+from . import event_loop
 from .control import NamespaceControl
 from .event_loop import new_event_loop
-from .neighbours import Neighbours
-from .station import Station
+from .host_names import Neighbours
+from .namespace_server import NamespaceServer
 
 if TYPE_CHECKING:
     from ..certificates import Certificates
     from ..store.disk import Disk
-    from .chronicle import Chronicle
+    from .audit_writer import AuditWriter
 
 Result = TypeVar("Result")
 STOP_WITHIN = 10.0  # seconds
@@ -45,25 +46,25 @@ STOP_WITHIN = 10.0  # seconds
 class Broker:
     """Service Bus namespaces, in memory or on disk, for unmodified clients.
 
-    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
-    time. ``open_access``: take any token, and the emulator's well-known key; else each namespace has a root
-    policy with random keys. ``tls_directory``: where the certificate authority is kept; without one it lives
-    as long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
-    ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue, as it was
-    documented until 2021 (3.7).
+    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity time.
+    ``open_access``: accept any token, and the emulator's well-known key; otherwise each namespace has a root
+    policy with random keys. ``tls_directory``: where the certificate authority is stored; by default it lives as
+    long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
+    ``legacy_forward_tdlq``: messages that cannot be forwarded go to the transfer dead-letter queue, as
+    documented until 2021.
     ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
-    ``first_partition``: where each partitioned entity's messages without a key begin their round (Q-5).
-    ``credits_per_second``: what each Basic or Standard namespace may be asked for (3.9): the service gives
-    1,000; None, as here, is no limit.
-    ``data``: the directory in which all of it is kept, keys and certificates too; without one it is in memory
-    only. What is answered is on the disk before (G-26); when that fails the broker stops, ``failure`` says
-    why, and ``on_failure`` is called, in the broker's thread.
-    ``journal``: the directory to which each namespace writes what becomes of its messages, for an audit.
+    ``first_partition``: the partition at which messages without a key begin their rotation (Q-5).
+    ``credits_per_second``: the throttling limit of each Basic or Standard namespace: the service grants 1,000;
+    None, the default, is no limit.
+    ``data``: the directory in which entities, messages, keys and certificates are stored; by default everything
+    stays in memory. Whatever is acknowledged is on disk first (G-26). When writing fails, the broker stops,
+    ``failure`` holds the error, and ``on_failure`` is called with it in the broker's thread.
+    ``journal``: the directory to which each namespace writes the fate of its messages, for an audit.
 
-    ``one_port``: all namespaces are behind the port of the first; clients say by their host name which they
-    mean (``contoso.servicebus.windows.net``).
+    ``one_port``: all namespaces share the port of the first; clients choose by host name
+    (``contoso.servicebus.windows.net``).
 
-    ``policies``: by namespace, those that sign tokens beside the root's.
+    ``policies``: by namespace, policies that sign tokens in addition to the root policy.
 
     Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
@@ -96,7 +97,7 @@ class Broker:
         self._first_partition = first_partition
         self._credits_per_second = credits_per_second
         self._host = host
-        self._neighbours = Neighbours[Station]() if one_port else None
+        self._neighbours = Neighbours[NamespaceServer]() if one_port else None
         self.failure: BrokerError | None = None
         self._on_failure = on_failure
         self._journal = None if journal is None else Path(journal)
@@ -108,7 +109,7 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._shutdown: asyncio.Event | None = None
-        self._stations: list[Station] = []
+        self._servers: list[NamespaceServer] = []
         self._controls: dict[str, NamespaceControl] = {}
         self._policies = policies or {}
         try:
@@ -120,8 +121,8 @@ class Broker:
             self._close_disk()
             raise
 
-    def _add(self, name: str, port: int, clock: Clock, partitions: int | None = None) -> Station:
-        chronicle = None if self._journal is None else _chronicle(self._journal, name)
+    def _add(self, name: str, port: int, clock: Clock, partitions: int | None = None) -> NamespaceServer:
+        audit_writer = None if self._journal is None else _audit_writer(self._journal, name)
         namespace = Namespace(
             name,
             created_at=clock.now(),
@@ -131,19 +132,20 @@ class Broker:
             form=RuleForm(),
             credits_per_second=self._credits_per_second,
             journal=None if self._disk is None else Journal(),
-            witness=None if chronicle is None else chronicle.witness,
+            witness=None if audit_writer is None else audit_writer.witness,
         )
         store = None if self._disk is None else self._disk.keep(namespace, clock.now())
         if self._open_access:
             policy = EMULATOR_POLICY
         else:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
+        further = [] if store is None else store.policies()
         verifier: Verifier = (
             OpenAccess()
             if self._open_access
-            else SharedAccess((policy, *self._policies.get(name, ())), namespace.access_rules)
+            else SharedAccess((*further, policy, *self._policies.get(name, ())), namespace.access_rules)
         )
-        station = Station(
+        server = NamespaceServer(
             namespace,
             verifier,
             clock,
@@ -152,21 +154,27 @@ class Broker:
             self._tls_context,
             store,
             self._failed,
-            chronicle,
+            audit_writer,
             self._neighbours,
         )
-        self._stations.append(station)
-        self._controls[name] = NamespaceControl(station, policy, clock, self._in_loop)
-        return station
+        self._servers.append(server)
+        self._controls[name] = NamespaceControl(
+            server, policy, clock, self._in_loop, further, None if store is None else store.keep_policies
+        )
+        return server
 
     # -- life
 
     def start(self) -> None:
-        """Return when every port answers. Raises PortUnavailable, which names the namespace and the port."""
+        """Start the thread and return when every port answers.
+
+        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is running.
+        """
         if self._thread is not None:
             raise BrokerError("The broker is running already.")
         if self._disk is not None and self._disk.is_closed:
-            raise BrokerError("The broker has given its data directory back: make another one.")
+            raise BrokerError("The broker has released its data directory: create another Broker.")
+        event_loop.raise_limit()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-broker", daemon=True)
         self._thread.start()
@@ -179,15 +187,15 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Close every port and connection, and the files; idempotent.
+        """Close every port, connection and file; idempotent.
 
-        Queues and messages in memory are kept until the object goes, those on disk until they are received.
+        Queues and messages in memory live until the object is gone, those on disk until they are received.
         """
         thread, loop, shutdown = self._thread, self._loop, self._shutdown
         if thread is None or loop is None or shutdown is None:
             self._close_disk()
             return
-        with suppress(RuntimeError):  # its loop is closed: it has stopped by itself, after a failure
+        with suppress(RuntimeError):  # its loop is closed: it stopped after a failure
             loop.call_soon_threadsafe(shutdown.set)
         thread.join(STOP_WITHIN)
         if thread.is_alive():
@@ -221,7 +229,7 @@ class Broker:
             self._disk.close()
 
     def _failed(self, error: BrokerError) -> None:
-        """A namespace could not be written: nothing is answered any more, by none of them."""
+        """A namespace could not be written: no namespace of this broker answers any more."""
         if self.failure is not None:
             return
         self.failure = error
@@ -233,7 +241,7 @@ class Broker:
     # -- use
 
     def namespace(self, name: str) -> NamespaceControl:
-        """The namespace of that name. Raises BrokerError, which names those there are."""
+        """The namespace of that name. Raises BrokerError, which lists the existing ones."""
         control = self._controls.get(name)
         if control is None:
             raise BrokerError(f"There is no namespace '{name}'; there are: {', '.join(self._controls)}.")
@@ -242,21 +250,21 @@ class Broker:
     def add_namespace(
         self, name: str, port: int = 0, *, clock: Clock | None = None, partitions: int | None = None
     ) -> NamespaceControl:
-        """One more namespace, at once if the broker runs; ``clock``: an entity time of its own.
+        """Add a namespace, at once if the broker runs; ``clock``: an entity time of its own.
 
-        Raises BrokerError for a name that is taken, PortUnavailable.
+        Raises BrokerError when the name is taken, PortUnavailable.
         """
         if name in self._controls:
             raise BrokerError(f"There is a namespace '{name}' already.")
 
         def add() -> None:
-            station = self._add(name, port, clock or self._clock, partitions)
+            server = self._add(name, port, clock or self._clock, partitions)
             if self._loop is None:
                 return
             try:
-                station.open()
+                server.open()
             except Exception:
-                self._forget(station)
+                self._forget(server)
                 if self._disk is not None:
                     self._disk.release(name)
                 raise
@@ -265,36 +273,36 @@ class Broker:
         return self._controls[name]
 
     def remove_namespace(self, name: str) -> None:
-        """Close a namespace and forget it, on disk too. Raises BrokerError when it is not there."""
-        station = self.namespace(name).station
-        if station.neighbours.are_several and station.neighbours.all[0] is station:
-            raise BrokerError(f"The others are behind the port of '{name}': it is the last to be removed.")
+        """Close a namespace and delete it, on disk too. Raises BrokerError when it does not exist."""
+        server = self.namespace(name).server
+        if server.neighbours.are_several and server.neighbours.all[0] is server:
+            raise BrokerError(f"The other namespaces share the port of '{name}': remove them first.")
         if self._loop is not None:
-            asyncio.run_coroutine_threadsafe(station.close(), self._loop).result(STOP_WITHIN)
-        self._in_loop(lambda: self._forget(station))
+            asyncio.run_coroutine_threadsafe(server.close(), self._loop).result(STOP_WITHIN)
+        self._in_loop(lambda: self._forget(server))
         if self._disk is not None:
             self._disk.forget(name)
 
-    def _forget(self, station: Station) -> None:
-        self._stations.remove(station)
-        station.neighbours.all.remove(station)
-        del self._controls[station.face.namespace.name]
+    def _forget(self, server: NamespaceServer) -> None:
+        self._servers.remove(server)
+        server.neighbours.all.remove(server)
+        del self._controls[server.frontend.namespace.name]
 
     @property
     def namespaces(self) -> list[NamespaceControl]:
-        """All namespaces, in the order they were given."""
+        """All namespaces, in the order given."""
         return list(self._controls.values())
 
     @property
     def ca_file(self) -> Path:
-        """PEM of the authority that signed this broker's certificate: what https clients are to trust."""
+        """PEM of the authority that signed this broker's certificate: https clients must trust it."""
         return self._provide().ca_file
 
     def advance(self, span: int | timedelta, *, clock: Clock | None = None) -> None:
-        """Turn entity time on (milliseconds or a timedelta) and let happen what falls due.
+        """Advance entity time (milliseconds or a timedelta) and process everything that falls due.
 
-        ``clock``: that of namespaces which were added with one of their own. Raises BrokerError unless it
-        is a ManualClock or a ShiftedClock, ValueError for a span below 0.
+        ``clock``: that of namespaces added with their own clock. Raises BrokerError unless it is a ManualClock or a
+        ShiftedClock, ValueError for a negative span.
         """
         clock = clock or self._clock
         if not isinstance(clock, ManualClock | ShiftedClock):
@@ -302,23 +310,23 @@ class Broker:
 
         def advance_all() -> None:
             clock.advance(span)
-            for station in self._stations:
-                if station.clock is clock:
-                    station.handle_timer()
+            for server in self._servers:
+                if server.clock is clock:
+                    server.catch_up()
 
         self._in_loop(advance_all)
 
     def advance_connections(self, span: timedelta) -> None:
-        """Set connection time ahead: idle links and connections, and the expiry of tokens (3.10).
+        """Advance connection time: idle links and connections, and the expiry of tokens.
 
-        Entity time does not move, nor do the heartbeats of connections. Raises ValueError for a span below 0.
+        Neither entity time nor the heartbeats of connections are affected. Raises ValueError for a negative span.
         """
         if span < timedelta(0):
-            raise ValueError(f"time is not turned back: the span is {span!r}")
+            raise ValueError(f"time cannot go back: the span is {span!r}")
 
         def advance_all() -> None:
-            for station in self._stations:
-                station.advance_connections(span.total_seconds())
+            for server in self._servers:
+                server.advance_connections(span.total_seconds())
 
         self._in_loop(advance_all)
 
@@ -332,9 +340,9 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._shutdown = asyncio.Event()
         try:
-            for station in self._stations:
-                station.open()
-        except Exception as error:  # who waits for the start is told, whatever it is
+            for server in self._servers:
+                server.open()
+        except Exception as error:  # start() raises it
             try:
                 await self._close_all()
             finally:
@@ -346,14 +354,14 @@ class Broker:
         await self._close_all()
 
     async def _close_all(self) -> None:
-        async with AsyncExitStack() as closing:  # each of them, whatever another raises
-            for station in reversed(self._stations):
-                closing.push_async_callback(station.close)
+        async with AsyncExitStack() as closing:  # close all, even when one raises
+            for server in reversed(self._servers):
+                closing.push_async_callback(server.close)
 
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
         loop = self._loop
         if loop is None or not loop.is_running():
-            return self._kept(function)  # before start and after stop there is nobody to disturb
+            return self._kept(function)  # before start and after stop no loop uses the namespaces
         done: Future[Result] = Future()
 
         def call() -> None:
@@ -366,10 +374,10 @@ class Broker:
         return done.result(STOP_WITHIN)
 
     def _kept(self, function: Callable[[], Result]) -> Result:
-        """What ``function`` returns, with what it changed on the disk."""
+        """Run ``function``, commit what it changed, and return its result."""
         result = function()
-        for station in self._stations:
-            station.commit()
+        for server in self._servers:
+            server.commit()
         return result
 
     # -- TLS
@@ -392,15 +400,15 @@ class Broker:
 
 
 def _disk(path: Path) -> Disk:
-    from ..store.disk import Disk  # late: a broker in memory does not load SQLite
+    from ..store.disk import Disk  # late: a broker in memory must not load SQLite
 
     return Disk(path)
 
 
-def _chronicle(directory: Path, name: str) -> Chronicle:
-    from .chronicle import Chronicle  # late: a broker without a journal does not load it
+def _audit_writer(directory: Path, name: str) -> AuditWriter:
+    from .audit_writer import AuditWriter  # late: only a broker with a journal loads it
 
-    return Chronicle(directory, name)
+    return AuditWriter(directory, name)
 
 
 def _tier_of(name: str) -> Tier:

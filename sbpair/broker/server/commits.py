@@ -1,11 +1,11 @@
-"""Nothing is said before what it says is on the disk (G-26).
+"""Group commits: no answer leaves before the changes it reports are on disk (G-26).
 
-    a turn of the loop     all that came in it shares a commit
-    a commit under way     what was said up to its beginning waits for it, and for no other
-    the next one           begins when that one is done, with all that came meanwhile
-    no store               what is said goes out at once
+    a turn of the loop     everything that arrived in it shares a commit
+    a commit under way     answers made before it began wait for it, and for no later one
+    the next commit        begins when that one is done, with everything that arrived meanwhile
+    no store               answers leave at once
 
-A commit that failed ends all: nobody knows what is on the disk, and what waits to be said is never said.
+A failed commit ends the server: the state on disk is unknown, and the answers that waited are never sent.
 """
 
 from __future__ import annotations
@@ -17,53 +17,56 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import StoreFailed
-from ..faces.namespace_face import NamespaceFace
+from ..frontends.namespace_frontend import NamespaceFrontend
 from .wire import AmqpWire
 
 if TYPE_CHECKING:
     from ..store.sqlite import SqliteStore
-    from .chronicle import Chronicle
+    from .audit_writer import AuditWriter
 
 
 class Commits:
-    """When a namespace's answers go out. ``fail`` is told of a commit that failed, once."""
+    """Decides when a namespace's answers go out. ``fail`` is called once, with the error of a failed commit."""
 
     def __init__(
         self,
-        face: NamespaceFace,
+        frontend: NamespaceFrontend,
         wires: Mapping[Hashable, AmqpWire],
         store: SqliteStore | None,
-        chronicle: Chronicle | None,
+        audit_writer: AuditWriter | None,
         fail: Callable[[StoreFailed], None],
     ) -> None:
-        self._face = face
+        self._frontend = frontend
         self._wires = wires
         self._store = store
-        self._chronicle = chronicle
+        self._audit_writer = audit_writer
         self._fail = fail
-        self._turn: asyncio.Handle | None = None  # at the end of this one
+        self._turn: asyncio.Handle | None = None  # scheduled for the end of this turn
         self._under_way: Future[None] | None = None
         self._aside: list[AmqpWire] = []  # those that wait for it
 
     @property
     def is_holding(self) -> bool:
-        """Something is to be on the disk before anything more is said."""
+        """Whether changes must reach the disk before any answer leaves."""
         return self._store is not None and self._store.has_work
 
-    def settle(self) -> None:
-        """Say what there is to say: now, or behind the commit of this turn of the loop."""
+    def end_turn(self) -> None:
+        """Send pending answers: now, or after the commit of this turn of the loop."""
         if not self.is_holding:
             self._flush()
         elif self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
 
     def commit(self) -> None:
-        """Have on disk what has changed, then say what waited for it. Raises StoreFailed: all is over."""
+        """Write all changes to disk, then send the answers that waited.
+
+        Raises StoreFailed, after which the broker stops.
+        """
         try:
             if self._store is not None:
                 self._store.commit()
         except StoreFailed as error:
-            self._forsake(error)
+            self._abandon(error)
             raise
         self._under_way = None
         self._flush()
@@ -71,46 +74,46 @@ class Commits:
     def _end_turn(self) -> None:
         self._turn = None
         if self._under_way is not None:
-            return  # the next begins when that one is done
+            return  # the next commit begins when this one is done
         if self.is_holding:
             self._begin()
         else:
             self._flush()
 
     def _begin(self) -> None:
-        """Have what has changed synced aside; what was said up to now waits for that, and for no more.
+        """Start syncing the changes in a thread; answers made so far wait for that, and for nothing later.
 
-        A journal of what became of messages is written when nothing is to be synced: it waits here.
+        With an audit journal the commit is synchronous: events are written when nothing waits to be synced.
         """
-        if self._store is None or self._chronicle is not None:
-            with suppress(StoreFailed):  # the broker was told
+        if self._store is None or self._audit_writer is not None:
+            with suppress(StoreFailed):  # already reported to the broker
                 self.commit()
             return
         try:
             self._under_way = under_way = self._store.begin_commit()
         except StoreFailed as error:
-            self._forsake(error)
+            self._abandon(error)
             return
-        for client in self._face.take_stirred():
+        for client in self._frontend.take_pending():
             if (wire := self._wires.get(client)) is not None:
                 wire.set_aside()
                 self._aside.append(wire)
         loop = asyncio.get_running_loop()
 
         def synced(_: Future[None]) -> None:
-            with suppress(RuntimeError):  # the loop has ended: who ended it has waited
+            with suppress(RuntimeError):  # the loop has closed, after waiting for this commit
                 loop.call_soon_threadsafe(self._end, under_way)
 
         under_way.add_done_callback(synced)
 
     def _end(self, under_way: Future[None]) -> None:
         if under_way is not self._under_way or self._store is None:
-            return  # somebody could not wait, and has ended it
+            return  # commit() has completed it synchronously
         self._under_way = None
         try:
             self._store.end_commit()
         except StoreFailed as error:
-            self._forsake(error)
+            self._abandon(error)
             return
         if self.is_holding:
             self._flush_aside()
@@ -119,26 +122,26 @@ class Commits:
             self._flush()
 
     def _flush(self) -> None:
-        if self._chronicle is not None:
-            self._chronicle.write_soon(lambda: self.is_holding)
+        if self._audit_writer is not None:
+            self._audit_writer.write_soon(lambda: self.is_holding)
         for wire in self._flush_aside():
             wire.flush()
-        for client in self._face.take_stirred():
-            if (stirred := self._wires.get(client)) is not None:
-                stirred.flush()
+        for client in self._frontend.take_pending():
+            if (pending := self._wires.get(client)) is not None:
+                pending.flush()
 
     def _flush_aside(self) -> list[AmqpWire]:
         wires, self._aside = self._aside, []
         for wire in wires:
             wire.flush_aside()
             if wire.client.is_closed:
-                self._face.stir(wire.client)  # it is to leave once all is said
+                self._frontend.stir(wire.client)  # closes once everything is sent
         return wires
 
-    def _forsake(self, error: StoreFailed) -> None:
-        self._face.take_stirred()
+    def _abandon(self, error: StoreFailed) -> None:
+        self._frontend.take_pending()
         self._under_way = None
         self._aside.clear()
-        if self._chronicle is not None:
-            self._chronicle.forsake()
+        if self._audit_writer is not None:
+            self._audit_writer.abandon()
         self._fail(error)

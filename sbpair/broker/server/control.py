@@ -1,118 +1,147 @@
-"""A namespace as a test holds it: every call runs in the broker's loop and returns when it is done."""
+"""Control of a running namespace; every call runs in the broker's loop and returns when it is done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 from ..access import SharedAccess
 from ..auth import Right, SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
-from ..entities.access_rule import AccessRule, check_rights, check_rules
-from ..entities.description import QueueDescription
+from ..entities.descriptions import (
+    AccessRule,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    check_access_rules,
+    check_rights,
+)
 from ..entities.entity import Entity
-from ..entities.kinds import AnySubscription, AnyTopic
-from ..entities.operations import OperationCounts
+from ..entities.partition import Health
+from ..entities.partitioned_entities import AnySubscription, AnyTopic
 from ..entities.queue import QueueCounts
+from ..entities.queue_context import OperationCounts
 from ..entities.rule_operations import add_rule, remove_rule
 from ..entities.rules import Rule
-from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import BrokerError, InvalidDescription
-from ..faults import ActiveFault, Down, Effect, FaultRule, Outage, Standing, operation_named
-from .partition_control import PartitionControl
-from .station import Station
+from ..faults import ActiveFault, Down, Effect, FaultRule, Outage, StandingEffect, operation_named
+from .namespace_server import NamespaceServer
 
 if TYPE_CHECKING:
     from ..configuration import NamespacePlan
 
 Result = TypeVar("Result")
 Rules = tuple[AccessRule, ...]
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class InLoop(Protocol):
-    """Runs a function in the broker's loop, and returns its result or raises its error."""
+    """Runs a function in the broker's loop and returns its result or raises its error."""
 
     def __call__(self, function: Callable[[], Result], /) -> Result:
-        """What ``function`` returned."""
+        """The result of ``function``."""
 
 
 class NamespaceControl:
     """One namespace of a broker; safe to use from any thread."""
 
-    def __init__(self, station: Station, policy: SharedAccessPolicy, clock: Clock, in_loop: InLoop) -> None:
-        self._station = station
+    def __init__(
+        self,
+        server: NamespaceServer,
+        policy: SharedAccessPolicy,
+        clock: Clock,
+        in_loop: InLoop,
+        policies: Iterable[SharedAccessPolicy] = (),
+        keep: Callable[[Iterable[SharedAccessPolicy]], None] | None = None,
+    ) -> None:
+        self._server = server
         self._policy = policy
         self._clock = clock
         self._in_loop = in_loop
+        self._policies = {each.name: each for each in policies}  # policies that were added, by name
+        self._keep = keep  # where the namespace is on disk
 
     def __repr__(self) -> str:
         return f"NamespaceControl({self.name!r}, port={self.port})"
 
     @property
-    def station(self) -> Station:
-        """Where it is served; for the broker."""
-        return self._station
+    def server(self) -> NamespaceServer:
+        """The server of the namespace; for the broker's own modules."""
+        return self._server
 
     @property
     def name(self) -> str:
         """The namespace's name."""
-        return self._station.face.namespace.name
+        return self._server.frontend.namespace.name
 
     @property
     def port(self) -> int:
-        """The port it answers on; 0 until the broker has started, if any free one was asked for."""
-        return self._station.port
+        """The port it answers on; 0 until the broker has started when any free port was requested."""
+        return self._server.port
 
     @property
     def connection_string(self) -> str:
-        """What clients are configured with: all rights, plain TCP.
+        """A connection string with all rights, for plain TCP.
 
-        Behind a shared port it names the namespace's host in the cloud, and clients are told separately where
-        that is: ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
+        On a shared port it contains the namespace's cloud host name, and clients need the actual address separately:
+        ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
         """
         return self._connection_string(self._policy)
 
     def _connection_string(self, policy: SharedAccessPolicy) -> str:
-        if self._station.neighbours.are_several:
+        if self._server.neighbours.are_several:
             return cloud_connection_string(self.name, policy)
-        host = self._station.host
-        return connection_string("localhost" if host in LOOPBACK else host, self.port, policy)
+        host = self._server.host
+        return connection_string(_host_to_connect_to(host), self.port, policy)
 
     # -- keys
 
     def add_policy(
         self, name: str, rights: Iterable[str | Right] = ("Send", "Listen"), *, entity: str = ""
     ) -> str:
-        """A connection string with these rights only: on the whole namespace, or on one queue or topic.
+        """Create a policy on the whole namespace, or on one queue or topic, and return its connection string.
 
-        ``rights``: of Manage, Send and Listen. Raises BrokerError for a name that is taken,
-        InvalidDescription, EntityNotFound.
+        ``rights``: of Manage, Send and Listen. Raises BrokerError when the name is taken, InvalidDescription,
+        EntityNotFound.
         """
         asked = frozenset(right.value if isinstance(right, Right) else right for right in rights)
         check_rights(name, asked)
         policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in asked))
         given = tuple(right.value for right in Right if right in policy.rights)
         rule = AccessRule(name, given, policy.primary_key, policy.secondary_key)
-        check_rules((rule,))
+        check_access_rules((rule,))
         if entity:
             self._change_rules(entity, lambda rules: (*rules, rule))
         else:
-            self._in_loop(lambda: self._verifier.add(policy))
+            self._in_loop(lambda: self._add_policy(policy))
         made = self._connection_string(policy)
         return f"{made};EntityPath={entity}" if entity else made
 
     def remove_policy(self, name: str, *, entity: str = "") -> None:
-        """Take its keys no more. Raises BrokerError when there is none, EntityNotFound."""
+        """Delete a policy; its keys are no longer accepted. Raises BrokerError when there is none, EntityNotFound."""
         if entity:
             self._change_rules(entity, lambda rules: tuple(rule for rule in rules if rule.name != name))
         else:
-            self._in_loop(lambda: self._verifier.remove(name))
+            self._in_loop(lambda: self._remove_policy(name))
+
+    def _add_policy(self, policy: SharedAccessPolicy) -> None:
+        self._verifier.add(policy)
+        self._policies[policy.name] = policy
+        self._keep_policies()
+
+    def _remove_policy(self, name: str) -> None:
+        self._verifier.remove(name)
+        if self._policies.pop(name, None) is not None:
+            self._keep_policies()
+
+    def _keep_policies(self) -> None:
+        if self._keep is not None:
+            self._keep(self._policies.values())
 
     def _change_rules(self, path: str, change: Callable[[Rules], Rules]) -> None:
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
 
         def changed() -> None:
             entity, now = namespace.queue(path), self._clock.now()
@@ -122,25 +151,25 @@ class NamespaceControl:
             else:
                 namespace.update_queue(path, replace(entity.description, authorization_rules=rules), now)
 
-        self._settled(changed)
+        self._apply(changed)
 
     @property
     def _verifier(self) -> SharedAccess:
-        verifier = self._station.face.verifier
+        verifier = self._server.frontend.verifier
         if not isinstance(verifier, SharedAccess):
             raise BrokerError("A broker with open access takes any key: it has no policies.")
         return verifier
 
-    def look(self, view: Callable[[Station], Result]) -> Result:
-        """What ``view`` makes of it, in the broker's loop: it is to be quick, and to change nothing."""
-        return self._in_loop(lambda: view(self._station))
+    def look(self, view: Callable[[NamespaceServer], Result]) -> Result:
+        """The result of ``view``, called in the broker's loop; it must be quick and change nothing."""
+        return self._in_loop(lambda: view(self._server))
 
     # -- entities
 
     def follow(self, plan: NamespacePlan) -> None:
-        """Make what a configuration file says and is not there yet. Raises BadConfiguration."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: plan.follow(namespace, self._clock.now()))
+        """Create the entities of a configuration file that do not exist yet. Raises BadConfiguration."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: plan.follow(namespace, self._clock.now()))
 
     @overload
     def create_queue(self, path: str, *, description: QueueDescription) -> None: ...
@@ -171,29 +200,29 @@ class NamespaceControl:
     def create_queue(
         self, path: str, *, description: QueueDescription | None = None, **fields: object
     ) -> None:
-        """Make a queue, by its fields or by a whole description.
+        """Create a queue from its fields or from a whole description.
 
         Raises InvalidDescription, NotSupported, EntityAlreadyExists.
         """
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
         asked = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_queue(path, asked, self._clock.now()))
 
     def update_queue(self, path: str, description: QueueDescription) -> None:
-        """Give a queue another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.update_queue(path, description, self._clock.now()))
+        """Replace a queue's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.update_queue(path, description, self._clock.now()))
 
     def delete_queue(self, path: str) -> None:
-        """Remove a queue and its messages; its links are detached. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.delete_queue(path, self._clock.now()))
+        """Delete a queue and its messages; its links are detached. Raises EntityNotFound."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.delete_queue(path, self._clock.now()))
 
     def queue_names(self) -> list[str]:
         """The paths of all queues, sorted."""
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [queue.path for queue in namespace.queues()])
 
     # -- topics
@@ -224,26 +253,26 @@ class NamespaceControl:
     def create_topic(
         self, path: str, *, description: TopicDescription | None = None, **fields: object
     ) -> None:
-        """Make a topic, by its fields or by a whole description. Raises as :meth:`create_queue`."""
+        """Create a topic from its fields or from a whole description. Raises as :meth:`create_queue`."""
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
         asked = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_topic(path, asked, self._clock.now()))
 
     def update_topic(self, path: str, description: TopicDescription) -> None:
-        """Give a topic another description. Raises EntityNotFound, InvalidDescription, NotSupported."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.update_topic(path, description, self._clock.now()))
+        """Replace a topic's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.update_topic(path, description, self._clock.now()))
 
     def delete_topic(self, path: str) -> None:
-        """Remove a topic and its subscriptions; their links are detached. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.delete_topic(path))
+        """Delete a topic and its subscriptions; their links are detached. Raises EntityNotFound."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.delete_topic(path))
 
     def topic_names(self) -> list[str]:
         """The paths of all topics, sorted."""
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [topic.path for topic in namespace.topics()])
 
     @overload
@@ -270,90 +299,93 @@ class NamespaceControl:
     def create_subscription(
         self, topic: str, name: str, *, description: SubscriptionDescription | None = None, **fields: object
     ) -> None:
-        """Make a subscription of a topic, by its fields or by a whole description.
+        """Create a subscription of a topic from its fields or from a whole description.
 
         Raises as :meth:`create_queue`, and EntityNotFound without the topic.
         """
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
         asked = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_subscription(topic, name, asked, self._clock.now()))
 
     def update_subscription(self, topic: str, name: str, description: SubscriptionDescription) -> None:
-        """Give a subscription another description. Raises as :meth:`update_topic`."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.update_subscription(topic, name, description, self._clock.now()))
+        """Replace a subscription's description. Raises as :meth:`update_topic`."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.update_subscription(topic, name, description, self._clock.now()))
 
     def delete_subscription(self, topic: str, name: str) -> None:
-        """Remove a subscription and its messages; its links are detached. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
-        self._settled(lambda: namespace.delete_subscription(topic, name))
+        """Delete a subscription and its messages; its links are detached. Raises EntityNotFound."""
+        namespace = self._server.frontend.namespace
+        self._apply(lambda: namespace.delete_subscription(topic, name))
 
     def subscription_names(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
 
     # -- rules
 
     def add_rule(self, topic: str, subscription: str, rule: Rule) -> None:
-        """Publish by this rule too. Raises EntityNotFound, EntityAlreadyExists, TooManyEntities."""
-        self._settled(lambda: add_rule(self._subscription(topic, subscription), rule, self._clock.now()))
+        """Add a rule to a subscription. Raises EntityNotFound, EntityAlreadyExists, TooManyEntities."""
+        self._apply(lambda: add_rule(self._subscription(topic, subscription), rule, self._clock.now()))
 
     def remove_rule(self, topic: str, subscription: str, name: str) -> None:
-        """Publish by that rule no longer. Raises EntityNotFound."""
-        self._settled(lambda: remove_rule(self._subscription(topic, subscription), name))
+        """Remove a rule from a subscription. Raises EntityNotFound."""
+        self._apply(lambda: remove_rule(self._subscription(topic, subscription), name))
 
     def rules(self, topic: str, subscription: str) -> list[Rule]:
         """The rules of a subscription. Raises EntityNotFound."""
         return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
 
     def _subscription(self, topic: str, name: str) -> AnySubscription:
-        return self._station.face.namespace.subscription(topic, name)
+        return self._server.frontend.namespace.subscription(topic, name)
 
     # -- all entities
 
     def description(self, path: str) -> QueueDescription:
-        """What a queue, or the keeping of a topic or subscription, follows. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
+        """The description of a queue, or the one by which a topic or subscription stores messages.
+
+        Raises EntityNotFound.
+        """
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: namespace.queue(path).description)
 
     def counts(self, path: str) -> QueueCounts:
         """Messages by state of a queue, a topic or ``topic/Subscriptions/name``. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
 
     def message_ids(self, path: str) -> list[str]:
-        """The ids of all messages that are in an entity, copies included. Raises EntityNotFound."""
-        namespace = self._station.face.namespace
+        """The ids of all messages in an entity, including copies. Raises EntityNotFound."""
+        namespace = self._server.frontend.namespace
         return self._in_loop(lambda: _ids_in(namespace.queue(path), self._clock.now()))
 
     @property
     def operations(self) -> OperationCounts:
-        """Operations that would have been billed, up to now (P-34, P-43)."""
-        return self._in_loop(lambda: self._station.face.namespace.operations)
+        """The billable operations up to now (P-34, P-43)."""
+        return self._in_loop(lambda: self._server.frontend.namespace.operations)
 
     @property
     def connection_count(self) -> int:
-        """AMQP connections that are open now."""
-        return self._in_loop(lambda: len(self._station.wires))
+        """The number of open AMQP connections."""
+        return self._in_loop(lambda: len(self._server.wires))
 
     # -- faults
 
     def take_down(self, how: str | Outage = "refuse", *, delay: float = 0.2) -> None:
-        """Let the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
+        """Make the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
 
         ``delay``: seconds each answer waits, for ``slow``. Raises InvalidArgument.
         """
         way = how.value if isinstance(how, Outage) else how
-        FaultRule(Down(way, delay))  # checks them
+        FaultRule(Down(way, delay))  # validates both
         outage = Outage(way)
-        self._in_loop(lambda: self._station.take_down(outage, delay))
+        self._in_loop(lambda: self._server.take_down(outage, delay))
 
     def bring_up(self) -> None:
-        """End the outage; nothing happens when there is none."""
-        self._in_loop(self._station.bring_up)
+        """End the outage; does nothing without one."""
+        self._in_loop(self._server.bring_up)
 
     @contextmanager
     def fault(
@@ -370,10 +402,10 @@ class NamespaceControl:
         lasting: float | None = None,
         every: float | None = None,
     ) -> Iterator[ActiveFault]:
-        """Let ``effect`` strike inside the ``with``; what it yields counts the ``hits``.
+        """Apply ``effect`` inside the ``with``; the yielded fault counts its ``hits``.
 
-        ``entity``: a path, a pattern with ``*``, or None for all. The rest is as in :class:`FaultRule`, the
-        operation by its name. Raises EntityNotFound, InvalidArgument.
+        ``entity``: a path, a pattern with ``*``, or None for all. The other arguments are those of
+        :class:`FaultRule`, with the operation given by name. Raises EntityNotFound, InvalidArgument.
         """
         asked = None if operation is None else operation_named(operation)
         rule = FaultRule(effect, entity, asked, nth, times, probability, seed, after, lasting, every)
@@ -385,60 +417,60 @@ class NamespaceControl:
 
     @contextmanager
     def scenario(self, name: str, entity: str | None = None, *, seed: int = 0) -> Iterator[list[ActiveFault]]:
-        """Let a named scenario (docs/testing.md) hold inside the ``with``. Raises as :meth:`fault`."""
+        """Let a named scenario (docs/reference/faults.md) hold inside the ``with``. Raises as :meth:`fault`."""
         from ..faults.scenarios import scenario_named  # late: few ask for one
 
         rules = scenario_named(name).of(entity, seed)
         active: list[ActiveFault] = []
         try:
-            active.extend(map(self.set_fault, rules))  # those that were set are cleared if one is refused
+            active.extend(map(self.set_fault, rules))  # when one is refused, the others are cleared
             yield active
         finally:
             for fault in active:
                 self.clear_fault(fault)
 
     def set_fault(self, rule: FaultRule) -> ActiveFault:
-        """Set a rule until it is cleared; :meth:`fault` does both. Raises EntityNotFound, InvalidArgument."""
+        """Set a fault until it is cleared; :meth:`fault` does both. Raises EntityNotFound, InvalidArgument."""
         return self._in_loop(lambda: self._set_fault(rule))
 
     def clear_fault(self, active: ActiveFault) -> None:
-        """Take a fault away; nothing happens when it is not set."""
+        """Clear a fault; does nothing when it is not set."""
         self._in_loop(lambda: self._clear_fault(active))
 
     @property
     def faults(self) -> list[ActiveFault]:
         """All faults that are set, the oldest first."""
-        return self._in_loop(lambda: self._station.face.faults.active)
+        return self._in_loop(lambda: self._server.frontend.faults.active)
 
     def _set_fault(self, rule: FaultRule) -> ActiveFault:
-        station = self._station
-        active = station.face.set_fault(rule, station.moment().idle)
+        server = self._server
+        active = server.frontend.set_fault(rule, server.read_clocks().idle)
         try:
-            refusal = self._stand(rule).get(active)
+            refusal = self._update_standing(rule).get(active)
             if refusal is not None:
                 raise refusal
         except Exception:
-            station.face.faults.remove(active)
+            server.frontend.faults.remove(active)
             raise
         return active
 
     def _clear_fault(self, active: ActiveFault) -> None:
-        self._station.face.faults.remove(active)
-        self._stand(active.rule)
+        self._server.frontend.faults.remove(active)
+        self._update_standing(active.rule)
 
-    def _stand(self, rule: FaultRule) -> dict[ActiveFault, BrokerError]:
-        if isinstance(rule.effect, Standing) and self._station.is_open:
-            return self._station.standing.apply()
+    def _update_standing(self, rule: FaultRule) -> dict[ActiveFault, BrokerError]:
+        if isinstance(rule.effect, StandingEffect) and self._server.is_open:
+            return self._server.standing.apply()
         return {}
 
     def partition(self, path: str, index: int) -> PartitionControl:
         """One partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).
 
-        Using it raises EntityNotFound, and InvalidDescription where there is no such partition.
+        Using it raises EntityNotFound, and InvalidDescription when the partition does not exist.
         """
         return PartitionControl(
-            lambda health, after: self._partition_fails(
-                lambda at: self._station.face.namespace.set_health(path, index, health, at), after
+            lambda health, after: self._set_health(
+                lambda at: self._server.frontend.namespace.set_health(path, index, health, at), after
             ),
             f"{path!r}, {index}",
         )
@@ -446,35 +478,35 @@ class NamespaceControl:
     def store(self, index: int) -> PartitionControl:
         """The store of one index, under every partitioned entity of the namespace (Q-17)."""
         return PartitionControl(
-            lambda health, after: self._partition_fails(
-                lambda at: self._station.face.namespace.set_store_health(index, health, at), after
+            lambda health, after: self._set_health(
+                lambda at: self._server.frontend.namespace.set_store_health(index, health, at), after
             ),
             f"store {index}",
         )
 
     def let_front_ends_cache(self, cache: bool = True) -> None:
-        """Let each connection's front end keep messages of partitioned entities (Q-18), for new links."""
-        namespace = self._station.face.namespace
+        """Let each connection's front end cache messages of partitioned entities (Q-18), on new links."""
+        namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.let_front_ends_cache(cache))
 
     def let_updates_take_locks(self, take: bool = True) -> None:
-        """Let an update of a queue or subscription end all locks of it, as it may in the service (3.1)."""
-        namespace = self._station.face.namespace
+        """Let an update of a queue or subscription end all its message locks, as the service may."""
+        namespace = self._server.frontend.namespace
 
         def let() -> None:
             namespace.updates_take_locks = take
 
         self._in_loop(let)
 
-    def _partition_fails(self, change: Callable[[int], None], known_after: int) -> None:
-        self._settled(lambda: change(self._clock.now() + known_after))
+    def _set_health(self, change: Callable[[int], None], known_after: int) -> None:
+        self._apply(lambda: change(self._clock.now() + known_after))
 
-    def _settled(self, change: Callable[[], object]) -> None:
-        def change_and_settle() -> None:
+    def _apply(self, change: Callable[[], object]) -> None:
+        def change_and_end_turn() -> None:
             change()
-            self._station.settle()
+            self._server.end_turn()
 
-        self._in_loop(change_and_settle)
+        self._in_loop(change_and_end_turn)
 
 
 def _ids_in(queue: Entity, now: int) -> list[str]:
@@ -484,3 +516,49 @@ def _ids_in(queue: Entity, now: int) -> list[str]:
         found += [str(message.message_id) for message in messages]
         start = messages[-1].sequence_number + 1
     return found
+
+
+def _host_to_connect_to(listening: str) -> str:
+    """The host for connection strings of clients on this machine, given the address listened on."""
+    try:
+        address = ip_address(listening)
+    except ValueError:
+        return listening  # a name
+    return "localhost" if address.is_loopback or address.is_unspecified else listening
+
+
+class PartitionControl:
+    """A partition of an entity, or the store of one index under all entities; safe to use from any thread."""
+
+    def __init__(self, set_health: Callable[[Health, int], None], description: str) -> None:
+        self._set_health = set_health
+        self._description = description
+
+    def __repr__(self) -> str:
+        return f"PartitionControl({self._description})"
+
+    @contextmanager
+    def take_down(self, *, reroute_after: int = 0) -> Iterator[None]:
+        """Keep the partition down inside the ``with``: its messages wait, sends with a key of it are refused.
+
+        ``reroute_after``: milliseconds of entity time until senders without a key avoid it at once; until then a send
+        whose turn it is waits (Q-16: up to 15 000 in the service). Raises ValueError below 0.
+        """
+        if reroute_after < 0:
+            raise ValueError(f"reroute_after is {reroute_after!r}: milliseconds, at least 0")
+        with self._while(Health.DOWN, reroute_after):
+            yield
+
+    @contextmanager
+    def throttle(self) -> Iterator[None]:
+        """Throttle the partition inside the ``with``: it delivers what it has and takes nothing (Q-4)."""
+        with self._while(Health.THROTTLED, 0):
+            yield
+
+    @contextmanager
+    def _while(self, health: Health, reroute_after: int) -> Iterator[None]:
+        self._set_health(health, reroute_after)
+        try:
+            yield
+        finally:
+            self._set_health(Health.UP, 0)

@@ -1,24 +1,26 @@
-"""Which event loop does the broker run on? The quickest there is.
+"""The broker's event loop: which implementation, how many open files, and timers that are often set again.
 
-uvloop has a build for Linux and macOS on the usual processors; elsewhere asyncio's own does the same, later.
+uvloop has builds for Linux and macOS on common processors; elsewhere asyncio's own loop serves, more slowly.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
+from contextlib import suppress
 
 STANDARD_STREAMS = range(3)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A loop of uvloop where it is installed, else of asyncio.
+    """A uvloop loop where it is installed, else an asyncio one.
 
-    Of asyncio too where a standard stream is closed: a socket may get its number, and libuv ends the process
-    when it is to close such a one.
+    Also an asyncio one when a standard stream is closed: a socket may get its number, and libuv aborts the
+    process when it closes such a descriptor.
     """
     try:
-        import uvloop  # late: not everywhere
+        import uvloop  # late: not available everywhere
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop() if _are_open(STANDARD_STREAMS) else asyncio.new_event_loop()
@@ -29,3 +31,60 @@ def _are_open(descriptors: range) -> bool:
         return all(os.fstat(descriptor) for descriptor in descriptors)
     except OSError:
         return False
+
+
+WANTED = 65_536
+"""More than the connections that a broker's namespaces take."""
+
+
+def raise_limit(wanted: int = WANTED) -> None:
+    """Raise the soft limit of open files to ``wanted``, at most to the hard limit; never lower it."""
+    with suppress(ImportError, OSError, ValueError):  # no such limits here, or the system refuses
+        import resource  # late: not available everywhere
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def limit() -> int:
+    """The soft limit of open files; 0 where it is unknown."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Alarm:
+    """Calls ``ring`` once, at the earliest time of the loop's clock it was set to.
+
+    The loop's handle is not asked for its time: uvloop's has none once the time has passed. ``slack``: seconds it
+    may ring late rather than be set again.
+    """
+
+    def __init__(self, ring: Callable[[], None], slack: float = 0.0) -> None:
+        self._ring = ring
+        self._slack = slack
+        self._at = 0.0
+        self._handle: asyncio.Handle | None = None
+
+    def set(self, at: float) -> None:
+        """Ring at ``at``, if that is earlier than the current setting."""
+        if self._handle is not None:
+            if self._at <= at + self._slack:
+                return
+            self._handle.cancel()
+        self._at = at
+        self._handle = asyncio.get_running_loop().call_at(at, self._rung)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _rung(self) -> None:
+        self._handle = None
+        self._ring()

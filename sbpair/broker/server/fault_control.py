@@ -1,11 +1,11 @@
-"""Faults and time over HTTP, for tests in other languages: a loopback port and a token of their own.
+"""Faults and time over HTTP, for tests in other languages: on a loopback port, with its own token.
 
-    GET    /faults        what is set, with its hits
+    GET    /faults        all faults that are set, with their hits
     POST   /faults        {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}: the ids
-    DELETE /faults/ID     one of them, or all without ID
-    POST   /time          {"advance": 90.5} and {"advance_connections": 600}: seconds, of either time
+    DELETE /faults/ID     clear one of them, or all without ID
+    POST   /time          {"advance": 90.5} and {"advance_connections": 600}: seconds of entity and connection time
 
-A port of its own, since that of a namespace that is down answers nobody. It is never there unless asked for.
+It has its own port, because a namespace that is down answers nobody, and runs only on request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..faults import ActiveFault
 from ..faults.plan import planned_faults
 from .broker import Broker
 from .control import NamespaceControl
-from .door import Door
+from .http_endpoint import HttpEndpoint
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST_BODY = 65_536
@@ -33,10 +33,10 @@ ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
 MOST_SECONDS = 10 * 365 * 86_400
 
 
-class FaultControl(Door):
-    """Serves a broker's faults inside its ``with``; ``url`` and ``token`` say how to ask.
+class FaultControl(HttpEndpoint):
+    """Serves a broker's faults inside its ``with``; requests need ``url`` and ``token``.
 
-    ``faults``, ``time``: what of it is served. Time can be set ahead where the broker's clock can be.
+    ``faults``, ``time``: which of the two to serve. Entity time can be advanced when the broker's clock can.
     """
 
     def __init__(self, broker: Broker, *, faults: bool = True, time: bool = False) -> None:
@@ -51,16 +51,16 @@ class FaultControl(Door):
 
     @property
     def url(self) -> str:
-        """Where the faults are."""
+        """The URL of the faults."""
         return f"{self.address}/faults"
 
     @property
     def time_url(self) -> str:
-        """Where time is set ahead."""
+        """The URL for advancing time."""
         return f"{self.address}/time"
 
     def application(self) -> web.Application:
-        """What is served."""
+        """The application to serve."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         faults, time = self._serves
         if faults:
@@ -132,7 +132,7 @@ class FaultControl(Door):
 
 
 def _spans(asked: object) -> dict[str, timedelta]:
-    """The spans asked for. Raises ValueError."""
+    """The requested spans by name. Raises ValueError."""
     if not isinstance(asked, dict) or not asked or asked.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
         raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
     for name, value in asked.items():

@@ -1,12 +1,12 @@
-"""HTTP on the same port: aiohttp reads and writes, the faces decide.
+"""HTTP on the namespace's port: aiohttp reads and writes, the frontends decide.
 
     GET /$servicebus/websocket, an upgrade     AMQP over WebSocket: one more wire
     ... /{entity}/messages, .../messages/...   sending and receiving
     anything else                              the administration API
 
-A body is read once the token holds.
+The body of a request is read only after its token was verified.
 
-Loaded with the first client that speaks TLS or HTTP: a broker nobody administers never pays for it.
+This module is loaded with the first client that speaks TLS or HTTP; other brokers never pay for it.
 """
 
 from __future__ import annotations
@@ -27,27 +27,35 @@ from ...amqp.websocket import (
     SUBPROTOCOL,
     WebSocketTransport,
 )
-from ..faces.administration import admin
-from ..faces.moment import Moment
-from ..faces.rest import requests as rest
-from ..faces.rest.faults import Fate
-from ..faces.rest.receiver import NOTHING, RestReceiver
+from ..access import OpenAccess
+from ..clock import ClockReading
+from ..errors import MessageTooLarge
+from ..frontends.admin import requests
+from ..frontends.admin.http_messages import failed
+from ..frontends.admin.requests import forwarding_refusal
+from ..frontends.rest import requests as rest
+from ..frontends.rest.faults import FaultedResponse
+from ..frontends.rest.receiver import NOTHING, RestReceiver
+from .host_names import comes_from_us, names_us
 from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
-LARGEST_FIELD = 32 * 1024  # bytes of a header's value: a property may be as large (3.9)
+LARGEST_REQUEST = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
+LARGEST_FIELD = 32 * 1024  # bytes of a header's value: a property may be as large
 LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
 _OPENS_AMQP = ord("A")
 
-_ABSOLUTE = re.compile(r"^https?://[^/?]*", re.IGNORECASE)  # RFC 9112, 3.2.2: so the Java SDK asks
+_ABSOLUTE = re.compile(
+    r"^https?://[^/?]*", re.IGNORECASE
+)  # RFC 9112, 3.2.2: the absolute form, which the Java SDK sends
 
 
 _CLIENTS_OWN = (HttpProcessingError, web.HTTPException, web.RequestPayloadError, ConnectionError)
 
 
 class _BrokenRequests(logging.Filter):
-    """A client's bad request is answered, not shouted; a fault of ours is shouted."""
+    """Logs faults of the broker only: a client's invalid request is answered, not logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -59,27 +67,27 @@ _LOGGER.addFilter(_BrokenRequests())
 
 
 class HttpServer:
-    """HTTP for one namespace."""
+    """Serves HTTP for the namespaces of one port."""
 
-    def __init__(self, station: WireHost) -> None:
-        self._front = station
+    def __init__(self, server: WireHost) -> None:
+        self._front = server
         self._server = web.Server(
             self._handle,
             access_log=None,
             logger=_LOGGER,
             lingering_time=LINGER,
             max_field_size=LARGEST_FIELD,
-            handler_cancellation=True,  # who has gone waits for no message
+            handler_cancellation=True,  # a client that disconnected must not take a message
         )
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
         self._carrying: set[asyncio.Future[None]] = set()
 
     def protocol(self) -> asyncio.Protocol:
-        """A protocol for one connection."""
+        """A protocol instance for one connection."""
         return self._server()
 
     def watch(self, transport: asyncio.Transport) -> None:
-        """Cut the connection unless the head of a request comes soon."""
+        """Abort the connection unless the head of a request arrives in time."""
         timer = asyncio.get_running_loop().call_later(FIRST_REQUEST_WITHIN, self._cut, transport)
         self._patience[transport] = timer
 
@@ -97,67 +105,92 @@ class HttpServer:
         transport = request.transport
         if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
             timer.cancel()
+        if self._is_of_a_page(request):
+            return _plain(403, "With open access, Host and Origin must name this machine's loopback.")
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
         if unquote(raw_path) == PATH:
             return await self._carry_amqp(request)
-        station: WireHost | None = self._front.neighbours.named(request.headers.get("Host"))
-        if station is None:
+        server: WireHost | None = self._front.neighbours.named(request.headers.get("Host"))
+        if server is None:
             names = self._front.neighbours.names
             return _plain(404, f"Host names none of the namespaces of this port: {names}.")
-        if station.turns_away(transport):
+        if server.turns_away(transport):
             await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
         spelt = {name.lower(): name for name in request.headers}
-        asked = admin.Request(request.method, raw_path, query, headers, spelt=spelt, scheme=request.scheme)
+        asked = requests.Request(request.method, raw_path, query, headers, spelt=spelt, scheme=request.scheme)
         call = rest.call_of(asked)
         if call is None:
-            return await self._administer(station, request, asked)
-        return await self._converse(station, request, call)
+            return await self._administer(server, request, asked)
+        return await self._converse(server, request, call)
+
+    def _is_of_a_page(self, request: web.BaseRequest) -> bool:
+        """Whether, with open access, a foreign web page may have sent this request (DNS rebinding)."""
+        fronts = self._front.neighbours.all
+        if not any(isinstance(each.frontend.verifier, OpenAccess) for each in fronts):
+            return False
+        host, names = self._front.host, [each.frontend.namespace.name for each in fronts]
+        headers = request.headers
+        return not (
+            names_us(headers.get("Host", ""), host, names)
+            and comes_from_us(headers.get("Origin"), host, names)
+        )
 
     # -- administration
 
     async def _administer(
-        self, station: WireHost, request: web.BaseRequest, asked: admin.Request
+        self, server: WireHost, request: web.BaseRequest, asked: requests.Request
     ) -> web.Response:
-        refusal = admin.refusal(asked, station.face.verifier, station.moment().wall)
+        refusal = requests.refusal(asked, server.frontend.verifier, server.read_clocks().wall)
         if refusal is not None:
-            _note(station, refusal, asked)
+            _note(server, refusal, asked)
             return _written(refusal, ends=True)
-        body = await _body_of(request)
+        try:
+            body = await _body_of(request)
+        except MessageTooLarge as error:
+            return _written(failed(error, asked, server.read_clocks().entity, 413), ends=True)
         if isinstance(body, web.Response):
             return body
-        moment: Moment = station.moment()
-        answer = admin.struck(station.face, asked, moment) or admin.answer(
-            station.face.namespace, asked.with_body(body), moment.entity
+        now: ClockReading = server.read_clocks()
+        frontend, asked = server.frontend, asked.with_body(body)
+        answer = (
+            forwarding_refusal(asked, frontend.namespace, frontend.verifier, now.wall)
+            or requests.fault_response(frontend, asked, now)
+            or requests.answer(frontend.namespace, asked, now.entity)
         )
-        _note(station, answer, asked)
-        station.settle()
-        station.commit()  # G-26: on the disk before it is answered
+        _note(server, answer, asked)
+        server.end_turn()
+        server.commit()  # G-26: on the disk before it is answered
         return _written(answer)
 
     # -- sending and receiving
 
     async def _converse(
-        self, station: WireHost, request: web.BaseRequest, call: rest.RestCall
+        self, server: WireHost, request: web.BaseRequest, call: rest.RestCall
     ) -> web.Response:
-        refusal = rest.refusal(call, station.face, station.moment().wall)
+        refusal = rest.refusal(call, server.frontend, server.read_clocks().wall)
         if refusal is not None:
-            _note(station, refusal, call.request)
+            _note(server, refusal, call.request)
             return _written(refusal, ends=True)
-        body = await _body_of(request)
+        try:
+            body = await _body_of(request)
+        except MessageTooLarge as error:
+            refusal = rest.refuse(call, error, server.read_clocks())
+            _note(server, refusal, call.request)
+            return _written(refusal, ends=True)
         if isinstance(body, web.Response):
             return body
-        answer = rest.answer(station.face, call.with_body(body), station.moment())
-        fate = await _wait(station, answer) if isinstance(answer, RestReceiver) else answer
-        station.settle()
-        station.commit()  # G-26
-        await asyncio.sleep(fate.after + station.delay)
+        answer = rest.answer(server.frontend, call.with_body(body), server.read_clocks())
+        fate = await _wait(server, answer) if isinstance(answer, RestReceiver) else answer
+        server.end_turn()
+        server.commit()  # G-26
+        await asyncio.sleep(fate.after + server.delay)
         if fate.cuts and request.transport is not None:
             request.transport.abort()
         if fate.response is None:
             await _nothing()
         response = fate.response or NOTHING
-        _note(station, response, call.request)
+        _note(server, response, call.request)
         return _written(response)
 
     # -- AMQP over WebSocket
@@ -178,50 +211,56 @@ class HttpServer:
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)
-            await asyncio.shield(carrying)  # what a client said before it went still counts
+            await asyncio.shield(carrying)  # data sent before the client disconnected still counts
         return websocket
 
 
-def _note(station: WireHost, answer: admin.Response, asked: admin.Request) -> None:
-    """Keep what was refused, for those who look."""
+def _note(server: WireHost, answer: requests.Response, asked: requests.Request) -> None:
+    """Record a refused request for the dashboard."""
     if answer.refused:
         what = f"{asked.method} {unquote(asked.raw_path)}"
-        station.face.rejections.note(station.moment().entity, what, f"HTTP {answer.status}", answer.refused)
+        server.frontend.rejections.note(
+            server.read_clocks().entity, what, f"HTTP {answer.status}", answer.refused
+        )
 
 
 async def _nothing() -> None:
-    """No answer: until the client goes, which cancels this."""
+    """Never answer: wait until the client disconnects, which cancels this task."""
     await asyncio.get_running_loop().create_future()
 
 
-async def _wait(station: WireHost, receiver: RestReceiver) -> Fate:
-    """What becomes of a request that waits for a message."""
+async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
+    """The outcome of a request that waits for a message."""
     came = asyncio.Event()
     receiver.on_fate = came.set
-    receiver.begin(station.moment())
+    receiver.begin(server.read_clocks())
     try:
-        station.settle()
+        server.end_turn()
         async with asyncio.timeout(receiver.span):
             await came.wait()
     except TimeoutError:
         pass  # nothing came
     finally:
-        receiver.end(station.moment())
-    return receiver.fate or Fate(NOTHING)
+        receiver.end(server.read_clocks())
+    return receiver.fate or FaultedResponse(NOTHING)
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
-    """The body, or what is answered instead. 1 MiB at most, unpacked: aiohttp's own bound."""
+    """The body, or the response to send instead. Raises MessageTooLarge above LARGEST_REQUEST, unpacked."""
     try:
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()
     except TimeoutError:
         return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
+    except web.HTTPRequestEntityTooLarge:
+        raise MessageTooLarge(
+            max(request.content_length or 0, LARGEST_REQUEST + 1), LARGEST_REQUEST
+        ) from None
     except web.RequestPayloadError:
         return _plain(400, "The body is not as Content-Encoding or Transfer-Encoding say it is.")
 
 
-def _written(answer: admin.Response, *, ends: bool = False) -> web.Response:
+def _written(answer: requests.Response, *, ends: bool = False) -> web.Response:
     response = web.Response(status=answer.status, headers=dict(answer.headers), body=answer.body)
     if ends:
         response.force_close()
@@ -235,33 +274,33 @@ def _plain(status: int, text: str) -> web.Response:
 
 
 class Sniffer(asyncio.Protocol):
-    """Inside TLS: the first byte says whether AMQP or HTTP follows, and the connection is handed over."""
+    """Reads the first byte inside TLS and hands the connection over to AMQP or HTTP."""
 
-    def __init__(self, station: WireHost, http: HttpServer) -> None:
-        self._station = station
+    def __init__(self, server: WireHost, http: HttpServer) -> None:
+        self._server = server
         self._http = http
         self._transport: asyncio.Transport
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the first bytes, but not for ever."""
+        """Wait for the first bytes, for a limited time."""
         transport = cast(asyncio.Transport, transport)  # streams only
         self._transport = transport
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(FIRST_REQUEST_WITHIN, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It went before it said anything."""
+        """The client closed before sending anything."""
         if self._patience is not None:
             self._patience.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Hand over."""
+        """Hand the connection over."""
         if self._patience is not None:
             self._patience.cancel()
         heir: asyncio.Protocol
         if data[0] == _OPENS_AMQP:
-            heir = AmqpWire(self._station)
+            heir = AmqpWire(self._server)
         else:
             heir = self._http.protocol()
             self._http.watch(self._transport)

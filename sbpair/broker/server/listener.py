@@ -1,28 +1,47 @@
-"""A port of ours: free, bound but refusing, or listening.
+"""The listening port of a namespace, and the protocol of each accepted connection.
 
-    bind()       it is ours; who connects is refused (ECONNREFUSED)
-    listen()     who connects is accepted, as soon as the loop comes round
-    pause()      who connects waits in the queue of the system
-    close()      it is free for others
+    bind()       the port is reserved; connections are refused (ECONNREFUSED)
+    listen()     connections are accepted
+    pause()      connections wait in the system's queue
+    close()      the port is free for others
 
-A namespace that refuses connections stays bound, or another program might take its port meanwhile.
+A namespace that refuses connections stays bound, because another program could take its port meanwhile.
+
+    first byte 'A'    AMQP          plain, for clients with UseDevelopmentEmulator=true
+    first byte 0x16   TLS           the first byte inside it decides again: AMQP or HTTP
+    a capital letter  HTTP          the administration API, plain
+    anything else     closed        that connection only
+
+The first byte is peeked at, not consumed (MSG_PEEK), because TLS needs it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING
 
 from ..errors import PortUnavailable
+from . import event_loop
+from .wire import AmqpWire, WireHost
+
+if TYPE_CHECKING:
+    from .http import HttpServer
 
 ACCEPT_AGAIN_AFTER = 0.05  # seconds, when descriptors have run out
+TOLD_AGAIN_AFTER = 10.0  # seconds
 BACKLOG = 256
+
+_LOGGER = logging.getLogger("sbpair.broker")
 
 
 class Listener:
-    """Hands each accepted socket to ``welcome``. All methods but the first run in the broker's loop."""
+    """Passes each accepted socket to ``welcome``. All methods but the constructor run in the broker's loop."""
 
     def __init__(self, name: str, host: str, port: int, welcome: Callable[[socket.socket], None]) -> None:
         self.host = host
@@ -32,14 +51,15 @@ class Listener:
         self._welcome = welcome
         self._socket: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._told_at = -inf
 
     @property
     def is_bound(self) -> bool:
-        """Whether the port is ours."""
+        """Whether the port is bound."""
         return self._socket is not None
 
     def bind(self) -> None:
-        """Have the port, unless we have it. Raises PortUnavailable."""
+        """Bind the port unless it is bound. Raises PortUnavailable."""
         if self._socket is not None:
             return
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -57,7 +77,10 @@ class Listener:
         self.port = bound.getsockname()[1]
 
     def listen(self) -> None:
-        """Accept, binding first. Raises PortUnavailable: another may listen where we were only bound."""
+        """Bind if necessary and accept connections.
+
+        Raises PortUnavailable: another program may listen on the bound port.
+        """
         self.bind()
         assert self._socket is not None  # noqa: S101 - just bound
         try:
@@ -67,14 +90,14 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._socket, self._knock, self._socket)
 
     def pause(self) -> None:
-        """Accept nobody for now."""
+        """Stop accepting for now."""
         if self._again is not None:
             self._again.cancel()
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self.pause()
         if self._socket is not None:
             with suppress(OSError):  # a process being forked may hold a copy: close() alone would not end it
@@ -86,16 +109,169 @@ class Listener:
         reason = getattr(error, "strerror", None) or str(error).removesuffix(".")
         return PortUnavailable(self._name, self.host, self.port, reason)
 
+    def _refused(self, error: OSError) -> None:
+        """Log, at most every TOLD_AGAIN_AFTER seconds, that a connection could not be accepted."""
+        now = asyncio.get_running_loop().time()
+        if now < self._told_at + TOLD_AGAIN_AFTER:
+            return
+        self._told_at = now
+        _LOGGER.warning(
+            "A connection to the namespace '%s' on port %d cannot be accepted: %s. It waits and is "
+            "tried again; this process may have %d open files.",
+            self._name,
+            self.port,
+            error.strerror or error,
+            event_loop.limit(),
+        )
+
     def _knock(self, listening: socket.socket) -> None:
-        """Somebody is at the door. No future holds an accepted socket: a cancelled one would lose it."""
+        """Accept all waiting connections. No future holds an accepted socket: a cancelled one would lose it."""
         while True:
             try:
                 sock, _ = listening.accept()
             except BlockingIOError:
                 return
-            except OSError:  # out of descriptors, or gone before it was accepted
+            except OSError as error:  # out of descriptors, or gone before it was accepted
+                self._refused(error)
                 self.pause()
                 self._again = asyncio.get_running_loop().call_later(ACCEPT_AGAIN_AFTER, self.listen)
                 return
             sock.setblocking(False)
             self._welcome(sock)
+
+
+FIRST_BYTE_WITHIN = 20.0  # seconds
+_OPENS_AMQP, _OPENS_TLS = b"A", b"\x16"
+
+
+class ProtocolSniffer:
+    """The sockets of a port whose protocol is not known yet, and those that speak HTTP or TLS."""
+
+    def __init__(self, server: WireHost, tls: Callable[[], ssl.SSLContext]) -> None:
+        self.transports: set[asyncio.Transport] = set()
+        """HTTP, or not known yet; plain AMQP connections are in ``NamespaceServer.wires``."""
+        self._server = server
+        self._tls = tls
+        self._greetings: set[asyncio.Task[None]] = set()
+        self._http: HttpServer | None = None
+        self._http_loading = asyncio.Lock()
+
+    def welcome(self, sock: socket.socket) -> None:
+        """Take over an accepted socket."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greeting = asyncio.get_running_loop().create_task(self._greet(sock))
+        self._greetings.add(greeting)
+
+        def ended(greeting: asyncio.Task[None]) -> None:
+            self._greetings.discard(greeting)
+            sock.close()  # a no-op once a transport owns it; a task cancelled before it began leaves it to us
+
+        greeting.add_done_callback(ended)
+
+    def send_away(self) -> None:
+        """Close the connections that have not sent anything yet."""
+        for greeting in self._greetings:
+            greeting.cancel()
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are gone."""
+        greetings = list(self._greetings)
+        self.send_away()
+        await asyncio.gather(*greetings, return_exceptions=True)
+        if self._http is not None:
+            await self._http.close()
+
+    async def _greet(self, sock: socket.socket) -> None:
+        with suppress(OSError, TimeoutError):  # disconnected, TLS failed, or silent
+            async with asyncio.timeout(FIRST_BYTE_WITHIN):
+                first = await _peek(sock)
+            if first == _OPENS_AMQP:
+                await _adopt(sock, lambda plain: AmqpWire(self._server, plain))
+            elif first == _OPENS_TLS:
+                await self._greet_tls(sock)
+            elif first.isalpha() and first.isupper():
+                http = await self._http_server()
+                transport = await _adopt(sock, lambda _: http.protocol())
+                http.watch(transport)
+                self._remember(transport)
+
+    async def _greet_tls(self, sock: socket.socket) -> None:
+        from .http import Sniffer
+
+        http = await self._http_server()
+        context = await asyncio.to_thread(self._tls)
+        self._remember(await _adopt(sock, lambda _: Sniffer(self._server, http), context))
+
+    def _remember(self, transport: asyncio.Transport) -> None:
+        self.transports = {other for other in self.transports if not other.is_closing()}
+        self.transports.add(transport)
+
+    async def _http_server(self) -> HttpServer:
+        async with self._http_loading:
+            if self._http is None:
+                module = await asyncio.to_thread(
+                    _load_http
+                )  # importing aiohttp is slow: AMQP continues meanwhile
+                self._http = module(self._server)
+            return self._http
+
+
+async def _adopt(
+    sock: socket.socket,
+    protocol: Callable[[socket.socket], asyncio.Protocol],
+    tls: ssl.SSLContext | None = None,
+) -> asyncio.Transport:
+    """Hand the socket over to a transport; ``sock`` is empty from then on.
+
+    A cancelled caller leaves behind a transport that aborts as soon as it is complete. The adoption itself is
+    never cancelled: uvloop would close the socket without reporting the lost connection to the protocol.
+    """
+    loop = asyncio.get_running_loop()
+    theirs = socket.socket(fileno=sock.detach())
+    patience = FIRST_BYTE_WITHIN if tls is not None else None
+    adopting = loop.create_task(
+        loop.connect_accepted_socket(
+            lambda: protocol(theirs), theirs, ssl=tls, ssl_handshake_timeout=patience
+        )
+    )
+    try:
+        transport, _ = await asyncio.shield(adopting)
+    except asyncio.CancelledError:
+        if tls is None:
+            adopting.add_done_callback(_abort)
+        else:
+            adopting.cancel()  # a handshake may take long, and closes cleanly when cancelled
+        raise
+    return transport
+
+
+def _abort(adopting: asyncio.Task[tuple[asyncio.Transport, asyncio.Protocol]]) -> None:
+    if not adopting.cancelled() and adopting.exception() is None:
+        adopting.result()[0].abort()
+
+
+def _load_http() -> type[HttpServer]:
+    from .http import HttpServer
+
+    return HttpServer
+
+
+async def _peek(sock: socket.socket) -> bytes:
+    """The first byte, without consuming it; b"" at the end of the stream."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            pass
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(sock, _resolve, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(sock)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

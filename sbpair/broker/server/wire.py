@@ -1,4 +1,4 @@
-"""One AMQP client's socket: bytes to its connection, and back."""
+"""The connection of one AMQP client: passes bytes between its socket and its protocol engine."""
 
 from __future__ import annotations
 
@@ -8,88 +8,91 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any, Protocol, cast
 
-from ..faces.links.client_connection import MOST_CONNECTIONS, ClientConnection
-from ..faces.moment import Moment
-from ..faces.namespace_face import NamespaceFace
+from ..clock import ClockReading
 from ..faults import CutAfter, Operation
-from .neighbours import Neighbours
+from ..frontends.amqp.client_connection import MOST_CONNECTIONS, ClientConnection
+from ..frontends.namespace_frontend import NamespaceFrontend
+from .event_loop import Alarm
+from .host_names import Neighbours
 
 CHUNK = 262_144
-LEAVES_WITHIN = 1.0  # seconds from our last word to the end, for a client that does not end itself
+LEAVES_WITHIN = 1.0  # seconds from our last answer to the close, for a client that does not close
 UNHEARD = 8_388_608  # bytes that such a client may still send
 
 
 class WireHost(Protocol):
-    """What a wire needs of the station it belongs to."""
+    """The parts of a namespace server that a wire uses."""
 
-    face: NamespaceFace
+    frontend: NamespaceFrontend
     wires: dict[Hashable, AmqpWire]
     delay: float
 
+    @property
+    def host(self) -> str: ...
     @property
     def neighbours(self) -> Neighbours[Any]: ...
 
     @property
     def is_holding(self) -> bool: ...
-    def moment(self) -> Moment: ...
-    def settle(self) -> None: ...
+    def read_clocks(self) -> ClockReading: ...
+    def end_turn(self) -> None: ...
     def commit(self) -> None: ...
     def admit(self, wire: AmqpWire) -> None: ...
     def turns_away(self, transport: asyncio.Transport | None) -> bool: ...
 
 
 class AmqpWire(asyncio.Protocol):
-    """The protocol of a socket on which AMQP is spoken, inside TLS or not."""
+    """The asyncio protocol of an AMQP connection, inside TLS or not."""
 
-    def __init__(self, station: WireHost, sock: socket.socket | None = None) -> None:
-        self._station = station
+    def __init__(self, server: WireHost, sock: socket.socket | None = None) -> None:
+        self._server = server
         self._sock = sock  # plain TCP only: see connection_lost
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Alarm(self.handle_timer)
         self._is_mute = False
         self._is_dead = False
         self._cut: CutAfter | None = None
         self._passed = 0  # bytes, in the direction that is cut
         self._late: deque[tuple[float, bytes]] = deque()
         self._aside = b""  # waits for the commit that is under way
-        self._leaving: asyncio.TimerHandle | None = None  # all is said: see _leave
+        self._leaving: asyncio.TimerHandle | None = None  # everything is sent: see _leave
         self._unheard = 0
         self.transport: asyncio.Transport
         self.client: ClientConnection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ours."""
+        """Start the protocol engine of this connection."""
         self.transport = cast(asyncio.Transport, transport)  # streams only
-        moment = self._station.moment()
-        station = self._station
+        now = self._server.read_clocks()
+        server = self._server
         self.client = ClientConnection(
-            station.face,
-            moment,
-            self if station.neighbours.are_several else None,
-            is_refused=len(station.wires) >= MOST_CONNECTIONS,
+            server.frontend,
+            now,
+            self if server.neighbours.are_several else None,
+            is_refused=len(server.wires) >= MOST_CONNECTIONS,
         )
-        effect = self._station.face.strike(Operation.CONNECT, "", moment)
+        effect = self._server.frontend.apply_fault(Operation.CONNECT, "", now)
         self._cut = effect if isinstance(effect, CutAfter) else None
-        self._station.wires[self.client] = self
+        self._server.wires[self.client] = self
         self.arm()
 
-    def faces(self) -> list[NamespaceFace]:
-        """All namespaces of the port."""
-        return [each.face for each in self._station.neighbours.all]
+    def frontends(self) -> list[NamespaceFrontend]:
+        """The frontends of all namespaces of the port."""
+        return [each.frontend for each in self._server.neighbours.all]
 
-    def move(self, hostname: str | None) -> NamespaceFace | None:
-        """The client says whom it means: from now on the connection is that station's."""
-        station: WireHost | None = self._station.neighbours.named(hostname)
-        if station is None:
+    def move(self, hostname: str | None) -> NamespaceFrontend | None:
+        """Move the connection to the namespace that ``hostname`` means; None, and no move, when it means none."""
+        server: WireHost | None = self._server.neighbours.named(hostname)
+        if server is None:
             return None
-        if station is not self._station:
-            del self._station.wires[self.client]
-            self._station = station
-            station.wires[self.client] = self
-        station.admit(self)
-        return station.face
+        if server is not self._server:
+            del self._server.wires[self.client]
+            self._server = server
+            server.wires[self.client] = self
+        server.admit(self)
+        return server.frontend
 
     def data_received(self, data: bytes) -> None:
-        """One chunk in, one write out."""
+        """Process one chunk; answers leave in one write."""
         if self._is_dead:
             return
         if self._leaving is not None:
@@ -98,15 +101,15 @@ class AmqpWire(asyncio.Protocol):
                 self.transport.close()
             return
         data = self._before_cut("in", data)
-        self.client.receive_data(data, self._station.moment())
-        self._station.settle()
+        self.client.receive_data(data, self._server.read_clocks())
+        self._server.end_turn()
 
     def eof_received(self) -> bool:
-        """Close: nobody answers a client that has stopped listening."""
+        """Close: a client that has stopped reading gets no answers."""
         return False
 
     def _before_cut(self, direction: str, data: bytes) -> bytes:
-        """What of the bytes may pass; the connection is cut behind the last one."""
+        """The bytes that may still pass; the connection closes after the last of them."""
         cut = self._cut
         if cut is None or cut.direction != direction:
             return data
@@ -117,42 +120,46 @@ class AmqpWire(asyncio.Protocol):
         return data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; what the client said before it went still counts.
+        """Process what the client sent before the socket closed.
 
-        A client closes at once after its last dispositions, often with a reset: a write of ours that fails on
-        it would otherwise lose what still waits unread.
+        A client closes right after its last dispositions, often with a reset; a write that fails on it would
+        otherwise lose the bytes still unread.
         """
-        if self._sock is not None and exc is not None:
-            self._read_the_rest(self._sock)
-        for timer in (self._timer, self._leaving):
-            if timer is not None:
-                timer.cancel()
-        self.client.receive_eof(self._station.moment())
-        del self._station.wires[self.client]
-        self._station.settle()
+        self._timer.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        try:
+            if self._sock is not None and exc is not None:
+                self._read_the_rest(self._sock)
+            self.client.receive_eof(self._server.read_clocks())
+        finally:
+            del self._server.wires[
+                self.client
+            ]  # even after an error: the server waits for the last wire when it closes
+        self._server.end_turn()
 
     def _read_the_rest(self, sock: socket.socket) -> None:
         try:
             while data := sock.recv(CHUNK):
-                self.client.receive_data(data, self._station.moment())
+                self.client.receive_data(data, self._server.read_clocks())
         except OSError:
             return  # nothing more, or the reset itself
 
     def pause_writing(self) -> None:
-        """The client does not take what it gets: send no more, and hear no more, until it does."""
-        self.client.set_clogged(True, self._station.moment())
+        """The client does not read: send nothing more, and read nothing more, until it does."""
+        self.client.set_clogged(True, self._server.read_clocks())
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client takes again."""
+        """The client reads again."""
         if not self._is_mute:
             self.transport.resume_reading()
-        self.client.set_clogged(False, self._station.moment())
-        self._station.settle()
+        self.client.set_clogged(False, self._server.read_clocks())
+        self._server.end_turn()
 
     def flush(self) -> None:
-        """Write what there is to write, in one piece; not before it is on the disk (G-26)."""
-        if self._is_mute or self._station.is_holding:
+        """Write everything pending, in one piece, unless a commit must come first (G-26)."""
+        if self._is_mute or self._server.is_holding:
             return
         aside, self._aside = self._aside, b""
         self._write(aside + self.client.data_to_send() if aside else self.client.data_to_send())
@@ -162,86 +169,82 @@ class AmqpWire(asyncio.Protocol):
             self.arm()
 
     def set_aside(self) -> None:
-        """What there is to write is to wait for the commit that begins now, and for none behind it."""
+        """Hold the pending bytes for the commit that begins now, and for no later one."""
         if not self._is_mute:
             self._aside += self.client.data_to_send()
 
     def flush_aside(self) -> None:
-        """That commit is on the disk."""
+        """The commit is on disk: write the bytes held for it."""
         if not self._is_mute:
             aside, self._aside = self._aside, b""
             self._write(aside)
 
     def _write(self, data: bytes) -> None:
         data = self._before_cut("out", data)
-        if self._station.delay or self._late:
+        if self._server.delay or self._late:
             self._write_late(data)
         elif data and not self.transport.is_closing():
             self.transport.write(data)
 
     def _leave(self) -> None:
-        """End, our half first: a socket that is closed on unread bytes is reset, and our answer lost with it.
+        """Close, our half first: closing a socket with unread bytes resets it and loses our last answer.
 
-        What the client still sends is read and dropped, until its end, or for so long and so much.
+        Bytes the client still sends are read and dropped, up to LEAVES_WITHIN seconds and UNHEARD bytes.
         """
         if self._sock is None or self.transport.is_closing():
-            self.transport.close()  # TLS and WebSocket have an end of their own
+            self.transport.close()  # TLS and WebSocket have their own closing handshakes
         elif self._leaving is None:
             loop = asyncio.get_running_loop()
             self._leaving = loop.call_later(LEAVES_WITHIN, self.transport.close)
-            self.transport.write_eof()
-            self.transport.resume_reading()
+            try:
+                self.transport.write_eof()
+                self.transport.resume_reading()
+            except (OSError, RuntimeError):  # the socket is gone, not reported yet
+                self.transport.abort()
 
     def _write_late(self, data: bytes) -> None:
         if data:
             loop = asyncio.get_running_loop()
-            due = loop.time() + self._station.delay
+            due = loop.time() + self._server.delay
             self._late.append((max(due, self._late[-1][0]) if self._late else due, data))
             loop.call_at(self._late[-1][0], self._write_due)
 
     def _write_due(self) -> None:
-        """One piece for each call that was asked for, in their order."""
+        """Write one piece for each scheduled call, in order."""
         if self._late and not self.transport.is_closing():
             self.transport.write(self._late.popleft()[1])
             self.flush()
 
     def arm(self) -> None:
-        """Have the timer ring when the connection wants it, if that is sooner than it would."""
+        """Set the timer for the connection's next deadline, if that is earlier than the current one."""
         at = self.client.next_timer()
-        if at is None or (self._timer is not None and self._timer.when() <= at):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.handle_timer()
+        if at is not None:
+            self._timer.set(at)
 
     def handle_timer(self) -> None:
-        """Let happen what is due for the connection, unless it is mute."""
+        """Process the connection's due timers, unless it is mute."""
         if not self._is_mute:
-            self.client.handle_timer(self._station.moment())
-            self._station.settle()
+            self.client.handle_timer(self._server.read_clocks())
+            self._server.end_turn()
             self.arm()
 
     def die(self) -> None:
-        """Go without a sign: nothing is heard or said any more, though the socket stays open (half-open)."""
+        """Go silent for good while the socket stays open (half-open)."""
         self._is_mute = self._is_dead = True
-        self.client.receive_eof(self._station.moment())
+        self.client.receive_eof(self._server.read_clocks())
 
     def mute(self) -> None:
-        """Neither hear nor speak, though the socket stays open."""
+        """Stop reading and writing while the socket stays open."""
         self._is_mute = True
         self.transport.pause_reading()
 
     def unmute(self) -> None:
-        """Go on where it stopped."""
+        """Continue where :meth:`mute` stopped."""
         if self._is_dead:
             return
         self._is_mute = False
         if not self.client.is_clogged and not self.transport.is_closing():
             self.transport.resume_reading()
-        self._station.face.stir(self.client)
-        self._station.settle()
+        self._server.frontend.stir(self.client)
+        self._server.end_turn()
         self.arm()

@@ -1,4 +1,4 @@
-"""How do messages become one blob, and again messages?
+"""Pack messages into one blob, column by column, and unpack them.
 
     how many, then of each column:   NOTHING             none of them has one
                                      SHARED  value       all have the same
@@ -11,12 +11,15 @@ are the lengths of all, and then all in one piece. The columns and their order a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields
+from itertools import repeat
 from operator import attrgetter
 from struct import Struct, pack, unpack_from
 from typing import Any, cast
 
-from ...amqp.types import decode, encode
+from ...amqp.decoding import decode
+from ...amqp.encoding import encode
 from ..entities.stored_message import MessageState, StoredMessage
 
 LARGEST = 2**63 - 1  # two instants of a sender can be further apart than a column counts
@@ -39,19 +42,21 @@ def unpacked(blob: bytes) -> list[StoredMessage]:
     """The messages of a blob, none of them locked. Raises ValueError, DecodeError: it is none of ours."""
     source = _Source(blob)
     count = source.number()
-    columns = [take(source, count) for _, _, take in _COLUMNS]
-    return [_message(dict(zip(_NAMES, values, strict=True))) for values in zip(*columns, strict=True)]
+    columns: dict[str, Iterable[Any]] = {name: take(source, count) for name, _, take in _COLUMNS}
+    columns["state"] = map(_resting, columns["state"], columns["is_deferred"])
+    for name in ("is_deferred", "is_ping"):
+        columns[name] = map(bool, columns[name])
+    columns["durable"] = (None if each is None else bool(each) for each in columns["durable"])
+    for name in _FRESH:
+        columns[name] = repeat(getattr(_NEW, name))
+    return list(map(StoredMessage, *map(columns.__getitem__, _FIELDS)))
 
 
-def _message(values: dict[str, Any]) -> StoredMessage:
-    state = MessageState.SCHEDULED if values["state"] == MessageState.SCHEDULED else MessageState.ACTIVE
-    values["is_deferred"] = bool(values["is_deferred"])
-    values["is_ping"] = bool(values["is_ping"])
-    values["durable"] = None if values["durable"] is None else bool(values["durable"])
-    values["state"] = (
-        MessageState.DEFERRED if values["is_deferred"] else state
-    )  # a lock ends with the process
-    return StoredMessage(**values)
+def _resting(state: int, is_deferred: int) -> MessageState:
+    """How a message rests: a lock ends with the process."""
+    if is_deferred:
+        return MessageState.DEFERRED
+    return MessageState.SCHEDULED if state == MessageState.SCHEDULED else MessageState.ACTIVE
 
 
 class _Source:
@@ -213,3 +218,6 @@ _COLUMNS: tuple[tuple[str, _Put, _Take], ...] = (
 )
 _NAMES = tuple(name for name, _, _ in _COLUMNS)
 _VALUES = attrgetter(*_NAMES)
+_FIELDS = tuple(field.name for field in fields(StoredMessage))
+_FRESH = tuple(name for name in _FIELDS if name not in _NAMES)
+_NEW = StoredMessage(b"")

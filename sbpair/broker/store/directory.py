@@ -1,13 +1,14 @@
-"""Whose is a data directory, and is there room left in it?
+"""Ownership of a data directory, and the room left on its disk.
 
     DIR/                  mode 0700
     ├── owner.lock        locked (flock) while a broker uses the directory; in it that process's number
     ├── reserve           room that nothing else can take, given up when the disk is full
-    ├── contoso.sqlite    a namespace, mode 0600; and its write-ahead log beside it while in use
+    ├── contoso.sqlite    a namespace, mode 0600; beside it its mark, and its write-ahead log while in use
     └── tls/              the certificate authority
 
 When a commit finds the disk full, the reserve is deleted and the commit made in its place: so what was taken
-is kept, and settling, which writes too, goes on. Sends are refused until the reserve could be had again.
+is kept, and settling, which writes too, goes on. Sends are refused until the reserve could be had again, or
+the file itself has as much room within: what was received and settled left it there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from ..errors import StoreError, StoreInUse
 
 RESERVE = 32 * 2**20
 """Bytes of the reserve: several times what the write-ahead log grows to before it is used anew."""
+
+LOG_SHARE = 4
+"""The part of the reserve's size that is to be free for the log, where a file takes what it has room for."""
 
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -42,19 +46,12 @@ class DataDirectory:
         self._is_full = not self._set_aside()
 
     def file_of(self, namespace: str) -> Path:
-        """The file of a namespace, there and private. Raises StoreError."""
+        """The file of a namespace, which may not be there yet. Raises StoreError."""
         if not _NAME.fullmatch(namespace):
             raise StoreError(
                 f"The namespace name {namespace!r} cannot name a file: letters, digits, '.', '_' and '-'."
             )
-        path = self.path / f"{namespace.casefold()}.sqlite"
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE_FILE))
-            path.chmod(PRIVATE_FILE)
-            _sync(self.path)
-        except OSError as error:
-            raise StoreError(f"The file {path} cannot be used: {_why(error)}.") from error
-        return path
+        return self.path / f"{namespace.casefold()}.sqlite"
 
     def close(self) -> None:
         """Let another broker have it."""
@@ -62,11 +59,15 @@ class DataDirectory:
 
     # -- room
 
-    def has_room(self) -> bool:
-        """Whether more may be taken; where there was none, it is looked again."""
+    def has_room(self, unused: int = 0) -> bool:
+        """Whether more may be taken; where there was none, it is looked again.
+
+        ``unused``: bytes in the file that is to take it. A file never shrinks, so on a disk that is full of
+        it they are the room that there is; beside them the log needs some.
+        """
         if self._is_full:
             self._is_full = not self._set_aside()
-        return not self._is_full
+        return not self._is_full or (unused >= self._size and self._free() >= self._size // LOG_SHARE)
 
     def give_up_reserve(self) -> bool:
         """The disk is full: give up what was set aside; False when there was nothing left to give up."""
@@ -128,6 +129,16 @@ def _allocate(descriptor: int, size: int) -> None:
         return
     for _ in range(0, size, 2**20):
         os.write(descriptor, bytes(min(size, 2**20)))
+
+
+def make_private(path: Path) -> None:
+    """Have the file there, for its owner only; its name outlives the machine. Raises StoreError."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE_FILE))
+        path.chmod(PRIVATE_FILE)
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(f"The file {path} cannot be used: {_why(error)}.") from error
 
 
 def _sync(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which rows do changes of messages become, and which messages are in the rows?
+"""The rows of messages: written from their changes, and read back.
 
 kept      ---> segments, one for each run
 gone      ---> a bit in the row beside its segment; with the last one its segment goes, and what is beside it
@@ -8,19 +8,20 @@ changed   ---> a row of its own, which holds over the segment
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from zlib import crc32
 
-from ...amqp.types import decode, encode
+from ...amqp.decoding import decode
+from ...amqp.encoding import encode
 from ..entities.journal import Changes
 from ..entities.message_store import MessageStore
 from ..entities.partition import INDEX_SHIFT
 from ..entities.queue import Queue
 from ..entities.stored_message import MessageState, StoredMessage
 from .columns import packed, unpacked
-from .rows import NUMBER_BITS, NUMBER_MASK, ChecksumDiffers, Row, row_id, sealed, unsealed
+from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumDiffers, Row, row_id, sealed, unsealed
 from .segments import MOST_BYTES, Segment, Segments, runs
 
 Statement = tuple[str, list[Row]]
@@ -138,9 +139,12 @@ class MessageRows:
 
     # -- loading
 
-    def load(self, connection: sqlite3.Connection, queues: Mapping[int, Queue]) -> None:
+    def load(
+        self, connection: sqlite3.Connection, queues: Mapping[int, Queue], filled: Callable[[], object]
+    ) -> None:
         """Put all messages back into the queues of these parts. Raises ChecksumDiffers and, like it, damage.
 
+        ``filled`` is called after each row, when a queue has told its journal what that has written already.
         Each table is read whole, not by queue: so no row is passed over where an inner page lies.
         """
         settled = dict(_unsealed(connection, "settled"))
@@ -150,16 +154,20 @@ class MessageRows:
             if _checksum(row, blob) != checksum:
                 raise ChecksumDiffers(f"a message of '{queue.path}' differs from its checksum")
             messages = unpacked(blob)
-            base = 0 if queue.partition is None else queue.partition.index << INDEX_SHIFT
-            for message in messages:
-                message.sequence_number = base | message.sequence_number & NUMBER_MASK
+            if queue.partition is not None:
+                base = queue.partition.index << INDEX_SHIFT
+                for message in messages:
+                    message.sequence_number = base | message.sequence_number & NUMBER_MASK
             gone = int.from_bytes(settled.pop(row, b""), "little")
             segment = Segment(queue, row, messages, len(blob), gone)
             self._segments.add(segment)
-            for message in messages:
-                if not segment.is_gone(message.sequence_number):
+            if gone:
+                messages = [each for each in messages if not segment.is_gone(each.sequence_number)]
+            if amended:
+                for message in messages:
                     self._amended(segment, message, amended)
-                    queue.restore(message)
+            queue.restore_all(messages)
+            filled()
         if settled or amended:
             raise KeyError(f"the segment of {min(*settled, *amended)} is missing")
 

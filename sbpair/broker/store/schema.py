@@ -1,32 +1,62 @@
-"""How is a namespace laid out on disk, and how does a file of an older layout become one of this?
+"""The database of a namespace: tables, migrations, row ids and row checksums.
 
-    setting     what the namespace was made with, and its keys
+    setting     the namespace's settings and keys
     entity      queues, topics, subscriptions
-    part        the stores of an entity: itself, or its partitions, and the dead-letter queues of each
-    segment     what each part keeps, a run of messages a row; a lock is not written, it ends with the process
-    settled     which messages of a segment are not there any more
-    amendment   messages that changed since, over what their segment tells
-    accepted    the ids that duplicates are known by
-    session     the state noted on sessions
+    part        the stores of an entity: itself or its partitions, and the dead-letter queues of each
+    segment     the messages of a part, a run of them in each row; locks are not written
+    settled     the messages of a segment that have been removed
+    amendment   messages that changed since their segment was written; takes precedence over it
+    accepted    message ids for duplicate detection
+    session     the state of sessions
+    progress    one row: the number of commits
 
-A message's row id is its part's and the low bits of its sequence number; a segment's is that of its first: no
-index beside the table, and a part's messages lie in their order. Each row ends in a checksum of itself.
+The row id of a message consists of its part's number and the low bits of its sequence number; that of a
+segment is the row id of its first message. So the tables need no index, and the messages of a part lie in
+order. Each row ends in a checksum of the values before it.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from zlib import crc32
 
-from ...amqp.types import DecodeError
-from ..errors import StoreDamaged, StoreError
-from .layout_1 import to_segments
-from .rows import ChecksumDiffers
+NUMBER_BITS = 40
+NUMBER_MASK = (1 << NUMBER_BITS) - 1
+
+Row = tuple[object, ...]
+
+
+class ChecksumDiffers(Exception):
+    """A row is not what was written."""
+
+
+def sealed(*values: object) -> Row:
+    """A row of these values, with its checksum. Integers and not flags: it is to read back the same.
+
+    What UTF-8 cannot write, repr escapes.
+    """
+    return (*values, crc32(repr(values).encode()))
+
+
+def unsealed(row: Row) -> Row:
+    """The values of a row. Raises ChecksumDiffers."""
+    values = row[:-1]
+    if crc32(repr(values).encode()) != row[-1]:
+        raise ChecksumDiffers
+    return values
+
+
+def row_id(part: int, number: int) -> int:
+    """The row id of a message of that sequence number."""
+    return part << NUMBER_BITS | number & NUMBER_MASK
+
 
 APPLICATION_ID = 0x53424252  # "SBBR"
+IDENTITY = "identity"
+"""The setting that tells one database from all others."""
 
-Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
+Step = tuple[str, ...]
 
 MIGRATIONS: tuple[Step, ...] = (
     (
@@ -61,32 +91,6 @@ MIGRATIONS: tuple[Step, ...] = (
         )
         """,
         """
-        CREATE TABLE message (
-            id          INTEGER PRIMARY KEY, -- part << 40 | low 40 bits of the sequence number
-            state       INTEGER NOT NULL,    -- 0 active (locked too), 1 deferred, 2 scheduled
-            enqueued_number INTEGER NOT NULL,
-            enqueued_at INTEGER NOT NULL,
-            expires_at  INTEGER,
-            scheduled_for INTEGER,
-            time_to_live INTEGER,
-            delivery_count INTEGER NOT NULL,
-            session_id  TEXT,
-            partition_key BLOB,              -- this and the next: UTF-8, and what a binary key has beside
-            via_partition_key BLOB,
-            durable     INTEGER,
-            priority    INTEGER,
-            is_ping     INTEGER NOT NULL,
-            hops        INTEGER NOT NULL,
-            overhead    INTEGER NOT NULL,
-            dead_letter_source TEXT,
-            message_id  BLOB,                -- an AMQP value
-            amended     BLOB,                -- an AMQP map: application properties set since
-            annotations BLOB NOT NULL,
-            bare        BLOB NOT NULL,
-            checksum    INTEGER NOT NULL
-        )
-        """,
-        """
         CREATE TABLE accepted (
             part        INTEGER NOT NULL,
             at          INTEGER NOT NULL,
@@ -106,8 +110,6 @@ MIGRATIONS: tuple[Step, ...] = (
             PRIMARY KEY (part, session_id)
         )
         """,
-    ),
-    (
         """
         CREATE TABLE segment (
             id          INTEGER PRIMARY KEY, -- part << 40 | low 40 bits of the first sequence number
@@ -131,39 +133,30 @@ MIGRATIONS: tuple[Step, ...] = (
             checksum    INTEGER NOT NULL
         )
         """,
-        to_segments,
-        "DROP TABLE message",
+        """
+        CREATE TABLE progress (
+            id          INTEGER PRIMARY KEY, -- 1
+            commits     INTEGER NOT NULL,    -- integrity.py
+            checksum    INTEGER NOT NULL
+        )
+        """,
     ),
 )
 """Step n makes layout n + 1 of layout n."""
 
 
-def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Step] = MIGRATIONS) -> None:
-    """Bring the file to the newest layout. Raises StoreError: another program's, newer, or damaged."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+def prepare(connection: sqlite3.Connection, migrations: Sequence[Step] = MIGRATIONS) -> None:
+    """Bring the file to the newest layout, one transaction a step."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != APPLICATION_ID and (application or tables):
-        raise StoreError(f"The file {path} is a database of another program, not a broker's.")
-    if version > len(migrations):
-        raise StoreError(
-            f"The file {path} has layout {version}; this sbpair knows {len(migrations)}: use a newer one."
-        )
-    if tables:
-        _check(connection, path)
-    try:
-        for number in range(version, len(migrations)):
-            _take(connection, migrations[number], number + 1)
-    except (ChecksumDiffers, DecodeError) as error:
-        raise StoreDamaged(path, str(error)) from error
+    for number in range(version, len(migrations)):
+        _migrate(connection, migrations[number], number + 1)
 
 
-def _take(connection: sqlite3.Connection, step: Step, version: int) -> None:
-    """Done whole or not at all: one transaction."""
+def _migrate(connection: sqlite3.Connection, step: Step, version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for each in step:
-            connection.execute(each) if isinstance(each, str) else each(connection)
+        for statement in step:
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
@@ -171,9 +164,3 @@ def _take(connection: sqlite3.Connection, step: Step, version: int) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)") if text != "ok"]
-    if problems:
-        raise StoreDamaged(path, " ".join(problems[0].split()))

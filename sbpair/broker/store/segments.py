@@ -1,4 +1,4 @@
-"""Which messages lie in which row of the file, and how much of a row is still of use?
+"""Segments: which messages a row of the file holds, and how many of them are still needed.
 
     a run of messages, kept by one commit ---> one segment ---> some are settled ---> all are: the row goes
                                                                       |
@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from ..entities.message_store import MessageStore
 from ..entities.stored_message import StoredMessage
-from .rows import NUMBER_BITS
+from .schema import NUMBER_BITS
 
 SPAN_BITS = 10
 SPAN_MASK = (1 << SPAN_BITS) - 1

@@ -1,11 +1,12 @@
-"""How does a namespace outlive its process?
+"""The SQLite file of one namespace.
 
-    commit:   Changes ---> one transaction, synced before it returns        nothing is answered before
-    load:     entities, then their messages, in the order of their numbers
+    commit()         written in one transaction and synced before it returns
+    begin_commit()   written at once, synced in a thread: no answer leaves before the sync
+    load()           entities, then their messages, in the order of their numbers
 
-SQLite with a write-ahead log: a commit is on the disk whole or not at all. A disk that is full costs the
-reserve of the directory, once; any other failure of a commit is the end, for after a sync that failed nobody
-knows what is on the disk.
+SQLite with a write-ahead log: a commit is on the disk whole or not at all, and is counted (integrity.py). A disk
+that is full costs the reserve of the directory, once; any other failure of a commit is the end, for after a
+sync that failed nobody knows what is on the disk.
 """
 
 from __future__ import annotations
@@ -15,25 +16,21 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from ...amqp.types import encode
-from ..auth import SharedAccessPolicy
-from ..entities.description import QueueDescription
+from ...amqp.encoding import encode
+from ..auth import Right, SharedAccessPolicy
 from ..entities.entity import Entity
-from ..entities.journal import Changes, Fate, Journal
-from ..entities.kinds import AnySubscription, AnyTopic
+from ..entities.journal import Changes, EntityChange, Journal
 from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
-from ..entities.topic_description import SubscriptionDescription, TopicDescription
 from ..errors import StoreError, StoreFailed
-from .directory import DataDirectory
+from .directory import DataDirectory, make_private
+from .entity_rows import entity_row, stores_of
+from .integrity import MarkFile, examined, reading
 from .message_rows import MessageRows, Statement
-from .rows import NUMBER_BITS, Row, sealed, unsealed
-from .rule_rows import encoded
-from .schema import prepare
+from .schema import IDENTITY, NUMBER_BITS, Row, prepare, sealed, unsealed
 
 MOST_PARTS = 2 ** (63 - NUMBER_BITS)
 
@@ -46,7 +43,9 @@ _ENTITY = "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ACCEPTED = "INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?, ?)"
 _SESSION = "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?)"
 _SETTING = "INSERT OR REPLACE INTO setting VALUES (?, ?, ?)"
+_PROGRESS = "INSERT OR REPLACE INTO progress VALUES (?, ?, ?)"
 _POLICY = "policy"
+_POLICIES = "policies"
 
 
 class SqliteStore:
@@ -59,16 +58,28 @@ class SqliteStore:
         self.directory = directory
         self.journal = journal
         self.path = path
-        self.commits = 0
+        mark = examined(path)
+        self.commits = mark.commits
         self._failure: StoreFailed | None = None
         self._under_way: Future[None] | None = None
+        self._spare = 0  # bytes within the file, when that was last looked at
         self._thread: ThreadPoolExecutor | None = None  # from the first sync on
         self._entities: dict[Entity, int] = {}
         self._parts: dict[MessageStore, int] = {}
         self._places: dict[MessageStore, tuple[int, int]] = {}  # entity, and place in it
         self._next_entity = self._next_part = 1
         self._messages = MessageRows()
-        self.connection = _open(self)
+        self._mark = MarkFile(path, mark)
+        try:
+            self.connection = _open(path)
+            try:
+                self.setting(IDENTITY, mark.identity)
+            except BaseException:
+                self.connection.close()
+                raise
+        except BaseException:
+            self._mark.close()
+            raise
 
     # -- settings
 
@@ -78,7 +89,7 @@ class SqliteStore:
         if found is not None:
             return found
         try:
-            self.connection.execute(_SETTING, sealed(name, value))
+            self._transact([(_SETTING, [sealed(name, value)])])
         except sqlite3.Error as error:
             raise StoreError(f"The file {self.path} cannot be written: {error}.") from error
         return value
@@ -95,6 +106,25 @@ class SqliteStore:
         name, primary, secondary = kept.split(" ")
         return SharedAccessPolicy(name, primary, secondary)
 
+    def policies(self) -> list[SharedAccessPolicy]:
+        """The namespace's further policies, as they were kept last."""
+        kept = json.loads(self.settings().get(_POLICIES, "[]"))
+        return [
+            SharedAccessPolicy(name, primary, secondary, frozenset(map(Right, rights)))
+            for name, primary, secondary, rights in kept
+        ]
+
+    def keep_policies(self, policies: Iterable[SharedAccessPolicy]) -> None:
+        """Have these as the further ones; it is on the disk when this returns. Raises StoreFailed."""
+        kept = [
+            (each.name, each.primary_key, each.secondary_key, sorted(right.value for right in each.rights))
+            for each in policies
+        ]
+        self.end_commit()
+        transact = partial(self._transact, [(_SETTING, [sealed(_POLICIES, json.dumps(kept))])])
+        with self._failing():
+            self._attempt(transact, transact)
+
     # -- keeping
 
     @property
@@ -104,7 +134,14 @@ class SqliteStore:
 
     def has_room(self) -> bool:
         """Whether messages may be taken."""
-        return self.directory.has_room()
+        return self.directory.has_room() or self.directory.has_room(self._unused())
+
+    def _unused(self) -> int:
+        """Bytes of the file in which nothing is, so that it need not grow."""
+        if self._under_way is None:  # else another thread has the connection: as it was before
+            (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+            self._spare = int(pages) * PAGE
+        return self._spare
 
     def commit(self) -> None:
         """Write what has changed; it is on the disk when this returns. Raises StoreFailed, from then on."""
@@ -170,12 +207,14 @@ class SqliteStore:
         with self._undoing():
             for statement, rows in statements:
                 self.connection.executemany(statement, rows)
+            self.connection.execute(_PROGRESS, sealed(1, self.commits + 1))
 
     def _seal(self) -> None:
         """Write the log and sync it: SQLite does not hold the interpreter's lock while it does."""
         with self._undoing():
             self.connection.execute("COMMIT")
         self.commits += 1
+        self._mark.advance(self.commits)
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -194,17 +233,18 @@ class SqliteStore:
         finally:
             if self._thread is not None:
                 self._thread.shutdown()
-            self.connection.close()
+            self.abandon()
 
     def abandon(self) -> None:
         """Close the file and write nothing: what it holds could not be read."""
         self.connection.close()
+        self._mark.close()
 
     # -- what is written
 
     def _statements(self, changes: Changes) -> Iterator[Statement]:
         for fate, entity in changes.entities:
-            yield from self._described(entity) if fate is Fate.DESCRIBED else self._dropped(entity)
+            yield from self._described(entity) if fate is EntityChange.DESCRIBED else self._dropped(entity)
         yield from self._messages.statements(changes, self._parts)
         numbered = [self._part_row(queue) for queue in changes.numbered if queue in self._parts]
         if numbered:
@@ -219,11 +259,11 @@ class SqliteStore:
         if known is None:
             known = self.took(entity, self._next_entity, range(self._next_part, MOST_PARTS))
             yield _PART, [self._part_row(part) for part in stores_of(entity)]
-        yield _ENTITY, [_entity_row(known, entity)]
+        yield _ENTITY, [entity_row(known, entity)]
 
     def fill(self, queues: Mapping[int, Queue]) -> None:
         """Put the messages of these parts back. Raises ChecksumDiffers, and what else is damage."""
-        self._messages.load(self.connection, queues)
+        self._messages.load(self.connection, queues, self.journal.take)
 
     def took(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
         """Know an entity by its number, and its parts by theirs; returns the first."""
@@ -284,44 +324,26 @@ class SqliteStore:
         )
 
 
-def stores_of(entity: Entity) -> list[Queue]:
-    """What keeps the messages of an entity, always in the same order."""
-    return [part for part in entity.parts() if isinstance(part, Queue)]
-
-
-def _entity_row(number: int, entity: Entity) -> Row:
-    kind, topic, name, rules = "queue", None, entity.path, None
-    asked: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
-    if isinstance(entity, AnyTopic):
-        kind, asked = "topic", entity.asked
-    elif isinstance(entity, AnySubscription):
-        kind, asked, topic, name = "subscription", entity.asked, entity.topic.path, entity.name
-        rules = encoded(entity.rules)
-    text = json.dumps(asdict(asked), sort_keys=True)
-    return sealed(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)
-
-
-def _open(store: SqliteStore) -> sqlite3.Connection:
-    path = store.path
-    try:
+def _open(path: Path) -> sqlite3.Connection:
+    make_private(path)
+    with reading(path, is_ours=True):
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise StoreError(f"The file {path} cannot be opened: {error}.") from error
-    try:
-        connection.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log in memory, not in a file
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise StoreError(f"The file {path} cannot have a write-ahead log: its journal mode is {mode}.")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
-        connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
-        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG // PAGE}")
-        connection.execute("PRAGMA secure_delete = OFF")  # what is settled need not be written once more
-        prepare(connection, path)
-    except (sqlite3.Error, ValueError) as error:  # a text of SQLite's own can be none
-        connection.close()
-        raise StoreError(f"The file {path} cannot be used: {error}.") from error
-    except BaseException:
-        connection.close()
-        raise
+        try:
+            connection.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new
+            connection.execute(
+                "PRAGMA locking_mode = EXCLUSIVE"
+            )  # the index of the log in memory, not in a file
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreError(
+                    f"The file {path} cannot have a write-ahead log: its journal mode is {mode}."
+                )
+            connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
+            connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG // PAGE}")
+            connection.execute("PRAGMA secure_delete = OFF")  # what is settled need not be written once more
+            prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
     return connection

@@ -1,4 +1,4 @@
-"""`sbpair backlog`: what waits on the secondary, and how to get it moving again."""
+"""`sbpair backlog`: list, create, peek, redrive and purge the backlog queues on the secondary."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import click
 from sbpair.cli.backlog.create import create
 from sbpair.cli.backlog.listing import list_
 from sbpair.cli.backlog.peek import peek
-from sbpair.cli.backlog.purge import purge
-from sbpair.cli.backlog.redrive import redrive
+
+from .dead_letters import purge, redrive
 
 
 @click.group("backlog")
 def command() -> None:
-    """See, create, redrive or purge the backlog queues.
+    """List, create, redrive or purge the backlog queues.
 
-    They are on the secondary, and are named after the primary: --primary is read for its
-    name only, and --primary-namespace-name says it without.
+    They are on the secondary and named after the primary: --primary is read for its name only,
+    and --primary-namespace-name gives the name without it.
     """
 
 

@@ -1,26 +1,67 @@
-"""`sbpair backlog create`: make the backlog queues that are missing, or print what would make them."""
+"""`sbpair backlog create`: create the missing backlog queues, or print a Bicep template that does (P-11)."""
 
 from __future__ import annotations
 
 import click
 
-from sbpair.cli.backlog.reach import administering
 from sbpair.cli.backlog.target import Target, with_target
-from sbpair.cli.pair_flags import MOST
+from sbpair.cli.namespaces import MOST_BACKLOGS
+from sbpair.envelope.names import backlog_queue_name
+from sbpair.pairing.backlog import FOREVER
+
+from .target import administering
+
+API_VERSION = "2021-11-01"
+# the same as Backlogs creates; a test compares the two
+PROPERTIES: tuple[tuple[str, str], ...] = (
+    ("maxSizeInMegabytes", "5120"),
+    ("maxDeliveryCount", str(2**31 - 1)),
+    ("defaultMessageTimeToLive", f"'{FOREVER}'"),
+    ("autoDeleteOnIdle", f"'{FOREVER}'"),
+    ("lockDuration", "'PT1M'"),
+    ("deadLetteringOnMessageExpiration", "true"),
+    ("enableBatchedOperations", "true"),
+)
+TEMPLATE = """\
+// The backlog queues of {label}. Deploy into the resource group of the secondary namespace:
+//   az deployment group create -g RESOURCE_GROUP -f backlogs.bicep -p namespaceName=SECONDARY
+
+@description('The existing secondary namespace.')
+param namespaceName string
+
+@description('backlog_queue_count of the senders and the syphon.')
+@minValue(1)
+param backlogCount int = {count}
+
+resource secondary 'Microsoft.ServiceBus/namespaces@{version}' existing = {{
+  name: namespaceName
+}}
+
+// {example}: resource names use '~' for '/'.
+resource backlogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in range(0, backlogCount): {{
+  parent: secondary
+  name: '{name}${{i}}'
+  properties: {{
+{properties}
+  }}
+}}]
+"""
 
 
 @click.command("create")
 @with_target
 @click.option(
-    "--count", type=click.IntRange(1, MOST), help="How many there shall be.  [default: as --backlogs]"
+    "--count", type=click.IntRange(1, MOST_BACKLOGS), help="The number of queues.  [default: as --backlogs]"
 )
-@click.option("--print", "form", type=click.Choice(["bicep"]), help="Print a template, and create nothing.")
+@click.option(
+    "--print", "form", type=click.Choice(["bicep"]), help="Print a template instead of creating queues."
+)
 def create(target: Target, count: int | None, form: str | None) -> None:
-    """Create the backlog queues that are missing; what exists is left as it is.
+    """Create the missing backlog queues; existing ones are not changed.
 
-    Needs the Manage right on the secondary. Where senders must not have it, create the
-    queues once with this command, or with the template that --print bicep prints, and set
-    assume_backlogs_exist.
+    Needs the Manage right on the secondary. If senders must not have it, create the queues
+    once with this command or with the template of --print bicep, and set
+    assume_backlogs_exist for the senders.
 
     \b
     Examples:
@@ -29,8 +70,6 @@ def create(target: Target, count: int | None, form: str | None) -> None:
     """
     wanted = count or target.count
     if form is not None:
-        from sbpair.cli.backlog.bicep import bicep
-
         click.echo(bicep(target.label, wanted), nl=False)
         return
     from sbpair.pairing.backlog import Backlogs
@@ -40,3 +79,19 @@ def create(target: Target, count: int | None, form: str | None) -> None:
     for name in created:
         click.echo(f"created {name}")
     click.echo(f"{len(created)} created, {wanted - len(created)} existed")
+
+
+def bicep(label: str, count: int) -> str:
+    """Render the Bicep template for ``count`` backlog queues of the primary called ``label``.
+
+    Resource Manager reserves ``/``: in resource names the path of a queue is written with ``~``.
+    """
+    example = backlog_queue_name(label, 0)
+    return TEMPLATE.format(
+        label=label,
+        count=count,
+        version=API_VERSION,
+        example=example,
+        name=example.removesuffix("0").replace("/", "~").replace("'", "\\'"),
+        properties="\n".join(f"    {name}: {value}" for name, value in PROPERTIES),
+    )

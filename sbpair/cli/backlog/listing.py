@@ -1,4 +1,4 @@
-"""`sbpair backlog list`: which backlog queues are there, how full, how old, and what is odd about them?"""
+"""`sbpair backlog list`: the backlog queues with their message counts, ages and unexpected properties."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.backlog.ages import age_seconds, age_text
-from sbpair.cli.backlog.reach import administering, connected
 from sbpair.cli.backlog.target import Target, with_target
+from sbpair.cli.output import age_seconds, age_text
+from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.inventory import Inventory, index_of, take_inventory
+
+from .target import administering, connected
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
-    from sbpair.syphon.connection import NamespaceConnection
+    from sbpair.client.connection import NamespaceConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What was found on the secondary."""
+    """The backlog queues found on the secondary, the missing ones, and the number of those of other pairings."""
 
     backlogs: tuple[Row, ...]
     missing: tuple[str, ...]
@@ -49,10 +51,10 @@ class Listing:
 @with_target
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def list_(target: Target, as_json: bool) -> None:
-    """List the backlog queues: how many messages wait, and since when.
+    """List the backlog queues with their message counts and the age of the oldest message.
 
-    Needs the Manage right on the secondary, to list and to describe queues. A queue beyond
-    --backlogs is reported: nobody sends to it, and no syphon of this count drains it.
+    Needs the Manage right on the secondary. A queue beyond --backlogs is reported: no sender
+    uses it, and no syphon with this count drains it.
 
     \b
     Examples:
@@ -124,14 +126,17 @@ async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
 def _show(target: Target, listing: Listing) -> None:
     from rich.table import Table
 
-    from sbpair.cli.screen import show
+    from sbpair.cli.output import show
 
-    table = Table("backlog queue", "active", "oldest", "dead-lettered", "oldest dead letter", "note")
+    prefix = backlog_queue_name(target.label, 0).removesuffix("0")
+    table = Table(
+        "number", "active", "oldest", "dead", "oldest dead", "note", title=f"backlog queues {prefix}NUMBER"
+    )
     for row in listing.backlogs:
         cells = (str(row.active), age_text(row.oldest_age), str(row.dead_lettered))
-        table.add_row(row.name, *cells, age_text(row.oldest_dead_letter_age), _note(row))
+        table.add_row(str(row.index), *cells, age_text(row.oldest_dead_letter_age), _note(row))
     for name in listing.missing:
-        table.add_row(name, "-", "-", "-", "-", "missing")
+        table.add_row(str(index_of(name)), "-", "-", "-", "-", "missing")
     show(table)
     active, dead = (
         sum(row.active for row in listing.backlogs),
@@ -149,14 +154,14 @@ def _note(row: Row) -> str:
 def _warnings(target: Target, listing: Listing) -> list[str]:
     extra = [row for row in listing.backlogs if row.is_extra]
     lines = [
-        f"{row.name} is extra: with --backlogs {target.count} nobody sends to it and no syphon drains it"
+        f"{row.name} is extra: with --backlogs {target.count} no sender uses it and no syphon drains it"
         + (f"; {row.active} messages are stranded in it" if row.active else "")
         for row in extra
     ]
     if extra:
         most = max(row.index for row in extra) + 1
-        lines.append(f"to bring home what is in them, run `sbpair syphon --drain --backlogs {most}`")
+        lines.append(f"to bring their messages home, run `sbpair syphon --drain --backlogs {most}`")
     if len(listing.missing) == target.count and listing.other_pairings:
         named = ", ".join(f"{name} ({count})" for name, count in listing.other_pairings.items())
-        lines.append(f"no backlog queue of {target.label!r} is here, but there are some of: {named}")
+        lines.append(f"no backlog queues of {target.label!r} exist, but there are some of: {named}")
     return lines

@@ -1,4 +1,4 @@
-"""`sbpair backlog peek`: what is in the backlog queues? Nothing is locked, and no body is shown."""
+"""`sbpair backlog peek`: show parked messages without locking them; bodies are never shown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.backlog.ages import instant_text
-from sbpair.cli.backlog.reach import connected, passing_by
 from sbpair.cli.backlog.target import Target, index_option, with_target
+from sbpair.cli.output import instant_text
+
+from .target import MissingQueues, connected
 
 if TYPE_CHECKING:
-    from sbpair.syphon.parked import ParkedMessage
+    from sbpair.envelope.inspect import ParkedMessage
 
 Found = list[tuple[str, "ParkedMessage"]]
 
@@ -22,27 +23,27 @@ Found = list[tuple[str, "ParkedMessage"]]
 @click.command("peek")
 @with_target
 @index_option
-@click.option("--dead-letter", is_flag=True, help="Look into the dead-letter queues instead.")
+@click.option("--dead-letter", is_flag=True, help="Peek the dead-letter queues instead.")
 @click.option(
     "--count",
     type=click.IntRange(1, 100_000),
     default=10,
     show_default=True,
-    help="The most messages of each backlog queue.",
+    help="The maximum number of messages from each backlog queue.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each message.")
 def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_json: bool) -> None:
-    """Look at parked messages, oldest first, without touching them.
+    """Show parked messages, oldest first, without locking or changing them.
 
-    Shows where each is going and what it will be given back. Bodies are never shown. Needs
-    the Listen right on the secondary.
+    For each message it shows the destination and the properties that are restored on delivery.
+    Bodies are never shown. Needs the Listen right on the secondary.
 
     \b
     Examples:
       sbpair backlog peek --count 3
       sbpair backlog peek --dead-letter --index 4 --json
     """
-    found = asyncio.run(_found(target, target.names(index), dead_letter, count, skips_missing=index is None))
+    found = asyncio.run(_found(target, index, dead_letter, count))
     if as_json:
         for backlog, message in found:
             click.echo(json.dumps({"backlog": backlog, **asdict(message)}))
@@ -50,16 +51,16 @@ def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_js
     _show(found)
 
 
-async def _found(
-    target: Target, backlogs: list[str], dead_letter: bool, count: int, *, skips_missing: bool
-) -> Found:
+async def _found(target: Target, index: int | None, dead_letter: bool, count: int) -> Found:
     from sbpair.syphon.look import DEAD_LETTERS, look
 
     found: Found = []
+    backlogs = target.names(index)
+    missing = MissingQueues(backlogs, index)
     async with connected(target) as connection:
         for backlog in backlogs:
             path = backlog + DEAD_LETTERS if dead_letter else backlog
-            with passing_by(skips_missing):
+            with missing.tolerated():
                 found += [(backlog, each) async for each in look(connection, path, most=count)]
     return found
 
@@ -67,7 +68,7 @@ async def _found(
 def _show(found: Found) -> None:
     from rich.table import Table
 
-    from sbpair.cli.screen import plain, show
+    from sbpair.cli.output import plain, show
 
     if not found:
         click.echo("no messages")

@@ -1,47 +1,87 @@
-"""Whose backlog queues does the command work on, and where are they?"""
+"""The backlog queues that a command works on, the connections to them, and the errors of those connections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.cli.errors import ConfigurationError, configuration
-from sbpair.cli.namespaces import namespace_option
-from sbpair.cli.pair_flags import backlogs_option, ca_file_option, name_option
-from sbpair.cli.source import Source
-from sbpair.pairing.names import backlog_queue_name, namespace_label
+from sbpair.cli.errors import (
+    AMBIENT_FAILED,
+    CommandError,
+    ConfigurationError,
+    ExitCode,
+    configuration,
+    with_step,
+)
+from sbpair.cli.namespaces import (
+    NamespaceArgument,
+    backlogs_option,
+    ca_file_option,
+    name_option,
+    namespace_option,
+)
+from sbpair.envelope.names import backlog_queue_name, namespace_label
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.syphon.connection_string import Namespace
+    from sbpair.auth.connection_string import Namespace
+    from sbpair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
+_OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] = (
+    namespace_option("secondary", required=False),
+    namespace_option("primary", required=False),
+    name_option,
+    backlogs_option,
+    ca_file_option,
+)
+index_option = click.option(
+    "--index",
+    type=click.IntRange(min=0),
+    help="Only backlog queue INDEX, which may be beyond --backlogs.  [default: all]",
+)
+TIMEOUT = 30.0  # seconds to connect to the secondary
+Ending = tuple[ExitCode, str]
+NO_RIGHT: Ending = (ExitCode.AUTHORIZATION, "check the key and its rights")
+NO_IDENTITY: Ending = (ExitCode.AUTHORIZATION, AMBIENT_FAILED)
+NO_QUEUE: Ending = (
+    ExitCode.CONFIGURATION,
+    "see `sbpair backlog list`, or create it with `sbpair backlog create`",
+)
+NO_ANSWER: Ending = (ExitCode.UNAVAILABLE, "check the address and the network, then try again")
+NO_TRUST: Ending = (ExitCode.CONFIGURATION, "check the address and --ca-file")
+REFUSED: Ending = (ExitCode.FAILED, "")
+BY_CONDITION = {"amqp:unauthorized-access": NO_RIGHT, "amqp:not-found": NO_QUEUE}
+BY_CLASS = {"ConnectionLost": NO_ANSWER, "SyphonFaulted": NO_TRUST, "CaFileError": NO_TRUST}
+BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: NO_ANSWER}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The backlog queues of one primary on one secondary."""
 
-    secondary: Source | None
+    secondary: NamespaceArgument | None
     label: str
     count: int
     ca_file: str | None
 
     def name(self, index: int) -> str:
-        """The name of backlog queue ``index``; any index will do, extra ones too (P-13)."""
+        """The name of backlog queue ``index``, which may be beyond the count (P-13)."""
         return backlog_queue_name(self.label, index)
 
     def names(self, index: int | None) -> list[str]:
-        """The one at ``index``, or all that were asked for."""
+        """The name at ``index``, or the names of all queues for None."""
         return [self.name(each) for each in ([index] if index is not None else range(self.count))]
 
     def namespace(self) -> Namespace:
-        """The secondary, as the raw client is to see it."""
+        """The secondary, for the AMQP client. Raises ConfigurationError when it cannot be used."""
         with configuration():
             return self._secondary().namespace()
 
@@ -53,7 +93,7 @@ class Target:
             settings = SdkSettings(connection_verify=self.ca_file)
             return self._secondary().side("secondary", settings).administration()
 
-    def _secondary(self) -> Source:
+    def _secondary(self) -> NamespaceArgument:
         if self.secondary is None:
             raise click.UsageError(
                 "--secondary (or SBPAIR_SECONDARY) is missing", click.get_current_context()
@@ -62,13 +102,13 @@ class Target:
 
 
 def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Add the flags that say which backlog queues; the command receives them as one Target."""
+    """Add the flags that select backlog queues; the command receives them as ``target``."""
 
     @wraps(command)
     def called(
         *,
-        primary: Source | None,
-        secondary: Source | None,
+        primary: NamespaceArgument | None,
+        secondary: NamespaceArgument | None,
         primary_namespace_name: str | None,
         backlogs: int,
         ca_file: str | None,
@@ -82,30 +122,96 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
     return called
 
 
-_OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] = (
-    namespace_option("secondary", required=False),
-    namespace_option("primary", required=False),
-    name_option,
-    backlogs_option,
-    ca_file_option,
-)
-
-index_option = click.option(
-    "--index",
-    type=click.IntRange(min=0),
-    help="Only backlog queue INDEX; it may be an extra one.  [default: all]",
-)
-
-
-def _label(primary: Source | None, name: str | None) -> str:
+def _label(primary: NamespaceArgument | None, name: str | None) -> str:
     if name is not None:
         return name
     if primary is None:
         raise click.UsageError(
-            "whose backlog? give --primary (or SBPAIR_PRIMARY), or --primary-namespace-name",
+            "the primary is not named: give --primary (or SBPAIR_PRIMARY), or --primary-namespace-name",
             click.get_current_context(),
         )
     try:
         return namespace_label(primary.netloc)
     except ValueError as error:
         raise ConfigurationError(f"--primary: {error}") from error
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[NamespaceConnection]:
+    """An AMQP connection to the secondary. Raises CommandError for every AMQP error."""
+    from sbpair.client.dial import connect
+
+    with over_amqp():
+        connection = await connect(target.namespace(), ca_file=target.ca_file, timeout=TIMEOUT)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+@contextmanager
+def over_amqp() -> Iterator[None]:
+    """Convert the errors of the AMQP client to CommandError, by their AMQP condition."""
+    from sbpair.client.errors import SyphonError
+
+    try:
+        yield
+    except SyphonError as error:
+        symbol = str(error.condition.symbol) if error.condition else ""
+        ending = BY_CONDITION.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
+        raise _ended(error, ending) from error
+
+
+@contextmanager
+def administering() -> Iterator[None]:
+    """Convert the errors of the administration client to CommandError, by their HTTP status."""
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+
+    try:
+        yield
+    except HttpResponseError as error:
+        unproved = NO_IDENTITY if isinstance(error, ClientAuthenticationError) else REFUSED
+        ending = BY_STATUS.get(error.status_code or 0, unproved)
+        if ending is NO_RIGHT:
+            ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
+        raise _ended(error, ending) from error
+    except AzureError as error:
+        known = BY_CLASS.get(type(error).__name__, NO_ANSWER)
+        raise _ended(error, NO_TRUST if is_certificate(error) else known) from error
+
+
+def is_certificate(error: BaseException) -> bool:
+    """Whether ``error`` means that the peer's certificate is not trusted."""
+    return isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _ended(error: BaseException, ending: Ending) -> CommandError:
+    code, step = ending
+    return CommandError(with_step(error, step), code)
+
+
+class MissingQueues:
+    """Tolerates backlog queues that do not exist, unless all of them are missing.
+
+    A wrong primary name would otherwise look like empty queues.
+    """
+
+    def __init__(self, backlogs: Sequence[str], index: int | None) -> None:
+        """``index``: a single queue that was selected; it must exist."""
+        self._backlogs, self._may_be_missing = len(backlogs), index is None
+        self._missing = 0
+
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Wrap the work on one queue. Re-raises the error of the last one when none exists."""
+        from sbpair.client.errors import LinkRefused, TokenRefused
+
+        try:
+            yield
+        except (LinkRefused, TokenRefused) as error:
+            is_missing = error.condition is not None and str(error.condition.symbol) == "amqp:not-found"
+            if not (self._may_be_missing and is_missing):
+                raise
+            self._missing += 1
+            if self._missing == self._backlogs:
+                raise

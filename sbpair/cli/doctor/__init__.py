@@ -1,4 +1,8 @@
-"""`sbpair doctor`: is the pairing fit for an outage?"""
+"""`sbpair doctor`: check a pairing for problems that would show in an outage.
+
+examination    collects the facts, with probes      facts    what it found
+rules          turn facts into findings             (pure)
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.errors import configuration
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.namespaces import pair_options
-from sbpair.cli.option_flags import Span
-from sbpair.cli.pair_flags import EntityPath, backlogs_option, ca_file_option, name_option
-from sbpair.cli.quantities import Rate, Size
-from sbpair.cli.source import Source
+from sbpair.cli.errors import ExitCode, configuration
+from sbpair.cli.namespaces import (
+    NamespaceArgument,
+    backlogs_option,
+    ca_file_option,
+    name_option,
+    pair_options,
+)
+from sbpair.cli.parameters import EntityPath, Rate, Size, Span
 
 if TYPE_CHECKING:
-    from sbpair.cli.doctor.finding import Finding
+    from .rules import Finding
 
 RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)}
 
@@ -34,41 +40,48 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
     type=click.Choice(list(RIGHTS)),
     default="both",
     show_default=True,
-    help="Whose keys these are: a sender needs Send on the secondary, a syphon Listen.",
+    help="The role the keys belong to: a sender needs Send on the secondary, a syphon Listen.",
 )
 @click.option(
     "--queue",
     "queues",
     type=EntityPath(),
     multiple=True,
-    help="A queue of the primary to look at; repeat for more. Those of parked messages are anyway.",
+    help="A queue of the primary to check; repeat for more. Destinations of parked messages are always checked.",
 )
 @click.option(
-    "--scratch-queue", help="An empty queue of the primary: send it one ping and see whether it is delivered."
+    "--scratch-queue",
+    help="An empty queue of the primary: send it one ping and check whether it is delivered.",
 )
 @click.option(
     "--create-scratch",
     is_flag=True,
-    help="Create a scratch queue on the primary for that, and delete it again; needs Manage.",
-)
-@click.option("--syphon-status", metavar="URL", help="The status page of a running syphon: is it alive?")
-@click.option(
-    "--rate", type=Rate(), help="What your senders send, e.g. 200/s: how long do the backlogs last?"
+    help="Create a scratch queue on the primary for the ping, and delete it; needs Manage.",
 )
 @click.option(
-    "--size", type=Size(), default="1KiB", show_default=True, help="With --rate: of a message, e.g. 4KiB."
+    "--syphon-status", metavar="URL", help="The status page of a running syphon, to check that it is alive."
+)
+@click.option(
+    "--rate", type=Rate(), help="The rate of your senders, e.g. 200/s: estimates how long the backlogs last."
+)
+@click.option(
+    "--size",
+    type=Size(),
+    default="1KiB",
+    show_default=True,
+    help="With --rate: the size of a message, e.g. 4KiB.",
 )
 @click.option(
     "--outage",
     type=Span(),
     default="24h",
     show_default=True,
-    help="With --rate: the outage that they have to last.",
+    help="With --rate: how long an outage the backlogs must absorb.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(
-    primary: Source,
-    secondary: Source,
+    primary: NamespaceArgument,
+    secondary: NamespaceArgument,
     primary_namespace_name: str | None,
     backlogs: int,
     ca_file: str | None,
@@ -82,11 +95,11 @@ def command(
     outage: timedelta,
     as_json: bool,
 ) -> int:
-    """Look for what would go wrong in an outage: rights, queues, pings.
+    """Check a pairing for problems before an outage shows them.
 
-    Exit code 1 if an error or a warning is found; notes say what could not be looked at.
-    Reads only, but for one ping if there is a scratch queue. The Manage right lets it see
-    the properties of queues; without it, those are left out.
+    Checks reachability, rights, queues, pings and the syphon. Exit code 1 if it finds an error
+    or a warning; notes name what could not be checked. It only reads, except for one ping when
+    there is a scratch queue. Without the Manage right it skips the properties of queues.
 
     \b
     Examples:
@@ -94,13 +107,13 @@ def command(
       sbpair doctor --role sender --queue orders
       sbpair doctor --create-scratch --rate 200/s --size 4KiB --outage 12h
     """
-    from sbpair.cli.doctor.diagnosis import diagnose
-    from sbpair.cli.doctor.examination import Examination, Plan
+    from sbpair.cli.doctor.examination import Examination, ExaminationPlan
     from sbpair.cli.doctor.facts import Load
-    from sbpair.cli.doctor.finding import Severity
+
+    from .rules import Severity, diagnose
 
     with configuration():
-        plan = Plan(
+        plan = ExaminationPlan(
             primary=primary.namespace(),
             secondary=secondary.namespace(),
             sources={"primary": primary, "secondary": secondary},
@@ -123,14 +136,15 @@ def command(
 
 
 def _show(findings: list[Finding]) -> None:
-    from rich.table import Table
+    """Print each finding unwrapped, so that commands in it can be copied; identical ones once."""
+    from sbpair.cli.output import plain
 
-    from sbpair.cli.screen import plain, show
+    from .rules import alike
 
-    if findings:
-        table = Table("severity", "about", "what", "why it matters", "next step")
-        for each in findings:
-            table.add_row(*map(plain, (each.severity, each.about, each.what, each.why, each.next_step)))
-        show(table)
+    for finding, abouts in alike(findings):
+        about = abouts[0] if len(abouts) == 1 else f"{abouts[0]} and {len(abouts) - 1} more"
+        click.echo(f"{finding.severity.upper()}  {plain(about)}: {plain(finding.what)}")
+        click.echo(f"    why it matters: {plain(finding.why)}")
+        click.echo(f"    next step:      {plain(finding.next_step)}")
     found = [each for each in findings if each.severity != "note"]
     click.echo(f"{len(found)} found" if found else "nothing found")

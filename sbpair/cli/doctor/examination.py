@@ -1,7 +1,7 @@
-"""How are the facts about a pairing found out? By links that carry nothing, peeks, and descriptions.
+"""The examination of a pairing: collects the facts by opening idle links, peeking and describing queues.
 
-Nothing is sent but one ping, to the scratch queue, if there is one. Nothing is received, locked or settled
-but that ping. Nothing is created but that queue, where it was asked for.
+It sends, receives and settles nothing except one ping on the scratch queue, and creates nothing except that
+queue, both only on request.
 """
 
 from __future__ import annotations
@@ -9,43 +9,47 @@ from __future__ import annotations
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.management import (
     QueueProperties,
     QueueRuntimeProperties,
     ServiceBusAdministrationClient,
 )
 
-from sbpair.cli.backlog.ages import age_seconds
+from sbpair.auth.connection_string import Namespace
+from sbpair.cli.backlog.target import is_certificate
 from sbpair.cli.errors import one_line
-from sbpair.cli.source import Source
+from sbpair.cli.namespaces import NamespaceArgument
+from sbpair.cli.output import age_seconds
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.errors import LinkRefused, SyphonError, TokenRefused
+from sbpair.envelope.names import backlog_queue_name, namespace_label, path_refusal
+from sbpair.pairing.address import SdkSettings
+from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
-from sbpair.pairing.names import backlog_queue_name, namespace_label
-from sbpair.syphon.connection import NamespaceConnection
-from sbpair.syphon.connection_string import Namespace
-from sbpair.syphon.destination_path import path_refusal
-from sbpair.syphon.dial import connect
-from sbpair.syphon.errors import LinkRefused, SyphonError, TokenRefused
+from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.look import DEAD_LETTERS, look
 
-from .descriptions import administration, described_backlog, described_destination, queue_of
 from .facts import Backlog, Destination, Facts, Load, Ping, Refusal
-from .ping_trial import ping_trial, scratch_queue
-from .syphon_status import asked
+from .probes import ping_trial, read_status, scratch_queue
 
-TIMEOUT = 15.0  # seconds for a side to answer the first word
-LOOKED_AT = 100  # messages of each backlog queue, the oldest
+TIMEOUT = 15.0  # seconds to connect to a side
+PEEKED = 100  # messages of each backlog queue, the oldest
+MEBIBYTE = 1_048_576
+LIMITLESS = timedelta(days=10_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be examined; ``rights`` are those the key needs on the secondary."""
+class ExaminationPlan:
+    """What to examine; ``rights`` are those the key needs on the secondary."""
 
     primary: Namespace
     secondary: Namespace
-    sources: dict[str, Source]
-    """By side: what the administration client is made of."""
+    sources: dict[str, NamespaceArgument]
+    """By side, for the administration clients."""
 
     name: str | None
     backlogs: int
@@ -60,16 +64,17 @@ class Plan:
 
 @dataclass(slots=True)
 class Examination:
-    """The facts of one pairing, as they come in."""
+    """One examination of a pairing; the fields collect facts while it runs."""
 
-    plan: Plan
+    plan: ExaminationPlan
     unreachable: dict[str, str] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     undescribed: dict[str, str] = field(default_factory=dict)
+    untrusted: dict[str, str] = field(default_factory=dict)
     oldest: dict[str, float | None] = field(default_factory=dict)
 
     async def run(self) -> Facts:
-        """Find out everything. Raises ConnectionLost when a side that was reached goes."""
+        """Collect all facts. Raises ConnectionLost when a connection that was open is lost."""
         plan = self.plan
         primary, secondary = plan.primary, plan.secondary
         label = plan.name or namespace_label(primary.netloc)
@@ -85,26 +90,30 @@ class Examination:
         self.oldest = dict.fromkeys(plan.queues)
         names = [backlog_queue_name(label, index) for index in range(plan.backlogs)]
         async with AsyncExitStack() as stack:
-            from_secondary = await self._reached(stack, "secondary", secondary)
-            to_primary = await self._reached(stack, "primary", primary)
+            from_secondary = await self._connect(stack, "secondary", secondary)
+            to_primary = await self._connect(stack, "primary", primary)
             backlogs = [await self._backlog(from_secondary, name) for name in names] if from_secondary else []
             described = self._described("secondary") if from_secondary else None
             if described is not None:
                 sizes = self._sizes()
-                backlogs = [described_backlog(each, described, sizes) for each in backlogs]
+                backlogs = [_described_backlog(each, described, sizes) for each in backlogs]
                 inventory = take_inventory(described, label, plan.backlogs)
                 stranded = {
                     name: sizes[name].active_message_count or 0 for name in inventory.extra if name in sizes
                 }
                 facts = replace(facts, inventory=inventory, stranded=stranded)
-            facts = replace(facts, backlogs=tuple(backlogs), undescribed=self.undescribed)
+            facts = replace(
+                facts, backlogs=tuple(backlogs), undescribed=self.undescribed, untrusted=self.untrusted
+            )
             if to_primary:
                 destinations = await self._destinations(to_primary)
+                if not destinations:  # else a link has already proved the key
+                    await self._check_claim(to_primary, "primary", "Send")
                 facts = replace(facts, destinations=destinations, ping=await self._ping(to_primary))
-        syphon = await asked(plan.syphon_status) if plan.syphon_status else None
+        syphon = await read_status(plan.syphon_status) if plan.syphon_status else None
         return replace(facts, refusals=tuple(self.refusals), syphon=syphon, load=plan.load)
 
-    async def _reached(
+    async def _connect(
         self, stack: AsyncExitStack, side: str, namespace: Namespace
     ) -> NamespaceConnection | None:
         try:
@@ -114,6 +123,12 @@ class Examination:
             return None
         stack.push_async_callback(connection.close)
         return connection
+
+    async def _check_claim(self, connection: NamespaceConnection, side: str, right: str) -> None:
+        """Check that the namespace accepts the key, when there is no entity to open a link to."""
+        refusal = await refusal_of(connection, (NAMESPACE,))
+        if refusal is not None:
+            self._refused(side, NAMESPACE, right, refusal)
 
     # The secondary.
 
@@ -129,16 +144,16 @@ class Examination:
         try:
             receiver = await connection.open_receiver(name, lambda event: None)  # without credit
             await receiver.close()
-            return await self._looked_into(connection, backlog)
+            return await self._peeked(connection, backlog)
         except (LinkRefused, TokenRefused) as error:
             self._refused("secondary", name, "Listen", error)
             return backlog
 
-    async def _looked_into(self, connection: NamespaceConnection, backlog: Backlog) -> Backlog:
+    async def _peeked(self, connection: NamespaceConnection, backlog: Backlog) -> Backlog:
         name = backlog.name
         now = time.time_ns() // 1_000_000
         ages: list[float] = []
-        async for message in look(connection, name, most=LOOKED_AT):
+        async for message in look(connection, name, most=PEEKED):
             age = age_seconds(message.parked_at, now) or 0.0
             ages.append(age)
             if message.path is not None and path_refusal(message.path) is None:
@@ -153,14 +168,14 @@ class Examination:
         there = {path: largest for path, largest in found.items() if largest is not None}
         described = (self._described("primary", list(there)) if there else None) or {}
         return tuple(
-            described_destination(
+            _described_destination(
                 Destination(path, self.oldest[path], largest=largest or None), described.get(path.casefold())
             )
             for path, largest in there.items()
         )
 
     async def _largest(self, connection: NamespaceConnection, side: str, path: str) -> int | None:
-        """The most bytes of a message we may send there, 0 without a limit; None when we may not at all."""
+        """The maximum size in bytes of a message sent to ``path``, 0 without a limit; None when refused."""
         try:
             sender = await connection.open_sender(path)
         except (LinkRefused, TokenRefused) as error:
@@ -188,26 +203,78 @@ class Examination:
             self.undescribed["primary"] = f"no scratch queue: {one_line(error)}"
         return None
 
-    # Descriptions, where the key may see them.
+    # Descriptions, if the key has Manage.
 
     def _described(self, side: str, paths: list[str] | None = None) -> dict[str, QueueProperties] | None:
         try:
             with self._administration(side) as client:
                 if paths is None:
                     return {queue.name: queue for queue in client.list_queues()}
-                found = {path.casefold(): queue_of(client, path) for path in paths}
+                found = {path.casefold(): _queue_of(client, path) for path in paths}
                 return {path: queue for path, queue in found.items() if queue is not None}
         except AzureError as error:
-            self.undescribed[side] = one_line(error)
+            self._not_described(side, error)
             return None
 
+    def _not_described(self, side: str, error: AzureError) -> None:
+        known = self.untrusted if is_certificate(error) else self.undescribed
+        known[side] = one_line(error)
+
     def _administration(self, side: str) -> ServiceBusAdministrationClient:
-        return administration(self.plan.sources[side], side, self.plan.ca_file)
+        return _administration_client(self.plan.sources[side], side, self.plan.ca_file)
 
     def _sizes(self) -> dict[str, QueueRuntimeProperties]:
         try:
             with self._administration("secondary") as client:
                 return {queue.name: queue for queue in client.list_queues_runtime_properties()}
         except AzureError as error:
-            self.undescribed["secondary"] = one_line(error)
+            self._not_described("secondary", error)
             return {}
+
+
+def _administration_client(
+    source: NamespaceArgument, side: str, ca_file: str | None
+) -> ServiceBusAdministrationClient:
+    settings = SdkSettings(connection_verify=ca_file)
+    return source.side(side, settings).administration()
+
+
+def _queue_of(client: ServiceBusAdministrationClient, path: str) -> QueueProperties | None:
+    try:
+        return client.get_queue(path)
+    except ResourceNotFoundError:
+        return None  # a topic, perhaps
+
+
+def _described_backlog(
+    backlog: Backlog, described: dict[str, QueueProperties], sizes: dict[str, QueueRuntimeProperties]
+) -> Backlog:
+    queue = next(
+        (each for name, each in described.items() if name.casefold() == backlog.name.casefold()), None
+    )
+    if queue is None:
+        return backlog
+    return replace(
+        backlog,
+        differences=tuple(differences(queue)),
+        time_to_live=_seconds(queue.default_message_time_to_live),
+        lock=_seconds(queue.lock_duration),
+        capacity=MEBIBYTE * queue.max_size_in_megabytes if queue.max_size_in_megabytes else None,
+        used=(sizes[queue.name].size_in_bytes or 0) if queue.name in sizes else 0,
+    )
+
+
+def _described_destination(destination: Destination, queue: QueueProperties | None) -> Destination:
+    if queue is None:
+        return destination
+    window = queue.duplicate_detection_history_time_window if queue.requires_duplicate_detection else None
+    return replace(
+        destination,
+        status=str(getattr(queue.status, "value", queue.status)),
+        duplicate_window=_seconds(window),
+        time_to_live=_seconds(queue.default_message_time_to_live),
+    )
+
+
+def _seconds(span: object) -> float | None:
+    return span.total_seconds() if isinstance(span, timedelta) and span < LIMITLESS else None

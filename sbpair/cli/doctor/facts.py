@@ -1,4 +1,4 @@
-"""What was found out about a pairing, before anybody says what it means. Pure."""
+"""The facts that the doctor collects about a pairing; the rules interpret them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 
 
 class Ping(Enum):
-    """What became of a ping on the scratch queue."""
+    """The result of the ping on the scratch queue."""
 
     HIDDEN = "hidden"
     DELIVERED = "delivered"
@@ -20,7 +20,7 @@ class Ping(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A link that was refused: to ``path`` of the primary or the secondary, for want of a right perhaps."""
+    """A refused link to ``path`` on the primary or the secondary, perhaps for a missing right."""
 
     side: str
     path: str
@@ -31,7 +31,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """One backlog queue; spans in seconds, None where it is not known or without a limit."""
+    """One backlog queue; times in seconds, None when unknown or unlimited."""
 
     name: str
     oldest_age: float | None = None
@@ -40,31 +40,31 @@ class Backlog:
     time_to_live: float | None = None
     lock: float | None = None
     largest: int | None = None
-    """The most bytes of a message it takes."""
+    """The maximum message size in bytes."""
 
     capacity: int | None = None
     used: int = 0
-    """In bytes, as the service counts them."""
+    """Bytes, as the service counts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One entity of the primary; spans in seconds, None where it is not known or without a limit."""
+    """One entity of the primary; times in seconds, None when unknown or unlimited."""
 
     path: str
     oldest_age: float | None = None
-    """Of the messages for it that are parked now."""
+    """The age of the oldest message parked for it."""
 
     status: str | None = None
     duplicate_window: float | None = None
     time_to_live: float | None = None
     largest: int | None = None
-    """The most bytes of a message it takes."""
+    """The maximum message size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyphonSeen:
-    """What the status page of a syphon says; ``trouble`` is why it says nothing."""
+    """The status page of a syphon; ``trouble`` is the reason when it could not be read."""
 
     trouble: str | None = None
     state: str = ""
@@ -74,7 +74,7 @@ class SyphonSeen:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What senders send: messages a second, bytes each; ``outage`` seconds of it have to fit."""
+    """The load of the senders: messages a second, bytes each; ``outage`` seconds of it must fit."""
 
     rate: float
     size: int
@@ -83,19 +83,22 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that `sbpair doctor` has found out."""
+    """All facts of one examination."""
 
     label: str
     secondary_label: str
     has_given_name: bool
     is_one_namespace: bool
     unreachable: dict[str, str]
-    """Why, by side."""
+    """The unreachable sides, and why."""
 
     refusals: tuple[Refusal, ...] = ()
     inventory: Inventory | None = None
     undescribed: dict[str, str] | None = None
     """The sides whose queues could not be described, and why."""
+
+    untrusted: dict[str, str] | None = None
+    """The sides whose administration endpoint has a certificate that is not trusted, and why."""
 
     backlogs: tuple[Backlog, ...] = ()
     destinations: tuple[Destination, ...] = ()
@@ -104,6 +107,6 @@ class Facts:
 
     ping: Ping | None = None
     syphon: SyphonSeen | None = None
-    """None where it was not asked for."""
+    """None if no status page was given."""
 
     load: Load | None = None

@@ -1,28 +1,36 @@
-"""`sbpair drill`: a game day. Does a message that fails over really come home?"""
+"""`sbpair drill`: fail over one entity on purpose and watch marked messages, the canaries, come home.
+
+plan      what to do, and its cost            run      the steps, in order
+search    finds canaries by peeking           report   the result
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.errors import configuration
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.namespaces import pair_options
-from sbpair.cli.option_flags import Span
-from sbpair.cli.pair_flags import EntityPath, backlogs_option, ca_file_option, name_option
-from sbpair.cli.source import Source
+from sbpair.cli import INTERRUPTED
+from sbpair.cli.errors import ExitCode, configuration
+from sbpair.cli.namespaces import (
+    NamespaceArgument,
+    backlogs_option,
+    ca_file_option,
+    name_option,
+    pair_options,
+)
+from sbpair.cli.output import notice
+from sbpair.cli.parameters import EntityPath, Span
 
-from .canary import Proof
-from .plan import Plan
+from .plan import DrillPlan, Proof
 
 if TYPE_CHECKING:
-    from .course import Course
+    from .run import Drill
 
-INTERRUPTED = 130
 MOST = 1000
 
 
@@ -31,25 +39,25 @@ MOST = 1000
 @click.option(
     "--entity", type=EntityPath(), required=True, help="The queue or topic of the primary to fail over."
 )
-@click.option("--subscription", help="The entity is a topic: look for the canaries in this subscription.")
+@click.option("--subscription", help="If the entity is a topic: search this subscription for the canaries.")
 @click.option(
     "--canaries",
     "count",
     type=click.IntRange(1, MOST),
     default=10,
     show_default=True,
-    help="How many marked messages to send; each picks its backlog queue at random.",
+    help="How many marked messages to send; each goes to a random backlog queue.",
 )
 @click.option(
     "--proof",
     type=click.Choice([each.value for each in Proof]),
-    help="How arrival is proved: find each by peeking and cancel it before it is due, find it by peeking, or "
-    "receive it (scratch entities only).  [default: cancel; peek for a topic]",
+    help="How to prove arrival: peek for each scheduled canary and cancel it before it is due, only peek, or "
+    "receive it (for scratch entities).  [default: cancel; peek for a topic]",
 )
 @click.option(
     "--with-syphon",
     is_flag=True,
-    help="Run a syphon in this process too; it brings home whatever else is parked.",
+    help="Also run a syphon in this process; it brings home all parked messages.",
 )
 @click.option(
     "--wait",
@@ -61,11 +69,11 @@ MOST = 1000
 @name_option
 @backlogs_option
 @ca_file_option
-@click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; open nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the steps and their cost; connect to nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(
-    primary: Source,
-    secondary: Source,
+    primary: NamespaceArgument,
+    secondary: NamespaceArgument,
     entity: str,
     subscription: str | None,
     count: int,
@@ -78,11 +86,12 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Fail over one entity on purpose, and see marked messages come home.
+    """Fail over one entity on purpose and watch canaries come home.
 
-    Only this process fails over: senders of yours go on as before. A canary has the content type
-    application/vnd.sbpair.canary, by which a consumer that meets one skips it. Exit code 1 if
-    one did not come home, or if no ping was accepted. Ctrl-C restores everything too.
+    Only this process fails over; your senders are not affected. A canary is a message with the
+    content type application/vnd.sbpair.canary, so that consumers can skip it. Exit code 1 if a
+    canary did not come home or no ping was accepted. Ctrl-C also restores everything; the exit
+    code is then 130.
 
     \b
     Examples:
@@ -91,7 +100,7 @@ def command(
       sbpair drill --entity prices --subscription audit --json
     """
     chosen = _proof(proof, subscription)
-    plan = Plan(
+    plan = DrillPlan(
         entity=entity,
         subscription=subscription,
         count=count,
@@ -106,34 +115,34 @@ def command(
         _show_plan(plan, as_json)
         return ExitCode.OK
 
-    from sbpair.cli.backlog.reach import over_amqp
+    from sbpair.cli.backlog.target import over_amqp
 
-    from .course import Course
+    from .run import Drill
 
-    course = Course(plan, primary, secondary)
+    drill = Drill(plan, primary, secondary, partial(notice, command="drill"))
     with configuration(), over_amqp():
-        interrupted = asyncio.run(_until_done(course))
-    _show_result(course, interrupted, as_json)
+        interrupted = asyncio.run(_until_done(drill))
+    _show_result(drill, interrupted, as_json)
     if interrupted:
         return INTERRUPTED
-    return ExitCode.OK if course.is_passed else ExitCode.FAILED
+    return ExitCode.OK if drill.is_passed else ExitCode.FAILED
 
 
 def _proof(given: str | None, subscription: str | None) -> Proof:
     if given is None:
         return Proof.CANCEL if subscription is None else Proof.PEEK
     if subscription is not None and given == Proof.CANCEL:
-        text = "--proof cancel is for queues: what a topic holds for later cannot be peeked"
+        text = "--proof cancel is for queues: a scheduled message of a topic cannot be peeked; use peek"
         raise click.UsageError(text, click.get_current_context())
     return Proof(given)
 
 
-async def _until_done(course: Course) -> bool:
-    """Run the drill; whether a signal ended it. Either way everything is restored."""
-    from sbpair.cli.stopping import stop_on_signal
+async def _until_done(drill: Drill) -> bool:
+    """Run the drill. Returns whether a signal ended it; everything is restored either way."""
+    from sbpair.cli.signals import stop_on_signal
 
     stop = stop_on_signal()
-    work, stopped = asyncio.ensure_future(course.run()), asyncio.ensure_future(stop.wait())
+    work, stopped = asyncio.ensure_future(drill.run()), asyncio.ensure_future(stop.wait())
     await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if work.done():
@@ -144,7 +153,7 @@ async def _until_done(course: Course) -> bool:
     return True
 
 
-def _show_plan(plan: Plan, as_json: bool) -> None:
+def _show_plan(plan: DrillPlan, as_json: bool) -> None:
     from .plan import operations, steps
 
     cost = operations(plan)
@@ -157,16 +166,16 @@ def _show_plan(plan: Plan, as_json: bool) -> None:
     click.echo(f"{sum(cost.values())} operations, and peeks: {kinds}")
 
 
-def _show_result(course: Course, interrupted: bool, as_json: bool) -> None:
+def _show_result(drill: Drill, interrupted: bool, as_json: bool) -> None:
     from .report import as_json_line, as_lines, outcome, table
 
-    said = outcome(course, interrupted)
+    said = outcome(drill, interrupted)
     if as_json:
-        click.echo(as_json_line(course, said))
+        click.echo(as_json_line(drill, said))
         return
 
-    from sbpair.cli.screen import show
+    from sbpair.cli.output import show
 
-    show(table(course))
-    for line in as_lines(course, said):
+    show(table(drill))
+    for line in as_lines(drill, said):
         click.echo(line)

@@ -1,15 +1,70 @@
-"""What is a drill to do, and what does it cost? Pure."""
+"""The plan of a drill: its canaries, its steps and its cost. Pure.
+
+An application recognises a canary by its content type or by the application property, and completes it without
+processing the body.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 
-from .canary import CONTENT_TYPE, MARGIN, TIME_TO_LIVE, Proof
+CONTENT_TYPE = "application/vnd.sbpair.canary"
+PROPERTY = "sbpair-canary"
+TIME_TO_LIVE = timedelta(minutes=10)
+MARGIN = timedelta(minutes=10)
+
+
+"""An application property of every canary; its value is the id of the drill."""
+"""How much later than the end of the drill a canary is due, where it is to be cancelled before."""
+
+
+class Proof(StrEnum):
+    """How the drill proves that a canary came home."""
+
+    CANCEL = "cancel"  # scheduled, found by peeking, and cancelled before a consumer can receive it
+    PEEK = "peek"  # found by peeking, or gone from the backlog; consumers receive and skip it
+    RECEIVE = "receive"  # received and completed by the drill, on a scratch entity
+
+
+class Fate(StrEnum):
+    """The state of a canary."""
+
+    UNSENT = "not sent"  # the drill ended before
+    REFUSED = "refused"  # no backlog queue accepted it
+    PARKED = "parked"  # in its backlog queue
+    HOME = "home"  # seen on the primary
+    TAKEN = "taken"  # left the backlog and was received before it was seen
+    DEAD_LETTERED = "dead-lettered"  # on its backlog queue, by the syphon
+    MISSING = "missing"  # neither in its backlog nor on the primary
+
+
+ARRIVED = (Fate.HOME, Fate.TAKEN)
+
+
+@dataclass(slots=True)
+class Canary:
+    """One canary; times in seconds since the entity was held."""
+
+    number: int
+    message_id: str
+    fate: Fate = Fate.UNSENT
+    backlog: int | None = None
+    parked_after: float | None = None
+    home_after: float | None = None
+    why: str | None = None
+    """Why it was refused or dead-lettered."""
+
+
+def canaries(drill: str, count: int) -> list[Canary]:
+    """Create ``count`` canaries for the drill with the id ``drill``."""
+    return [Canary(number, f"sbpair-canary-{drill}-{number}") for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What was asked for; ``wait`` in seconds."""
+class DrillPlan:
+    """The options of a drill; ``wait`` in seconds."""
 
     entity: str
     subscription: str | None
@@ -22,36 +77,36 @@ class Plan:
     ca_file: str | None
 
     @property
-    def looked_at(self) -> str:
-        """The path that messages can be peeked and received at."""
+    def arrival_path(self) -> str:
+        """The path where arriving messages can be peeked and received."""
         if self.subscription is None:
             return self.entity
         return f"{self.entity}/Subscriptions/{self.subscription}"
 
 
-def steps(plan: Plan) -> list[str]:
-    """The drill in words, one line a step."""
+def steps(plan: DrillPlan) -> list[str]:
+    """The steps of the drill, one line each."""
     home = {
-        Proof.CANCEL: f"peek {plan.looked_at} for them; cancel each before it is due, unseen by consumers",
-        Proof.PEEK: f"peek {plan.looked_at} for them; consumers receive them and skip {CONTENT_TYPE}",
-        Proof.RECEIVE: f"receive and complete them from {plan.looked_at}, which must be empty before",
+        Proof.CANCEL: f"peek {plan.arrival_path} for them; cancel each before it is due, unseen by consumers",
+        Proof.PEEK: f"peek {plan.arrival_path} for them; consumers receive them and skip {CONTENT_TYPE}",
+        Proof.RECEIVE: f"receive and complete them from {plan.arrival_path}, which must be empty before",
     }
-    syphon = "run a syphon in this process" if plan.with_syphon else "leave it to the syphon that runs"
+    syphon = "run a syphon in this process" if plan.with_syphon else "rely on the running syphon"
     minutes = int((MARGIN if plan.proof is Proof.CANCEL else TIME_TO_LIVE).total_seconds() // 60)
     left = f"due {minutes} min later" if plan.proof is Proof.CANCEL else f"gone after {minutes} min"
     return [
-        f"schedule one message on {plan.entity} and cancel it: the entity is there, and takes messages",
-        f"hold {plan.entity} in failover, in this process only: your senders are not touched",
+        f"schedule one message on {plan.entity} and cancel it, to check that the entity accepts messages",
+        f"hold {plan.entity} in failover, in this process only: your senders are not affected",
         f"send {plan.count} canaries, which go to the backlog queues",
         f"release {plan.entity}: one ping has to bring it home",
         f"{syphon} to bring the canaries home, for at most {plan.wait:g} s",
         home[plan.proof],
-        f"what is not home then stays in the backlog; it comes home marked, and is {left}",
+        f"leave the remaining canaries in the backlog: each comes home later, marked, and is {left}",
     ]
 
 
-def operations(plan: Plan) -> dict[str, int]:
-    """What the plan costs, beside peeks: each is one for up to 100 messages."""
+def operations(plan: DrillPlan) -> dict[str, int]:
+    """The operations of the plan by kind, without peeks: one operation per peek of up to 100 messages."""
     last = "cancellations" if plan.proof is Proof.CANCEL else "receives from the primary"
     return {
         "one message scheduled directly, and cancelled": 2,

@@ -1,4 +1,4 @@
-"""What does a drill say when it is over?"""
+"""The report of a drill: a table of the canaries, the result, and what to do about failures."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from sbpair.cli.screen import plain
+from sbpair.cli.output import plain
 
-from .canary import ARRIVED, CONTENT_TYPE, Canary, Fate
+from .plan import ARRIVED, CONTENT_TYPE, Canary, Fate
 
 if TYPE_CHECKING:
-    from .course import Course
+    from .run import Drill
 
 NEXT_STEPS = {
-    Fate.REFUSED: "no backlog queue took it: `sbpair doctor` says why",
-    Fate.PARKED: "is a syphon running? `sbpair syphon`, or drill again --with-syphon",
-    Fate.DEAD_LETTERED: "`sbpair backlog peek --dead-letter`, cure the cause, then redrive",
-    Fate.MISSING: "neither in its backlog nor on the primary: did somebody else receive or cancel it?",
+    Fate.REFUSED: "no backlog queue accepted it: run `sbpair doctor` for the cause",
+    Fate.PARKED: "perhaps no syphon runs: start `sbpair syphon`, or drill again --with-syphon",
+    Fate.DEAD_LETTERED: "see `sbpair backlog peek --dead-letter`, fix the cause, then redrive",
+    Fate.MISSING: "neither in its backlog nor on the primary: another client may have received or cancelled it",
 }
 
 
-def outcome(course: Course, interrupted: bool) -> str:
+def outcome(drill: Drill, interrupted: bool) -> str:
     """``passed``, ``failed`` or ``interrupted``."""
     if interrupted:
         return "interrupted"
-    return "passed" if course.is_passed else "failed"
+    return "passed" if drill.is_passed else "failed"
 
 
-def as_json_line(course: Course, said: str) -> str:
-    """The report for machines."""
+def as_json_line(drill: Drill, said: str) -> str:
+    """The report as one line of JSON."""
     report: dict[str, object] = {
-        "drill": course.drill,
-        "entity": course.plan.entity,
+        "drill": drill.id,
+        "entity": drill.plan.entity,
         "outcome": said,
-        "proof": course.plan.proof,
-        "recovered_by_ping": course.has_recovered,
-        "restored": not course.is_held,
-        "pings": course.pings,
-        "peeks": course.peeks,
-        "canaries": [asdict(each) for each in course.canaries],
+        "proof": drill.plan.proof,
+        "recovered_by_ping": drill.has_recovered,
+        "restored": not drill.is_held,
+        "pings": drill.pings,
+        "peeks": drill.peeks,
+        "canaries": [asdict(each) for each in drill.canaries],
     }
     return json.dumps(report)
 
 
-def table(course: Course) -> Table:
-    """The canaries, one a row."""
+def table(drill: Drill) -> Table:
+    """The canaries, one per row."""
     drawn = Table("canary", "backlog queue", "parked after", "home after", "state", "why")
-    for each in course.canaries:
+    for each in drill.canaries:
         drawn.add_row(*map(plain, _cells(each)))
     return drawn
 
@@ -71,18 +71,18 @@ def _span(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.2f} s"
 
 
-def as_lines(course: Course, said: str) -> list[str]:
-    """What it means, and what to do about it."""
-    fates = Counter(each.fate for each in course.canaries)
+def as_lines(drill: Drill, said: str) -> list[str]:
+    """The result, and the next step for each kind of failure."""
+    fates = Counter(each.fate for each in drill.canaries)
     home = sum(fates[fate] for fate in ARRIVED)
-    ping = "a ping brought it home" if course.has_recovered else "no ping was accepted; restored by hand"
+    ping = "a ping brought it home" if drill.has_recovered else "no ping was accepted; the drill restored it"
     lines = [
-        f"drill {course.drill} of {course.plan.entity} {said}: "
-        f"{home} of {len(course.canaries)} canaries came home; {ping}"
+        f"drill {drill.id} of {drill.plan.entity} {said}: "
+        f"{home} of {len(drill.canaries)} canaries came home; {ping}"
     ]
     if fates[Fate.TAKEN]:
         lines.append(
-            f"{fates[Fate.TAKEN]} were taken before they could be seen: consumers must skip {CONTENT_TYPE}"
+            f"{fates[Fate.TAKEN]} were received before they were seen: consumers must skip {CONTENT_TYPE}"
         )
     lines += [f"{fates[fate]} {fate.value}: {step}" for fate, step in NEXT_STEPS.items() if fates[fate]]
-    return [*lines, f"pings: {course.pings}, peeks: {course.peeks}; the other operations are in --dry-run"]
+    return [*lines, f"pings: {drill.pings}, peeks: {drill.peeks}; --dry-run shows the other operations"]

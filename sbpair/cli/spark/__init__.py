@@ -1,18 +1,18 @@
-"""`sbpair spark`: what needs Spark, on this machine."""
+"""`sbpair spark`: the commands that run Spark on this machine."""
 
 from __future__ import annotations
 
 import click
 
 from sbpair.cli.spark.audit import audit
-from sbpair.cli.spark.drain import drain
-from sbpair.cli.spark.replay import replay
 from sbpair.cli.spark.settle import settle
+
+from .pair_jobs import drain, replay
 
 
 @click.group("spark")
 def command() -> None:
-    """Audit journals, drain backlogs, settle checkpoints: with Spark.
+    """Audit journals, drain backlogs and settle checkpoints with Spark.
 
     Needs the extra sbpair[spark], and Java 17 or later or the extra sbpair[jdk].
     """

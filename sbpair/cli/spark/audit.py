@@ -1,4 +1,4 @@
-"""`sbpair spark audit`: is every message accounted for?"""
+"""`sbpair spark audit`: prove from journals that every message is accounted for."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 
 import click
 
-from sbpair.cli.errors import ConfigurationError, one_line
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.option_flags import Span
+from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
+from sbpair.cli.parameters import ExistingPath, Span
 
-SMALL = 256 * 1024 * 1024  # bytes of journals that are a matter of seconds
-JOURNAL = click.Path(exists=True, file_okay=False, path_type=Path)
+SMALL = 256 * 1024 * 1024  # bytes of journals that take only seconds
+JOURNAL = ExistingPath(file_okay=False)
 
 
 @click.command("audit")
-@click.option("--journal", type=JOURNAL, required=True, metavar="DIR", help="Where the journals are.")
+@click.option("--journal", type=JOURNAL, required=True, metavar="DIR", help="The directory of the journals.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="DIR",
-    help="Where the report and the tables go; what an earlier audit wrote there is replaced.",
+    help="The directory for the report and the tables; an earlier audit there is replaced.",
 )
 @click.option(
     "--skew",
@@ -36,21 +35,25 @@ JOURNAL = click.Path(exists=True, file_okay=False, path_type=Path)
 def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
     """Prove from journals that every message is accounted for.
 
-    Reads the journals of senders, syphons, receivers and brokers (--journal of the demo,
-    the syphon and the broker), and writes report.html, summary.json and Parquet tables.
-    Exit code 1 when a message is lost, unexpected or unproven, or has a copy that nothing
-    explains.
+    Reads the journals of senders, syphons, receivers and brokers (written with --journal),
+    including subdirectories and gzipped files, and writes report.html, summary.json and
+    Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
+    unexplained copy; when a file that may be a journal was not read, or a sender's journal
+    has gaps; and when there are no messages at all.
 
+    \b
+    Example:
       sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
     """
-    sizes = _sizes(journal)
     if out.resolve() == journal.resolve():
-        raise ConfigurationError(f"--out is the directory of the journals, {journal}: give it another")
+        raise ConfigurationError(f"--out is the directory of the journals, {journal}: choose another one")
     try:
+        sizes = _sizes(journal)
         from sbpair.spark import build_session
         from sbpair.spark.audit import job, report
-        from sbpair.spark.failures import reason_of, session_errors
         from sbpair.spark.session import HASTY, roomy
+
+        from ...spark.session import reason_of, session_errors
 
         click.echo(f"sbpair spark audit: starting Spark for {len(sizes)} files", err=True)
         session = build_session("sbpair audit", settings=HASTY if sum(sizes) < SMALL else roomy())
@@ -72,16 +75,33 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
         for verdict, count in summary.verdicts.items():
             if count:
                 click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
+        for each in summary.unread:
+            click.echo(f"  not read: {each.name}: {each.reason}")
+        for writer in summary.holed:
+            click.echo(f"  incomplete: {writer.role} {writer.writer}: {writer.reason}")
+        for clock in summary.clocks:
+            click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
         click.echo(f"report: {out / job.REPORT}")
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
 
 
-def _sizes(journal: Path) -> list[int]:
-    """Of every journal. Raises ConfigurationError when there is none, or one cannot be read."""
-    files = [file for file in journal.glob("*.jsonl") if file.is_file()]
+def _sizes(directory: Path) -> list[int]:
+    """The unpacked size of every journal in bytes.
+
+    Raises ConfigurationError when there are no journals, or one cannot be read.
+    """
+    from sbpair.spark.journal_files import INFLATES
+
+    from ...spark.journal_files import is_gzipped, listed
+
+    found = listed(str(directory))
+    files = [directory / path for path in found.journals.values()]
     if not files:
-        raise ConfigurationError(f"{journal} has no journals in it: no file ends in .jsonl")
+        others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""
+        raise ConfigurationError(
+            f"{directory} contains no journals: no file ends in .jsonl or .jsonl.gz{others}"
+        )
     for file in files:
         if not os.access(file, os.R_OK):
-            raise ConfigurationError(f"{file} cannot be read: run this as the user who wrote it")
-    return [file.stat().st_size for file in files]
+            raise ConfigurationError(f"{file} cannot be read: run the audit as the user who wrote it")
+    return [file.stat().st_size * (INFLATES if is_gzipped(file.name) else 1) for file in files]

@@ -1,4 +1,4 @@
-"""`sbpair spark settle`: complete what a stopped query has read."""
+"""`sbpair spark settle`: complete the messages that a stopped query has read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from sbpair.cli.errors import CommandError, ConfigurationError, one_line
-from sbpair.cli.exit_codes import ExitCode
-from sbpair.cli.namespaces import namespace_option
-from sbpair.cli.pair_flags import ca_file_option
-from sbpair.cli.source import Source
-from sbpair.cli.spark.pair import told_one
+from sbpair.cli.errors import CommandError, ConfigurationError, ExitCode, one_line
+from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, namespace_option
+from sbpair.cli.parameters import ExistingPath
+
+from .pair_jobs import spark_options_of_one
 
 
 @click.command("settle")
@@ -20,19 +19,20 @@ from sbpair.cli.spark.pair import told_one
 @ca_file_option
 @click.option(
     "--checkpoint",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=ExistingPath(file_okay=False),
     required=True,
     metavar="DIR",
     help="The checkpointLocation of the query.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each entity.")
-def settle(namespace: Source, ca_file: str | None, checkpoint: Path, as_json: bool) -> int:
-    """Complete what a stopped query has read.
+def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, as_json: bool) -> int:
+    """Complete the messages that a stopped query has read.
 
-    A query with settlement=complete completes a batch with the next one. What its
-    last batch had read is still there when it is stopped for good: this completes
-    it, up to what the checkpoint says is in the sink, and starts no JVM. Doing it
-    twice, or while the query runs, does no harm.
+    A query with settlement=complete completes each batch together with the next one,
+    so that the messages of its last batch remain when it stops. This command
+    completes them, up to the position that the checkpoint has committed; it starts no
+    JVM. Running it twice, or while the query runs, does no harm. On a namespace
+    other than the query's it completes nothing and exits with code 3.
 
     \b
     Example:
@@ -44,10 +44,16 @@ def settle(namespace: Source, ca_file: str | None, checkpoint: Path, as_json: bo
         from sbpair.spark.ranges import UNTIL, numbers, path_of
         from sbpair.spark.source_options import SourceOptions
 
-        offset = committed(checkpoint)
+        from ...spark.checkpoint import check_origin, read_in
+
+        kept = committed(checkpoint)
+        offset = read_in(kept)
         lanes = sorted(numbers(offset))
-        given = told_one(namespace, caFile=ca_file, queueName=",".join(map(path_of, lanes)))
-        entities = Entities(SourceOptions.of(given | {"settlement": "complete"}))
+        given = spark_options_of_one(namespace, caFile=ca_file, queueName=",".join(map(path_of, lanes)))
+        options = SourceOptions.of(given | {"settlement": "complete"})
+        origin = options.namespace.origin
+        check_origin(kept, origin, settles=True)
+        entities = Entities(options, origin)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(one_line(error)) from error
     for lane in lanes:

@@ -1,4 +1,4 @@
-"""The whole audit of a set of events."""
+"""The audit of a set of events."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from pyspark.sql import functions as F
 
 from ..schema import columns
 from .bill import Charge, bill, usage
-from .duplicates import duplicates
+from .clocks import Clock, clocks, on_one_clock
+from .deliveries import duplicates, order, waits
 from .messages import messages
-from .order import order
 from .timeline import Episode, timeline, told
 from .verdict import SOUND, Verdict, drained, emptied, evidence, judged, kept
-from .waits import waits
 from .writers import writers
 
 SKEW = 1.0  # seconds that the clocks of two machines may differ by
 READ = (
-    "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
+    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
     "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
-    "path", "reason", "receives", "released", "rests", "role", "sequence_numbers", "session_ids",
+    "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_ids",
     "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
@@ -35,6 +34,10 @@ class Audit:
     events: DataFrame
     writers: DataFrame
     messages: DataFrame
+    clocks: tuple[Clock, ...] = ()
+    """The writers whose times are corrected."""
+
+    skew: float = SKEW
 
     @property
     def duplicates(self) -> DataFrame:
@@ -86,10 +89,14 @@ def journals(spark: SparkSession, directory: str) -> DataFrame:
 def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
     """Audit events as :func:`journals` reads them; persist them before, since they are read several times.
 
+    Looks at once for clocks that differ.
+
     ``skew``: how far apart, in seconds, the clocks of two machines may be; 0 or more.
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
+    found = clocks(events)
+    events = on_one_clock(events, found)
     of_writers = writers(events).persist()  # few rows, asked for by each of these
     every = judged(
         messages(events),
@@ -98,4 +105,4 @@ def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
         emptied(events, skew),
         kept(of_writers, skew),
     )
-    return Audit(events, of_writers, every)
+    return Audit(events, of_writers, every, tuple(found), skew)

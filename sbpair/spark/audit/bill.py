@@ -1,10 +1,10 @@
-"""What did it cost, in operations? By two meters, since what a service bills is its own business.
+"""The operations of the journals' period, counted in two ways, since billing differs.
 
-    paired-namespaces   a message sent or received is one, and so is a receive that waited for nothing:
+    paired-namespaces   a message sent or received is one, and so is a receive that ends empty:
                         four for a parked message, two for a direct one (P-43, P-41, P-34)
-    operations          every call is one: the settlements too
+    operations          every call is one, settlements included
 
-No prices in here: they differ by tier and year.
+Prices are not included: they differ by tier and year.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Charge:
 def usage(events: DataFrame) -> Usage:
     """The numbers, from what was told."""
     row = events.agg(
-        _total("event = 'send_accepted' AND rests = 'primary'", "size(message_ids)", "direct"),
+        _total("event = 'send_accepted' AND stored_in = 'primary'", "size(message_ids)", "direct"),
         _total("event = 'spool_replayed' AND backlog IS NULL", "count", "replayed"),
         _total("event = 'message_parked'", "count", "parked"),
         _total("event = 'messages_forwarded'", "size(message_ids)", "forwarded"),

@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG text: what happened when, and how long messages waited."""
+"""The figures of a report, as SVG text: the timeline, and how long messages waited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of many rows while they are put together, level by level: sums of sums, least of leasts."""
+"""Aggregations in levels: sums of sums, minima of minima, for columns that are folded more than once."""
 
 from __future__ import annotations
 

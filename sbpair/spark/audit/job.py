@@ -1,7 +1,9 @@
-"""Read the journals, audit them, write what was found: the only file of the audit that does I/O.
+"""The audit as a job: read the journals, audit them, write the results.
 
 DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT/missing   (Parquet)
                  OUT/report.html  OUT/summary.json
+
+No other module of the audit performs I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who tells what of which message? One row for each message that an event names.
+"""Mentions: one row for each message that an event names.
 
 What a mention counts as is one number, ``facts``, of which each bit stands for one of :data:`FACTS`: it is
 found once for an event, and travels instead of the texts that it was found from.
@@ -36,19 +36,19 @@ NO_NUMBER = 0  # what a receiver's record has where a message has no sequence nu
 
 # What a mention is counted as.
 COUNTS: Mapping[str, str] = {
-    "accepted_by_primary": "(event = 'send_accepted' AND rests = 'primary')"
+    "accepted_by_primary": "(event = 'send_accepted' AND stored_in = 'primary')"
     " OR (event = 'spool_replayed' AND backlog IS NULL)",
-    "told_backlog": "event = 'send_accepted' AND rests = 'backlog'",
+    "told_backlog": "event = 'send_accepted' AND stored_in = 'backlog'",
     "told_parked": "event = 'message_parked'",
-    "told_spool": "event = 'send_accepted' AND rests = 'spool'",
+    "told_spool": "event = 'send_accepted' AND stored_in = 'spool'",
     "told_spooled": "event = 'message_spooled'",
     "left_spool": "event = 'spool_replayed'",
     "refused_in_spool": "event = 'spooled_message_refused'",
     "raised": "event = 'send_raised'",
     "raised_ambiguously": "event = 'send_raised' AND ambiguous",
     "rested_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
-    "accepted_ambiguously": "event = 'send_accepted' AND rests <> 'primary' AND ambiguous",
-    "accepted_by_primary_ambiguously": "event = 'send_accepted' AND rests = 'primary' AND ambiguous",
+    "accepted_ambiguously": "event = 'send_accepted' AND stored_in <> 'primary' AND ambiguous",
+    "accepted_by_primary_ambiguously": "event = 'send_accepted' AND stored_in = 'primary' AND ambiguous",
     "forwarded": "event = 'messages_forwarded'",
     "set_aside": f"event = 'message_set_aside' AND reason <> '{EXPIRED}'"
     f" OR {PARKED_HERE} AND how = 'dead-lettered' AND reason <> '{EXPIRED}'",
@@ -73,7 +73,7 @@ COUNTS: Mapping[str, str] = {
 # What else is asked of a mention.
 KINDS: Mapping[str, str] = {
     "is_sent": "event IN ('send_accepted', 'message_parked', 'message_spooled')",
-    "is_parked": "event = 'message_parked' OR (event = 'send_accepted' AND rests = 'backlog')",
+    "is_parked": "event = 'message_parked' OR (event = 'send_accepted' AND stored_in = 'backlog')",
     "is_in_store_of_backlog": PARKED_HERE,
     # whose numbers say something: those of receivers, and of what a broker stored in an entity
     "is_arrival": f"event = 'messages_received' OR {HERE} AND event = 'messages_stored'",
@@ -146,6 +146,6 @@ def common() -> tuple[Column | str, ...]:
         F.expr(f"lower(IF({IS_BACKLOG}, pair.primary, pair.secondary))").alias("secondary"),
         path.alias("path"), F.lower(path).alias("path_key"),
         F.when(deep, F.lower(F.regexp_extract("path", PLACE, 0))).otherwise(F.lit("")).alias("place"),
-        "event", "writer", "ordinal", "at", "rests", "backlog", "ambiguous", "reason", "how",
+        "event", "writer", "ordinal", "at", "stored_in", "backlog", "ambiguous", "reason", "how",
         F.expr(IN_STORE).alias("in_store"),
     )  # fmt: skip

@@ -1,8 +1,7 @@
-"""What was told of each message? One row for each, from one pass over what mentions it.
+"""One row for each message, from one pass over its mentions.
 
-All that is kept of a message while its mentions are read is numbers, since Spark folds numbers in place, in
-compiled code, and anything else several times slower: a text is its hash until it is looked up among the
-few that there are.
+Only numbers are kept of a message while its mentions are read: Spark folds numbers in place in compiled code, and
+anything else several times slower. A text is represented by its hash and looked up at the end.
 """
 
 from __future__ import annotations

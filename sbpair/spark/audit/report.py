@@ -1,4 +1,4 @@
-"""One page that says whether everything is accounted for. It needs nothing beside itself."""
+"""The HTML report of an audit, a single self-contained page."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def page(summary: Summary) -> str:
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
         _headline(summary),
         _section("Messages", _verdicts(summary)),
+        _section("Not read", _unread(summary)),
         _section("Entities", _entities(summary)),
         _section("What happened when, in UTC", flow_figure(summary.flow, summary.step, summary.timeline)),
         _section("Failovers", _timeline(summary.timeline)),
@@ -55,6 +56,7 @@ def page(summary: Summary) -> str:
         _section("Duplicates", _duplicates(summary)),
         _section("Order", _order(summary)),
         _section("Journals", _writers(summary)),
+        _section("Clocks", _clocks(summary)),
         _section("Operations", _bill(summary)),
         "</html>",
     ]
@@ -72,10 +74,30 @@ def headline(summary: Summary) -> str:
     if summary.unexplained:
         bad.append(f"{summary.unexplained} with more copies than can be explained")
     if bad:
-        return f"{summary.messages} messages, of these " + ", ".join(bad)
+        return f"{summary.messages} messages, of these " + ", ".join(bad) + _unproven("; ", summary)
     if not summary.messages:
-        return "no messages in these journals"
+        return "no messages in these journals" + _unproven("; ", summary)
+    if not summary.is_proved:
+        return _unproven("", summary) + f"; {summary.messages} messages were read, every one accounted for"
     return f"{summary.messages} messages, every one accounted for"
+
+
+def _unproven(before: str, summary: Summary) -> str:
+    """Why there may be messages that nobody here has heard of; "" where there are none."""
+    said = [
+        f"{len(files)} {what}"
+        for files, what in (
+            (summary.unread, "not read"),
+            (summary.holed, "with holes"),
+        )
+        if files
+    ]
+    why = [f"of the journals {', '.join(said)}"] if said else []
+    if summary.is_out_of_time:
+        why.append(
+            f"clocks differ by {summary.shown:.1f} s at least, and {summary.skew:g} s were allowed for"
+        )
+    return f"{before}unproven: {'; '.join(why)}" if why else ""
 
 
 def _headline(summary: Summary) -> str:
@@ -94,6 +116,14 @@ def _verdicts(summary: Summary) -> str:
         if count
     ]
     return _table(("verdict", "messages", "what it says"), rows) if rows else ""
+
+
+def _unread(summary: Summary) -> str:
+    rows: list[Row] = [((each.name, each.reason), True) for each in summary.unread]
+    if not rows:
+        return ""
+    said = "<p>These may be journals, and tell of messages that are not counted here.</p>"
+    return said + _table(("file", "why"), rows)
 
 
 def _entities(summary: Summary) -> str:
@@ -193,6 +223,20 @@ def _writers(summary: Summary) -> str:
     ]  # fmt: skip
     heads = ("role", "namespace", "writer", "records", "from, UTC", "to", "is it whole?")
     return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
+
+
+def _clocks(summary: Summary) -> str:
+    rows: list[Row] = [((each.writer[:SHORT], f"{each.shift:+.1f} s"), False) for each in summary.clocks]
+    said = f"<p>Two clocks were taken to differ by {summary.skew:g} s at most.</p>"
+    if summary.is_out_of_time:
+        said = (
+            f"<p>Messages left their backlog {summary.shown:.1f} s before they were parked: clocks differ by "
+            f"that at least, and {summary.skew:g} s were allowed for. Audit again with a larger --skew.</p>"
+        )
+    if not rows:
+        return said if summary.is_out_of_time else ""
+    found = "<p>These syphons found the secondary's clock to differ; their times are corrected by that.</p>"
+    return said + found + _table(("writer", "corrected by"), rows[:MOST_ROWS]) + _more(len(rows))
 
 
 def _bill(summary: Summary) -> str:

@@ -1,19 +1,23 @@
-"""The audit in numbers that fit a page: what the report shows and the command prints."""
+"""The summary of an audit: the figures that the report shows and the command prints."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..journal_files import Unread
+from ..schema import UNREAD
 from .audit import Audit, is_conserved
 from .bill import Charge
-from .instants import micros, moment
+from .clocks import SHOWN, Clock, micros, moment
 from .timeline import Episode
 from .verdict import SOUND, Verdict
+from .writers import HOLES, NOT_READ
 
+UNKNOWN = "?"
 MOST_BUCKETS = 120  # steps of the flow's time axis
 LEAST_STEP = 0.1  # seconds
 MOST_ROWS = 50  # of a table in the report; the Parquet files have all
@@ -107,6 +111,10 @@ class Summary:
     bill: list[Charge]
     flow: list[Flow]
     step: float  # seconds of one step of the flow
+    unread: list[Unread] = field(default_factory=list)  # files that may be journals
+    clocks: list[Clock] = field(default_factory=list)  # writers whose times are corrected
+    skew: float = 0.0  # seconds that clocks were allowed to differ by
+    shown: float = 0.0  # seconds that they do differ by at least, corrected, as messages show
 
     @property
     def verdicts(self) -> dict[Verdict, int]:
@@ -114,9 +122,30 @@ class Summary:
         return {verdict: sum(each.verdicts.get(verdict, 0) for each in self.entities) for verdict in Verdict}
 
     @property
+    def holed(self) -> list[Writer]:
+        """The journals that may have told of messages nobody here knows: of senders, with holes, or of
+        nobody knows whom."""
+        return [
+            each
+            for each in self.writers
+            if (each.role == "sender" and each.reason in HOLES)
+            or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
+        ]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether there were messages to judge, every journal that could tell of one was read whole, and the
+        clocks do not differ by more than was allowed for."""
+        return bool(self.messages) and not self.unread and not self.holed and not self.is_out_of_time
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return self.shown > self.skew
+
+    @property
     def is_conserved(self) -> bool:
-        """Whether every message is accounted for, and every copy explained (G-2, G-4)."""
-        return is_conserved(self.verdicts) and not self.unexplained
+        """Whether it is proved that every message is accounted for, and every copy explained (G-2, G-4)."""
+        return self.is_proved and is_conserved(self.verdicts) and not self.unexplained
 
     @property
     def messages(self) -> int:
@@ -132,7 +161,7 @@ def summarise(found: Audit, duplicates: DataFrame, order: DataFrame, waits: Data
         F.count("*").alias("all"), F.count(F.when(~F.col("is_kept"), True)).alias("broken")
     ).collect()[0]
     flow, step = _flow(found.events)
-    entities, repeated = _entities(found.messages)
+    entities, repeated, shown = _entities(found.messages)
     return Summary(
         entities=entities,
         writers=_writers(found.writers),
@@ -148,23 +177,35 @@ def summarise(found: Audit, duplicates: DataFrame, order: DataFrame, waits: Data
         bill=found.bill,
         flow=flow,
         step=step,
+        unread=_unread(found.events),
+        clocks=list(found.clocks),
+        skew=found.skew,
+        shown=shown,
     )
 
 
-def _entities(messages: DataFrame) -> tuple[list[Entity], int]:
-    """All of them, by primary and path; and how many messages were accepted more than once."""
+def _unread(events: DataFrame) -> list[Unread]:
+    rows = events.where(F.col("event") == UNREAD).select("writer", "reason").orderBy("writer").collect()
+    return [Unread(row.writer, row.reason) for row in rows]
+
+
+def _entities(messages: DataFrame) -> tuple[list[Entity], int, float]:
+    """All of them, by primary and path; how many messages were accepted more than once; and by how many
+    seconds clocks differ at least."""
     is_again = F.expr("accepted_by_primary + parked + spooled - left_spool > 1")
     rows = messages.groupBy("primary", "path_key", "verdict").agg(
         F.min("path").alias("path"),
         F.count("*").alias("messages"),
         F.count(F.when(is_again, True)).alias("repeated"),
+        F.max(F.expr(SHOWN)).alias("shown"),
     ).collect()  # fmt: skip
     paths = {(row.primary, row.path_key): row.path for row in rows}
     counts: dict[tuple[str, str], dict[Verdict, int]] = {key: {} for key in sorted(paths)}
     for row in rows:
         counts[row.primary, row.path_key][Verdict(row.verdict)] = row.messages
     entities = [Entity(key[0], paths[key], verdicts) for key, verdicts in counts.items()]
-    return entities, sum(row.repeated for row in rows)
+    shown = max((row.shown for row in rows if row.shown is not None), default=0.0)
+    return entities, sum(row.repeated for row in rows), max(0.0, shown)
 
 
 def _has_trouble(entity: Entity) -> bool:
@@ -179,7 +220,7 @@ def _writers(table: DataFrame) -> list[Writer]:
     return [
         Writer(
             row.writer or "?",
-            row.role or "?",
+            row.role or UNKNOWN,
             row.records,
             _moment(row.first_at),
             _moment(row.last_at),
@@ -215,7 +256,7 @@ def _waits(table: DataFrame) -> list[Wait]:
 def _flow(events: DataFrame) -> tuple[list[Flow], float]:
     moved = events.select(
         "at",
-        F.expr("CASE WHEN event = 'send_accepted' AND rests = 'primary' THEN size(message_ids) ELSE 0 END")
+        F.expr("CASE WHEN event = 'send_accepted' AND stored_in = 'primary' THEN size(message_ids) ELSE 0 END")
         .alias("direct"),
         F.expr("CASE WHEN event = 'message_parked' THEN `count` ELSE 0 END").alias("parked"),
         F.expr("CASE WHEN event = 'messages_forwarded' THEN size(message_ids) ELSE 0 END")

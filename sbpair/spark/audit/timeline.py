@@ -1,4 +1,4 @@
-"""When was each entity suspect, failed over, and home again?
+"""The timeline of each entity: suspect, failed over, recovered.
 
 The story of one writer in the order of its ordinals: few rows, told in Python.
 """
@@ -12,7 +12,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .instants import micros, moment
+from .clocks import micros, moment
 
 STORY = ("entity_suspected", "entity_failed_over", "entity_recovered")
 LONGEST_CAUSE = 200  # characters

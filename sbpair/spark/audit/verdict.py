@@ -1,4 +1,4 @@
-"""What became of a message, as far as the journals prove it?
+"""The verdict on a message: what the journals prove of its fate.
 
 What somebody saw is proved by one line. That something did *not* happen is proved only by the silence of a
 journal that is whole (:mod:`.writers`), up to a moment at which its writer found the place empty.

@@ -9,18 +9,23 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..schema import UNREADABLE
+from ..schema import UNREAD, UNREADABLE
 from .folds import Folds, again, first
 
 REASONS: tuple[tuple[str, str], ...] = (
+    ("unread > 0", "it was not read"),
     ("unreadable > 0", "lines that cannot be read"),
     ("first_ordinal > 0", "its beginning is missing"),
     ("missing > 0", "records are missing"),
-    ("surplus > 0", "records are there twice: was a file copied?"),
     ("lost > 0", "events could not be written"),
+    ("surplus > 0", "records are there twice: was a file copied?"),
     ("NOT has_end", "it has no closing record: killed, or still writing"),
 )
 """Condition and what it says, in the order of their weight; a writer none holds for is whole."""
+
+NOT_READ = REASONS[0][1]
+HOLES = frozenset(reason for _, reason in REASONS[1:5])
+"""Why a writer may have told of messages that nobody here has heard of."""
 
 
 def writers(events: DataFrame) -> DataFrame:
@@ -64,6 +69,7 @@ def _folds() -> Folds:
         "last_ordinal": ("max", "ordinal"),
         "lines": ("sum", _one("ordinal IS NOT NULL")),
         "sends": ("sum", _one("event = 'send_accepted'")),
+        "unread": ("sum", _one(f"event = '{UNREAD}'")),
         "unreadable": ("sum", _one(f"event = '{UNREADABLE}'")),
         "closing_lost": ("max", f"IF({closes}, lost, NULL)"),
         "gap_lost": ("sum", "IF(event = 'journal_gap', lost, NULL)"),

@@ -1,22 +1,19 @@
-"""The rules of a subscription: which messages does it take, and what does it write on its copies? (3.8)
+"""The rules of a subscription: filters that select messages, actions that change its copies.
 
 expression --tokens--> words --parser--> tree --evaluation--> a function of a message's properties
 """
 
 from __future__ import annotations
 
-from .correlation_filter import CorrelationFilter
-from .fixed_filter import FalseFilter, TrueFilter
-from .rule import DEFAULT_RULE, Filter, Rule
-from .rule_set import RuleSet
-from .sql_action import SqlAction
-from .sql_filter import SqlFilter
+from .rule import DEFAULT_RULE, CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
+from .rule_set import FilterCounts, RuleSet
 
 __all__ = [
     "DEFAULT_RULE",
     "CorrelationFilter",
     "FalseFilter",
     "Filter",
+    "FilterCounts",
     "Rule",
     "RuleSet",
     "SqlAction",

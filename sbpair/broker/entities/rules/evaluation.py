@@ -1,19 +1,22 @@
-"""What is a tree worth for a message? Each node becomes a function of the message's properties, once.
+"""The evaluation of SQL filters and actions: each node of a tree is compiled once into a function.
 
-Predicates are three-valued, as in SQL: NOT unknown is unknown, AND is false as soon as one is, OR is true as
-soon as one is; a message is taken when the whole is true.
+Predicates are three-valued, as in SQL: NOT unknown is unknown, AND is false as soon as one operand is false,
+OR is true as soon as one is true. A filter accepts a message when its predicate is true.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import lru_cache, partial
 from typing import cast
 
+from ...errors import InvalidRule
 from . import tree
-from .like_pattern import like_pattern
-from .message_properties import MessageProperties
+from .message_properties import IGNORED, REMOVABLE, SETTABLE, SPAN, MessageProperties, PropertyChanges
+from .parser import parse_action
 from .values import EvaluationError, Truth, Value, compare, compute, keep_sign, kind_of, negate
 
 Evaluate = Callable[[MessageProperties], Value]
@@ -168,4 +171,141 @@ _COMPILERS: dict[type, Callable[..., Callable[[MessageProperties], object]]] = {
     tree.Like: _like,
     tree.Not: _not,
     tree.Junction: _junction,
+}
+
+
+@lru_cache(maxsize=256)
+def like_pattern(pattern: str, escape: str | None) -> LikePattern:
+    """The compiled pattern. Raises EvaluationError for an escape that is not one character."""
+    if escape is not None and len(escape) != 1:
+        raise EvaluationError(f"the escape character {escape[:20]!r} is not one character")
+    return LikePattern(pattern, escape)
+
+
+class LikePattern:
+    """The pieces of one pattern, each with its length."""
+
+    def __init__(self, pattern: str, escape: str | None) -> None:
+        pieces: list[list[str]] = [[]]
+        characters = iter(pattern)
+        for character in characters:
+            if character == escape:
+                pieces[-1].append(re.escape(next(characters, character)))
+            elif character == "%":
+                pieces.append([])
+            else:
+                pieces[-1].append("." if character == "_" else re.escape(character))
+        compiled = [(re.compile("".join(piece), re.DOTALL), len(piece)) for piece in pieces]
+        self._first, *self._middle = compiled
+        self._last = self._middle.pop() if self._middle else None
+
+    def matches(self, text: str) -> bool:
+        """Whether all of ``text`` is what the pattern says."""
+        first, length = self._first
+        if self._last is None:
+            return len(text) == length and first.match(text) is not None
+        last, tail = self._last
+        end = len(text) - tail
+        if end < length or not first.match(text):
+            return False
+        position = length
+        for piece, _ in self._middle:
+            found = piece.search(text, position, end)
+            if found is None:
+                return False
+            position = found.end()
+        return last.match(text, end) is not None
+
+
+Step = Callable[[MessageProperties, PropertyChanges], None]
+
+
+def steps_of(expression: str, parameters: Mapping[str, Value]) -> tuple[Step, ...]:
+    """One step a statement, in their order. Raises InvalidRule, as SqlAction does."""
+    return tuple(_step(statement) for statement in parse_action(expression, parameters))
+
+
+def _step(statement: tree.Statement) -> Step:
+    target = statement.target
+    if isinstance(statement, tree.Set):
+        evaluate = compiled(statement.value)
+        if not target.is_system:
+            return _set_user(target.name, evaluate)
+        if target.name in SETTABLE:
+            return _set_system(target.name, evaluate)
+    elif not target.is_system:
+        return _remove_user(target.name)
+    elif target.name in REMOVABLE:
+        return _set_system(target.name, lambda _: None)
+    verb = type(statement).__name__.upper()
+    raise InvalidRule(f"The system property {target.name} is not one that {verb} can change.")
+
+
+def _set_user(name: str, evaluate: Evaluate) -> Step:
+    def step(written: MessageProperties, changes: PropertyChanges) -> None:
+        value = _converted(evaluate(written), written.of_user(name))
+        spelt = written.set_user(name, value)
+        changes.user[spelt] = value
+        changes.removed.discard(spelt)
+
+    return step
+
+
+def _remove_user(name: str) -> Step:
+    def step(written: MessageProperties, changes: PropertyChanges) -> None:
+        spelt = written.remove_user(name)
+        if spelt is not None:
+            changes.user.pop(spelt, None)
+            changes.removed.add(spelt)
+
+    return step
+
+
+def _set_system(name: str, evaluate: Evaluate) -> Step:
+    def step(written: MessageProperties, changes: PropertyChanges) -> None:
+        value = evaluate(written)
+        if name == IGNORED:
+            return  # a copy is not scheduled again
+        if name == SPAN:
+            if value is not None and not isinstance(value, timedelta):
+                raise EvaluationError(f"TimeToLive is set to a {kind_of(value)}: a span is needed")
+        elif value is not None:
+            value = text_of(value)
+        written.system[name] = changes.system[name] = value
+
+    return step
+
+
+def _converted(value: Value, before: Value) -> Value:
+    """``value`` as the kind of what it replaces, where that can be done."""
+    convert = _CONVERSIONS.get((kind_of(value), kind_of(before)))
+    if convert is None:
+        return value
+    try:
+        return convert(value, before)
+    except (ValueError, OverflowError):
+        return value
+
+
+def text_of(value: Value) -> str:
+    """A value as a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number_of(value: Value, before: Value) -> Value:
+    return int(str(value)) if isinstance(before, int) else float(str(value))
+
+
+def _boolean_of(value: Value, _: Value) -> Value:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError(value)
+    return str(value).lower() == "true"
+
+
+_CONVERSIONS: dict[tuple[str, str], Callable[[Value, Value], Value]] = {
+    ("number", "text"): lambda value, _: text_of(value),
+    ("boolean", "text"): lambda value, _: text_of(value),
+    ("guid", "text"): lambda value, _: text_of(value),
+    ("text", "number"): _number_of,
+    ("text", "boolean"): _boolean_of,
 }

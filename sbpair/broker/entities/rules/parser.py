@@ -1,22 +1,102 @@
-"""What does the text of a filter or an action say? A Pratt parser: each sign knows how strongly it binds.
+"""The parser of SQL filters and actions: tokens, then a Pratt parser in which each operator has a binding power.
 
     OR 10 · AND 20 · NOT 30 · = <> != < <= > >= IS IN LIKE 40 · + - 50 · * / % 60 · sign 70
 
-An expression and a predicate are two things: ``TRUE`` alone is no filter, ``paid = TRUE`` is one. What may be
-written is short (``tokens.LONGEST``), flat (``DEEPEST``, ``MOST_OPERATORS``) and, of actions, few
+Expressions and predicates are distinct: ``TRUE`` alone is not a filter, ``paid = TRUE`` is. Texts are limited
+in length (``LONGEST``), nesting (``DEEPEST``, ``MOST_OPERATORS``) and, for actions, in statements
 (``MOST_STATEMENTS``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import TypeVar
 
 from ...errors import InvalidRule
 from . import tree
-from .system_properties import canonical
-from .tokens import Kind, Token, tokens_of
+from .message_properties import canonical
 from .values import COMPARISONS, Value
+
+LONGEST = 1024  # characters, of a filter or of an action
+_LARGEST = 2**63 - 1
+
+
+class TokenKind(Enum):
+    """What a token is."""
+
+    NUMBER = "a number"
+    TEXT = "a text"
+    NAME = "a name"  # [quoted] or "quoted": never a keyword
+    WORD = "a word"  # a name, or a keyword
+    PARAMETER = "a parameter"
+    SIGN = "a sign"
+    END = "the end"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlToken:
+    """One token: its text as written (a word in lower case, a sign as it is), its value, where it begins."""
+
+    kind: TokenKind
+    text: str
+    value: object
+    position: int
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<NUMBER>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+      | (?P<TEXT>'(?:[^']|'')*')
+      | (?P<NAME>\[(?:[^\]]|\]\])+\]|"(?:[^"]|"")+")
+      | (?P<WORD>[^\W\d_]\w*)
+      | (?P<PARAMETER>@\w+)
+      | (?P<SIGN><>|!=|>=|<=|[=<>+\-*/%(),.;])""",
+    re.VERBOSE,
+)
+
+
+def tokens_of(text: str) -> Iterator[SqlToken]:
+    """The tokens of ``text``, the end last. Raises InvalidRule."""
+    if len(text) > LONGEST:
+        raise InvalidRule(f"The expression has {len(text)} characters: at most {LONGEST} are allowed.")
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise InvalidRule(
+                f"Nothing can begin with {text[position]!r}, character {position + 1} of {text!r}."
+            )
+        position, name = found.end(), found.lastgroup
+        if name is not None and name != "space":
+            yield _token(TokenKind[name], found.group(), found.start())
+    yield SqlToken(TokenKind.END, "", None, len(text))
+
+
+def _token(kind: TokenKind, text: str, position: int) -> SqlToken:
+    match kind:
+        case TokenKind.NUMBER:
+            return SqlToken(kind, text, _number(text), position)
+        case TokenKind.TEXT:
+            return SqlToken(kind, text, text[1:-1].replace("''", "'"), position)
+        case TokenKind.NAME:
+            return SqlToken(kind, text, text[1:-1].replace(text[-1] * 2, text[-1]), position)
+        case TokenKind.WORD:
+            return SqlToken(kind, text.lower(), text, position)
+        case _:
+            return SqlToken(kind, text, text, position)
+
+
+def _number(text: str) -> int | float:
+    if not text.isdigit():
+        return float(text)
+    number = int(text)
+    if number > _LARGEST:
+        raise InvalidRule(f"The number {text[:40]} is larger than {_LARGEST}.")
+    return number
+
 
 DEEPEST = 64
 MOST_OPERATORS = 128  # of + - * / %, which nest to the left without a parenthesis
@@ -41,7 +121,7 @@ def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
     """The predicate that ``text`` says; ``parameters`` (``@name``) stand for values. Raises InvalidRule."""
     parser = _Parser(text, parameters)
     predicate = parser.predicate(0)
-    parser.take(Kind.END)
+    parser.take(TokenKind.END)
     return predicate
 
 
@@ -49,7 +129,7 @@ def parse_action(text: str, parameters: Mapping[str, Value]) -> tuple[tree.State
     """The statements that ``text`` says, one at least. Raises InvalidRule."""
     parser = _Parser(text, parameters)
     statements = [parser.statement()]
-    while parser.next.kind is not Kind.END:
+    while parser.next.kind is not TokenKind.END:
         if len(statements) == MOST_STATEMENTS:
             raise InvalidRule(f"The action has more than {MOST_STATEMENTS} statements.")
         statements.append(parser.statement())
@@ -66,19 +146,19 @@ class _Parser:
 
     # -- tokens
 
-    def advance(self) -> Token:
+    def advance(self) -> SqlToken:
         token = self.next
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self.next = next(self._tokens)
         return token
 
-    def take(self, kind: Kind) -> Token:
+    def take(self, kind: TokenKind) -> SqlToken:
         if self.next.kind is not kind:
             raise self.unexpected(kind.value)
         return self.advance()
 
     def sees(self, *texts: str) -> bool:
-        return self.next.kind in (Kind.WORD, Kind.SIGN) and self.next.text in texts
+        return self.next.kind in (TokenKind.WORD, TokenKind.SIGN) and self.next.text in texts
 
     def accept(self, text: str) -> bool:
         if not self.sees(text):
@@ -108,17 +188,17 @@ class _Parser:
         start = self.next
         return self.as_expression(self.node(power), start)
 
-    def as_expression(self, node: tree.Node, start: Token) -> tree.Expression:
+    def as_expression(self, node: tree.Node, start: SqlToken) -> tree.Expression:
         if isinstance(node, tree.Predicate):
             raise self.refused(start, "is a predicate: a value is needed")
         return node
 
-    def as_predicate(self, node: tree.Node, start: Token) -> tree.Predicate:
+    def as_predicate(self, node: tree.Node, start: SqlToken) -> tree.Predicate:
         if not isinstance(node, tree.Predicate):
             raise self.refused(start, "is a value: a predicate such as a = 1 is needed")
         return node
 
-    def refused(self, start: Token, why: str) -> InvalidRule:
+    def refused(self, start: SqlToken, why: str) -> InvalidRule:
         return InvalidRule(f"What begins with character {start.position + 1} of {self._text!r} {why}.")
 
     def node(self, power: int) -> tree.Node:
@@ -126,7 +206,7 @@ class _Parser:
         if self._depth > DEEPEST:
             raise InvalidRule(f"The expression nests deeper than {DEEPEST}.")
         start, left = self.next, self.prefix()
-        while self.next.kind in (Kind.WORD, Kind.SIGN) and _POWERS.get(self.next.text, 0) > power:
+        while self.next.kind in (TokenKind.WORD, TokenKind.SIGN) and _POWERS.get(self.next.text, 0) > power:
             left = self.infix(left, start, self.advance())
         self._depth -= 1
         return left
@@ -134,13 +214,13 @@ class _Parser:
     def prefix(self) -> tree.Node:
         token = self.advance()
         match token.kind:
-            case Kind.NUMBER | Kind.TEXT:
+            case TokenKind.NUMBER | TokenKind.TEXT:
                 return tree.Constant(token.value)
-            case Kind.PARAMETER:
+            case TokenKind.PARAMETER:
                 return tree.Constant(self.parameter(token.text))
-            case Kind.NAME:
+            case TokenKind.NAME:
                 return tree.Property(str(token.value))
-            case Kind.WORD:
+            case TokenKind.WORD:
                 return self.word(token)
         if token.text == "(":
             return self.closed(lambda: self.node(0))
@@ -149,7 +229,7 @@ class _Parser:
         self.next = token
         raise self.unexpected("A value")
 
-    def word(self, token: Token) -> tree.Node:
+    def word(self, token: SqlToken) -> tree.Node:
         if token.text in _CONSTANTS:
             return tree.Constant(_CONSTANTS[token.text])
         if token.text == "not":
@@ -162,7 +242,7 @@ class _Parser:
             return self.call(token)
         return self.property_from(token)
 
-    def infix(self, left: tree.Node, start: Token, token: Token) -> tree.Node:
+    def infix(self, left: tree.Node, start: SqlToken, token: SqlToken) -> tree.Node:
         if token.text in ("and", "or"):
             return self.junction(token.text, self.as_predicate(left, start))
         value = self.as_expression(left, start)
@@ -185,14 +265,14 @@ class _Parser:
         before = left.operands if isinstance(left, tree.Junction) and left.word == word else (left,)
         return tree.Junction(word, (*before, right))
 
-    def is_null(self, operand: tree.Expression, start: Token) -> tree.Predicate:
+    def is_null(self, operand: tree.Expression, start: SqlToken) -> tree.Predicate:
         if not isinstance(operand, tree.Property | tree.PropertyCalled):
             raise self.refused(start, "is no property: IS NULL asks for one")
         is_negated = self.accept("not")
         self.expect("null")
         return tree.Not(tree.IsNull(operand)) if is_negated else tree.IsNull(operand)
 
-    def in_or_like(self, left: tree.Expression, token: Token) -> tree.Predicate:
+    def in_or_like(self, left: tree.Expression, token: SqlToken) -> tree.Predicate:
         power = _POWERS["like"]
         if token.text == "in":
             self.expect("(")
@@ -216,7 +296,7 @@ class _Parser:
 
     # -- names
 
-    def call(self, token: Token) -> tree.NewId | tree.PropertyCalled:
+    def call(self, token: SqlToken) -> tree.NewId | tree.PropertyCalled:
         self.expect("(")
         if token.text == "newid":
             self.expect(")")
@@ -232,14 +312,14 @@ class _Parser:
             raise self.refused(start, "is no property")
         return node
 
-    def property_from(self, token: Token) -> tree.Property:
+    def property_from(self, token: SqlToken) -> tree.Property:
         if token.text not in ("sys", "user") or not self.accept("."):
             return tree.Property(str(token.value))
         name = self.advance()
-        if name.kind is Kind.WORD:
+        if name.kind is TokenKind.WORD:
             if token.text == "user":
                 self.check_not_reserved(name)
-        elif name.kind is not Kind.NAME:
+        elif name.kind is not TokenKind.NAME:
             self.next = name
             raise self.unexpected("The name of a property")
         if token.text == "user":
@@ -254,7 +334,7 @@ class _Parser:
             raise InvalidRule(f"The parameter {name[:100]} has no value.")
         return self._parameters[name.lower()]
 
-    def check_not_reserved(self, token: Token) -> None:
+    def check_not_reserved(self, token: SqlToken) -> None:
         if token.text in RESERVED:
             raise self.refused(token, f"is the keyword {token.text.upper()}: a property is [{token.value}]")
 
@@ -274,9 +354,9 @@ class _Parser:
 
     def target(self) -> tree.Property:
         token = self.advance()
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             return tree.Property(str(token.value))
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             self.next = token
             raise self.unexpected("A property")
         self.check_not_reserved(token)

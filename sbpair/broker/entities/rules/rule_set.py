@@ -1,4 +1,4 @@
-"""The rules of one subscription, and what they make of a message (3.8).
+"""The rules of one subscription, and what they make of a message.
 
 rules without an action    one copy, however many of them take the message
 a rule with an action      a copy of its own, with its name as the property RuleName
@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from .correlation_filter import CorrelationFilter
 from .message_properties import PropertyChanges, Reading
-from .rule import Rule
-from .sql_filter import SqlFilter
+from .rule import CorrelationFilter, Rule, SqlFilter
 from .values import EvaluationError
 
 RULE_NAME = "RuleName"
 
 
 @dataclass(slots=True)
-class Verdict:
+class RuleOutcome:
     """What the rules want of a message: a plain copy, copies with changes, and why a rule failed."""
 
     is_taken: bool = False
@@ -28,10 +26,23 @@ class Verdict:
     failure: str | None = None
 
 
+@dataclass(slots=True)
+class FilterCounts:
+    """How many filters of the kinds that are limited there are, in all subscriptions of a topic."""
+
+    sql: int = 0
+    correlation: int = 0
+
+    def add(self, rules: RuleSet, sign: int = 1) -> None:
+        """The rules of a subscription came (1) or went (-1)."""
+        self.sql += sign * rules.sql_filters
+        self.correlation += sign * rules.correlation_filters
+
+
 class RuleSet:
     """The rules by name, in any case; the partitions of a subscription share one.
 
-    ``on_change`` is called after each change, if it is set.
+    ``on_change`` is called after each change, if it is set. ``counts``: those of its topic, once it has one.
     """
 
     def __init__(self, first: Rule | None = None) -> None:
@@ -39,6 +50,7 @@ class RuleSet:
         self.takes_all = False  # as they are: the messages need not be read
         self._plain = self.sql_filters = self.correlation_filters = 0
         self.on_change: Callable[[], None] | None = None
+        self.counts: FilterCounts | None = None
         if first is not None:
             self.put(first)
 
@@ -65,9 +77,9 @@ class RuleSet:
         self._count(self._rules.pop(name.casefold()), -1)
         self._changed()
 
-    def judge(self, reading: Reading) -> Verdict:
+    def judge(self, reading: Reading) -> RuleOutcome:
         """What the rules want of a message."""
-        verdict = Verdict()
+        verdict = RuleOutcome()
         for rule in self._rules.values():
             try:
                 if rule.filter.matches(reading):
@@ -76,7 +88,7 @@ class RuleSet:
                 verdict.failure = verdict.failure or f"The rule '{rule.name}' failed: {error}."
         return verdict
 
-    def _took(self, rule: Rule, reading: Reading, verdict: Verdict) -> None:
+    def _took(self, rule: Rule, reading: Reading, verdict: RuleOutcome) -> None:
         if rule.action is None:
             verdict.is_taken = True
             return
@@ -90,7 +102,11 @@ class RuleSet:
             self.on_change()
 
     def _count(self, rule: Rule, change: int) -> None:
+        if self.counts is not None:
+            self.counts.add(self, -1)
         self._plain += change * rule.takes_all
         self.sql_filters += change * isinstance(rule.filter, SqlFilter)
         self.correlation_filters += change * isinstance(rule.filter, CorrelationFilter)
         self.takes_all = 0 < self._plain == len(self._rules)
+        if self.counts is not None:
+            self.counts.add(self)

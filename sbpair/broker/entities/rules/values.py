@@ -1,4 +1,4 @@
-"""What is a value in a filter or an action, and which may be computed or compared with which? (3.8)
+"""Values in filters and actions, and how they are computed and compared.
 
     None                    unknown: an absent property, a null one, and whatever is made of it
     int, float              64-bit integers and doubles, promoted as in C#; integers divide towards zero

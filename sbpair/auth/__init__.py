@@ -1,0 +1,1 @@
+"""Connection strings, credentials, TLS and references to secrets, for every room."""

@@ -1,0 +1,153 @@
+"""Connection strings, read as the SDK reads them, and the namespaces they describe.
+
+``UseDevelopmentEmulator=true``, in exactly this spelling, means plain TCP at the host and port of the endpoint
+(5672 without one). Otherwise the connection uses TLS at port 5671, whatever port the endpoint has. Secrets never
+appear in a repr or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from .credential import CredentialRefused, SharedKey, SharedSignature, Token, TokenSource, expiry_of
+
+PLAIN_PORT, TLS_PORT = 5672, 5671
+
+
+class ConnectionStringError(ValueError):
+    """A connection string or address cannot be used; the message names the part, never its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """The address of a namespace, and the source of its tokens."""
+
+    name: str  # the host of the endpoint, sent to the service as the hostname
+    netloc: str  # the same, with the port if the endpoint has one; part of every audience
+    host: str  # the host to connect to
+    port: int
+    uses_tls: bool
+    tokens: TokenSource = field(repr=False)
+
+    def dialled_at(self, address: str) -> Namespace:
+        """The same namespace, reached at another ``host:port``.
+
+        Raises ConnectionStringError when ``address`` is not an address.
+        """
+        try:
+            split = urlsplit(address if "://" in address else f"sb://{address}")
+            host, port = split.hostname, split.port
+        except ValueError as error:
+            raise ConnectionStringError("the custom endpoint address is not an address") from error
+        if not host:
+            raise ConnectionStringError("the custom endpoint address has no host")
+        return replace(self, host=host, port=port or self.port)
+
+    def audience(self, path: str) -> str:
+        """The audience of a token for ``path``."""
+        return f"sb://{self.netloc}/{path}"
+
+    def address(self, path: str) -> str:
+        """The address of ``path`` in a link's source or target."""
+        return f"amqps://{self.netloc}/{path}"
+
+
+def fields_of(connection_string: object, name: str = "the connection string") -> dict[str, str]:
+    """The fields of a connection string, with keys in lower case; ``name`` is what errors call it.
+
+    Raises ConnectionStringError when it is empty or malformed, or has a field twice.
+    """
+    if not isinstance(connection_string, str) or not connection_string.strip():
+        raise ConnectionStringError(f"{name} is empty")
+    parts = [part.partition("=") for part in connection_string.strip().rstrip(";").split(";")]
+    if not all(equals for _, equals, _ in parts):
+        raise ConnectionStringError(f"{name} is malformed: every part must be Name=Value")
+    fields = {key.strip().lower(): value.strip() for key, _, value in parts}
+    if len(fields) != len(parts):
+        raise ConnectionStringError(f"{name} has a part twice")
+    return fields
+
+
+class Renewed:
+    """Tokens from the connection string that ``read`` returns for each token, so that keys can be rotated."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    async def token(self, audience: str) -> Token:
+        try:
+            tokens = _tokens(fields_of(self._read()))
+        except ConnectionStringError as error:
+            raise CredentialRefused(str(error)) from error
+        return await tokens.token(audience)
+
+
+def parse(connection_string: str | Callable[[], str]) -> Namespace:
+    """Parse a connection string, or the result of a callable, which is then called again for each token.
+
+    Raises ConnectionStringError when it cannot be used.
+    """
+    if not isinstance(connection_string, str):
+        return replace(parse(connection_string()), tokens=Renewed(connection_string))
+    fields = fields_of(connection_string)
+    endpoint = fields.get("endpoint")
+    if not endpoint:
+        raise ConnectionStringError("the connection string has no Endpoint")
+    try:
+        split = urlsplit(endpoint if "://" in endpoint else f"sb://{endpoint}")
+        host, port = split.hostname, split.port
+    except ValueError as error:
+        raise ConnectionStringError("the Endpoint of the connection string is not an address") from error
+    if not host:
+        raise ConnectionStringError("the Endpoint of the connection string has no host")
+    plain = fields.get("usedevelopmentemulator") == "true"
+    return Namespace(
+        name=host,
+        netloc=_netloc(host, port),
+        host=host,
+        port=(port or PLAIN_PORT) if plain else TLS_PORT,
+        uses_tls=not plain,
+        tokens=_tokens(fields),
+    )
+
+
+def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespace:
+    """The namespace with this fully qualified name; without TLS its port counts (default 5672).
+
+    Raises ConnectionStringError when ``name`` is not a host.
+    """
+    try:
+        split = urlsplit(name if "://" in name else f"sb://{name}")
+        host, port = split.hostname, split.port
+    except ValueError as error:
+        raise ConnectionStringError("the name of the namespace is not a valid address") from error
+    if not host or "=" in name:
+        raise ConnectionStringError(
+            "a namespace is named by its host, such as contoso.servicebus.windows.net"
+        )
+    dialled = TLS_PORT if uses_tls else port or PLAIN_PORT
+    return Namespace(host, _netloc(host, port), host, dialled, uses_tls, tokens)
+
+
+def _tokens(fields: dict[str, str]) -> TokenSource:
+    policy, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
+    signature = fields.get("sharedaccesssignature")
+    if signature is None:
+        if not policy or not key:
+            raise ConnectionStringError(
+                "the connection string needs SharedAccessKeyName and SharedAccessKey, "
+                "or SharedAccessSignature"
+            )
+        return SharedKey(lambda: (policy, key))
+    if policy or key:
+        raise ConnectionStringError("the connection string has both a key and a SharedAccessSignature")
+    if expiry_of(signature) is None:
+        raise ConnectionStringError("the SharedAccessSignature of the connection string has no expiry (se)")
+    return SharedSignature(lambda: signature)
+
+
+def _netloc(host: str, port: int | None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"

@@ -1,0 +1,219 @@
+"""Credentials as sources of tokens for ``$cbs``.
+
+    key: connection string, AzureNamedKeyCredential            signed here, valid for an hour
+    signature: SharedAccessSignature, AzureSasCredential       used as given, until it expires
+    TokenCredential, blocking or asyncio                       asked for a JWT, which serves every audience
+
+A credential is read for each token, so an updated key or signature takes effect with the next one. Credentials
+are recognised by their attributes; azure-core is imported only to classify the error of a TokenCredential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import inspect
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from urllib.parse import quote_plus
+
+if TYPE_CHECKING:
+    from azure.core.credentials import (
+        AccessToken,
+        AzureNamedKeyCredential,
+        AzureSasCredential,
+        TokenCredential,
+    )
+    from azure.core.credentials_async import AsyncTokenCredential
+
+    AnyCredential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential | AsyncTokenCredential
+
+Result = TypeVar("Result")
+
+TOKEN_SPAN = 3600  # seconds a token signed here is valid
+SIGNATURE, JWT = "servicebus.windows.net:sastoken", "jwt"  # token types of $cbs
+SCOPE = "https://servicebus.azure.net//.default"  # as the SDK asks for it
+SAME_TIME = 1.0  # seconds
+ASK_WITHIN = 60.0  # seconds a TokenCredential may take
+
+
+class CredentialRefused(Exception):
+    """The credential gives no token, and waiting will not change that."""
+
+
+class CredentialUnavailable(Exception):
+    """The credential gives no token now: its token service fails, or cannot be reached in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token for ``$cbs``; ``expires`` in seconds since the epoch."""
+
+    text: str = field(repr=False)
+    kind: str
+    expires: int
+
+
+class TokenSource(Protocol):
+    """Makes tokens."""
+
+    async def token(self, audience: str) -> Token:
+        """A token for ``audience``.
+
+        Raises CredentialRefused when waiting will not help, CredentialUnavailable when it may.
+        """
+
+
+class SharedKey:
+    """Signs with the policy and key that ``read`` returns."""
+
+    def __init__(self, read: Callable[[], tuple[str, str]]) -> None:
+        self._read = read
+
+    async def token(self, audience: str) -> Token:
+        policy, key = self._read()
+        expires = int(time.time()) + TOKEN_SPAN
+        return Token(sign(audience, policy, key, expires), SIGNATURE, expires)
+
+
+class SharedSignature:
+    """Presents the signature that ``read`` returns."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    async def token(self, audience: str) -> Token:
+        text = self._read()
+        expires = expiry_of(text)
+        if expires is None:
+            raise CredentialRefused("the shared access signature has no expiry (se)")
+        return Token(text, SIGNATURE, expires)
+
+
+class Bearer:
+    """Asks a TokenCredential; concurrent requests share one answer, whatever their audience."""
+
+    def __init__(self, credential: TokenCredential | AsyncTokenCredential) -> None:
+        self._credential = credential
+        self._asking: asyncio.Task[Token] | None = None
+        self._asked_at = 0.0
+
+    async def token(self, audience: str) -> Token:
+        asking, now = self._asking, time.monotonic()
+        if asking is None or not self._serves(asking, now):
+            asking = self._asking = asyncio.ensure_future(self._ask())
+            self._asked_at = now
+        return await asyncio.shield(asking)
+
+    def _serves(self, asking: asyncio.Task[Token], now: float) -> bool:
+        """Whether a request at ``now`` may share this answer: not cancelled, and of this event loop."""
+        if asking.done():
+            return not asking.cancelled() and now <= self._asked_at + SAME_TIME
+        return asking.get_loop() is asyncio.get_running_loop()
+
+    async def _ask(self) -> Token:
+        try:
+            async with asyncio.timeout(ASK_WITHIN):
+                given = await self._given()
+            return Token(given.token, JWT, int(given.expires_on))
+        except TimeoutError:
+            raise CredentialUnavailable(f"no token within {ASK_WITHIN:g} s") from None
+        except Exception as error:
+            raise classified(error) from error
+
+    async def _given(self) -> AccessToken:
+        get_token = self._credential.get_token
+        given: object = (
+            get_token(SCOPE)
+            if inspect.iscoroutinefunction(get_token)
+            else await _in_thread(lambda: get_token(SCOPE))
+        )
+        return cast("AccessToken", await given if inspect.isawaitable(given) else given)
+
+
+def token_source(credential: AnyCredential) -> TokenSource:
+    """The token source for an azure-core credential. Raises TypeError for any other object."""
+    if hasattr(credential, "named_key"):
+        return SharedKey(lambda: (credential.named_key.name, credential.named_key.key))
+    if hasattr(credential, "signature"):
+        return SharedSignature(lambda: credential.signature)
+    if callable(getattr(credential, "get_token", None)):
+        return Bearer(credential)
+    kinds = "an AzureNamedKeyCredential, an AzureSasCredential or a TokenCredential"
+    raise TypeError(f"the credential must be {kinds}, not {type(credential).__name__}")
+
+
+def sign(audience: str, policy: str, key: str, expires: int) -> str:
+    """A shared access signature. The key is used as text; it is not base64-decoded."""
+    resource = quote_plus(audience)
+    digest = hmac.new(key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
+    signature = quote_plus(base64.b64encode(digest))
+    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={quote_plus(policy)}"
+
+
+def expiry_of(signature: str) -> int | None:
+    """When a shared access signature expires, in seconds since the epoch; None without an expiry."""
+    found = re.search(r"[& ]se=(\d{1,15})(?:&|$)", signature)
+    return int(found.group(1)) if found else None
+
+
+def classified(error: Exception) -> CredentialRefused | CredentialUnavailable:
+    """Classify the error of a TokenCredential: a refusal, or an unreachable or failing token service."""
+    from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
+
+    described = f"{type(error).__name__}: {error}"
+    for each in _chain(error):
+        status = each.status_code if isinstance(each, HttpResponseError) else None
+        if status is not None:
+            is_refusal = 400 <= status < 500 and status not in (408, 429)
+            if is_refusal:
+                return CredentialRefused(described)
+            return CredentialUnavailable(f"the token service failed: {described}")
+        if isinstance(each, FileNotFoundError | ImportError):
+            return CredentialRefused(described)
+        if isinstance(each, ServiceRequestError | ServiceResponseError | OSError):
+            return CredentialUnavailable(f"the token service cannot be reached: {described}")
+    return CredentialRefused(described)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    inner: BaseException | None = error
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        yield inner
+        inner = getattr(inner, "inner_exception", None) or inner.__cause__ or inner.__context__
+
+
+async def _in_thread(call: Callable[[], Result]) -> Result:
+    """The result of ``call``, run in a daemon thread: a hanging call does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def finish(result: Result | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(cast("Result", result))
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except Exception as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:  # the loop has closed; nobody waits
+            return
+
+    threading.Thread(target=run, name="sbpair-credential", daemon=True).start()
+    return await done

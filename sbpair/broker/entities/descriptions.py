@@ -1,0 +1,310 @@
+"""Descriptions of queues, topics and subscriptions: their settings, defaults and validation.
+
+The fields are those of Service Bus's QueueDescription, TopicDescription and SubscriptionDescription. Spans
+are whole milliseconds; ``None`` means never, or the maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
+
+from ..errors import InvalidDescription, NotSupported
+from .paths import path_of
+
+RIGHTS = ("Manage", "Send", "Listen")
+MOST_RULES = 12
+LONGEST_RULE_NAME, LONGEST_KEY = 256, 256
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """A named pair of keys with some of the rights Manage, Send and Listen; repr shows neither key."""
+
+    name: str
+    rights: tuple[str, ...]
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+
+
+def check_access_rules(rules: object) -> None:
+    """Raises InvalidDescription for rules that an entity cannot have."""
+    if not isinstance(rules, tuple) or not all(isinstance(rule, AccessRule) for rule in rules):
+        raise InvalidDescription(f"authorization_rules is a {type(rules).__name__}: a tuple of AccessRule.")
+    if len(rules) > MOST_RULES:
+        raise InvalidDescription(f"An entity has at most {MOST_RULES} authorization rules, not {len(rules)}.")
+    names: Sequence[str] = [rule.name.casefold() for rule in rules]
+    for rule in rules:
+        if not 0 < len(rule.name) <= LONGEST_RULE_NAME or names.count(rule.name.casefold()) > 1:
+            raise InvalidDescription(
+                f"The authorization rule name {rule.name[:100]!r} is empty, too long, or given twice."
+            )
+        if not all(0 < len(key) <= LONGEST_KEY for key in (rule.primary_key, rule.secondary_key)):
+            raise InvalidDescription(f"A key of the authorization rule '{rule.name}' is empty or too long.")
+        check_rights(rule.name, rule.rights)
+
+
+def check_rights(name: str, rights: Iterable[str]) -> None:
+    """Raises InvalidDescription for rights that a rule or a policy of that name cannot have."""
+    given = set(rights)
+    if not given or not given <= set(RIGHTS):
+        raise InvalidDescription(
+            f"The rights of the authorization rule '{name}' are some of {', '.join(RIGHTS)}."
+        )
+    if "Manage" in given and given != set(RIGHTS):
+        raise InvalidDescription(f"Manage permission should also include Send and Listen: rule '{name}'.")
+
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+LARGEST_SPAN = 922_337_203_685_477
+"""Milliseconds in the largest signed 64-bit tick count (T-8); this and more is ``None``."""
+
+INT_MAX = 2**31 - 1
+MEGABYTE = 1024 * 1024
+USUAL_MESSAGE = 256  # kilobytes
+STANDARD_SIZES = (1024, 2048, 3072, 4096, 5120)  # megabytes
+PREMIUM_SIZES = (*STANDARD_SIZES, 10240, 20480, 40960, 81920)
+STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription:
+    """A queue's settings; the defaults are the service's.
+
+    Units and ranges, checked by :meth:`validated`:
+    ``lock_duration`` ms, 5 s to 5 min · ``max_size_in_megabytes`` 1 to 5120 (Premium: to 81920); the
+    administration, as the service's, takes 1024, 2048 … 5120 (and 10240 … 81920) ·
+    ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
+    ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
+    ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
+    ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400), None = 256 (Premium: 1024) ·
+    ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is asked, from 1024 … 5120 ·
+    ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
+    ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None ·
+    ``user_metadata`` up to 1024 characters ·
+    ``authorization_rules`` keys to this entity alone, 12 at most.
+    """
+
+    lock_duration: int = MINUTE
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    requires_session: bool = False
+    default_message_time_to_live: int | None = None
+    dead_lettering_on_message_expiration: bool = False
+    duplicate_detection_history_time_window: int = 10 * MINUTE
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    status: str = "Active"
+    forward_to: str | None = None
+    auto_delete_on_idle: int | None = None
+    enable_partitioning: bool = False
+    forward_dead_lettered_messages_to: str | None = None
+    user_metadata: str | None = None
+    enable_express: bool = False
+    max_message_size_in_kilobytes: int | None = None
+    authorization_rules: tuple[AccessRule, ...] = ()
+
+    def validated(self) -> QueueDescription:
+        """This description with the largest spans turned into None.
+
+        Raises InvalidDescription for a field out of range.
+        """
+        settled = replace(
+            self,
+            default_message_time_to_live=_unless_largest(self.default_message_time_to_live),
+            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle),
+            forward_to=self.forward_to or None,
+            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
+        )
+        for name, holds, range_text in _RULES:
+            value = getattr(settled, name)
+            if not holds(value):
+                raise InvalidDescription(f"{name} is {value!r}: {range_text}.")
+        check_access_rules(settled.authorization_rules)
+        return settled
+
+    def check_successor_of(self, current: QueueDescription) -> None:
+        """Raises InvalidDescription when a setting differs that is fixed at creation (Q-3)."""
+        for name in _FOR_EVER:
+            if getattr(self, name) != getattr(current, name):
+                raise InvalidDescription(
+                    f"{name} of an existing queue cannot be changed: delete the queue and create it again."
+                )
+
+    @property
+    def quota_in_bytes(self) -> int:
+        """What the queue and its dead-letter queue may hold together."""
+        return self.max_size_in_megabytes * MEGABYTE
+
+    @property
+    def max_message_size(self) -> int:
+        """The largest message, in bytes."""
+        return (self.max_message_size_in_kilobytes or USUAL_MESSAGE) * 1024
+
+    @property
+    def max_batch_size(self) -> int:
+        """The largest batch, in bytes: a megabyte where single messages may be larger."""
+        return min(self.max_message_size, MEGABYTE)
+
+
+_FOR_EVER = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+
+
+def _unless_largest(span: int | None) -> int | None:
+    return None if span is None or span >= LARGEST_SPAN else span
+
+
+def _whole(low: int, high: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _whole_or_none(low: int, high: float = math.inf) -> Callable[[object], bool]:
+    return lambda value: value is None or (type(value) is int and low <= value <= high)
+
+
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _path_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(path_of(value)))
+
+
+def _metadata(value: object) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= 1024)
+
+
+_RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
+    (
+        "lock_duration",
+        _whole(5 * SECOND, 5 * MINUTE),
+        "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
+    ),
+    ("requires_duplicate_detection", _flag, "True or False"),
+    ("requires_session", _flag, "True or False"),
+    ("enable_partitioning", _flag, "True or False"),
+    ("max_size_in_megabytes", _whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
+    ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
+    ("dead_lettering_on_message_expiration", _flag, "True or False"),
+    (
+        "duplicate_detection_history_time_window",
+        _whole(20 * SECOND, 7 * DAY),
+        "milliseconds from 20 s to 7 days",
+    ),
+    ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
+    ("enable_batched_operations", _flag, "True or False"),
+    ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
+    ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),
+    ("forward_to", _path_or_none, "the path of a queue or topic, or None"),
+    ("forward_dead_lettered_messages_to", _path_or_none, "the path of a queue or topic, or None"),
+    ("user_metadata", _metadata, "text of at most 1024 characters, or None"),
+    ("enable_express", _flag, "True or False"),
+    ("max_message_size_in_kilobytes", _whole_or_none(1, 102_400), "a whole number from 1 to 102400, or None"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic's settings; units, ranges and defaults are those of QueueDescription.
+
+    ``max_size_in_megabytes`` bounds what the topic and all of its subscriptions hold together.
+    ``support_ordering`` changes nothing: the order is kept either way.
+    """
+
+    default_message_time_to_live: int | None = None
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: int = 10 * MINUTE
+    enable_batched_operations: bool = True
+    filtering_messages_before_publishing: bool = False
+    status: str = "Active"
+    support_ordering: bool = True
+    auto_delete_on_idle: int | None = None
+    enable_partitioning: bool = False
+    enable_subscription_partitioning: bool = False
+    enable_express: bool = False
+    user_metadata: str | None = None
+    max_message_size_in_kilobytes: int | None = None
+    authorization_rules: tuple[AccessRule, ...] = ()
+
+    def validated(self) -> TopicDescription:
+        """This description with the largest spans turned into None.
+
+        Raises NotSupported for what the broker does not have, InvalidDescription for a field out of range.
+        """
+        for feature in ("filtering_messages_before_publishing", "enable_subscription_partitioning"):
+            if getattr(self, feature):
+                raise NotSupported(feature)
+        _check_flag("support_ordering", self.support_ordering)
+        checked = self.as_queue().validated()
+        return replace(self, **{name: getattr(checked, name) for name in _SPANS})
+
+    def as_queue(self) -> QueueDescription:
+        """What a topic's own keeping follows: of the messages scheduled, and of the ids seen."""
+        return _queue_description(self, _TOPIC_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionDescription:
+    """A subscription's settings; units, ranges and defaults are those of QueueDescription.
+
+    ``dead_lettering_on_filter_evaluation_exceptions``: what a rule failed on is kept, dead.
+    """
+
+    lock_duration: int = MINUTE
+    requires_session: bool = False
+    default_message_time_to_live: int | None = None
+    dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    status: str = "Active"
+    forward_to: str | None = None
+    user_metadata: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    auto_delete_on_idle: int | None = None
+
+    def validated(self) -> SubscriptionDescription:
+        """This description with the largest spans turned into None. Raises as that of a topic."""
+        name = "dead_lettering_on_filter_evaluation_exceptions"
+        _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
+        checked = _queue_description(self, _SUBSCRIPTION_FIELDS).validated()
+        return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
+
+    def under(self, topic: TopicDescription) -> QueueDescription:
+        """What the subscription of such a topic follows (T-9)."""
+        spans = (self.default_message_time_to_live, topic.default_message_time_to_live)
+        return replace(
+            _queue_description(self, _SUBSCRIPTION_FIELDS),
+            default_message_time_to_live=min((span for span in spans if span is not None), default=None),
+            max_size_in_megabytes=topic.max_size_in_megabytes,
+            max_message_size_in_kilobytes=topic.max_message_size_in_kilobytes,
+            enable_partitioning=topic.enable_partitioning,
+        )
+
+
+Asked = TypeVar("Asked", QueueDescription, TopicDescription)
+"""A description of a queue or of a topic."""
+
+TARGETS = ("forward_to", "forward_dead_lettered_messages_to")
+_SPANS = ("default_message_time_to_live", "auto_delete_on_idle")
+_OF_A_QUEUE = {field.name for field in fields(QueueDescription)}
+_TOPIC_FIELDS = tuple(field.name for field in fields(TopicDescription) if field.name in _OF_A_QUEUE)
+_SUBSCRIPTION_FIELDS = tuple(
+    field.name for field in fields(SubscriptionDescription) if field.name in _OF_A_QUEUE
+)
+
+
+def _queue_description(
+    asked: TopicDescription | SubscriptionDescription, names: tuple[str, ...]
+) -> QueueDescription:
+    return QueueDescription(**{name: getattr(asked, name) for name in names})
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidDescription(f"{name} is {value!r}: True or False.")

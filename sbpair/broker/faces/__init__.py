@@ -1,1 +1,0 @@
-"""How clients see a namespace: AMQP links and HTTP requests in, frames and responses out. No sockets here."""

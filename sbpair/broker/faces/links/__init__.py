@@ -1,1 +1,0 @@
-"""AMQP: a client's connection, its links, and what each of them is answered."""

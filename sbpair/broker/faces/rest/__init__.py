@@ -1,1 +1,0 @@
-"""Sending and receiving over HTTP."""

@@ -1,0 +1,46 @@
+"""Link addresses and the nodes they name.
+
+Python's client sends ``amqps://host:port/orders`` even over plain TCP, JavaScript's and proton send
+``orders``: scheme and authority are removed. Case does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..entities.paths import path_of
+
+_MANAGEMENT = "/$management"
+
+
+class NodeKind(Enum):
+    """The kinds of nodes."""
+
+    CLAIMS = "$cbs"
+    MANAGEMENT = "$management"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The kind of a node, and the path of its entity ("" for $cbs)."""
+
+    kind: NodeKind
+    path: str
+
+
+def parse_address(text: str) -> Address:
+    """The node that ``text`` names. The entity need not exist."""
+    path = path_of(text)
+    folded = path.casefold()
+    if folded == "$cbs":
+        return Address(NodeKind.CLAIMS, "")
+    if folded.endswith(_MANAGEMENT):
+        return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT)])
+    return Address(NodeKind.QUEUE, path)
+
+
+def management_of(path: str) -> str:
+    """The path of an entity's management node; a client may hold a claim for this path alone."""
+    return f"{path}/$management"

@@ -1,0 +1,168 @@
+"""The Atom documents of the administration API.
+
+Requests have one form; the children of the innermost element are the fields of a description:
+
+    <entry xmlns=ATOM> <content type="application/xml"> <QueueDescription xmlns=SERVICE_BUS> fields
+
+Responses are an entry, a feed of entries, or an error. This module knows elements and namespaces, not entities.
+Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep nesting or a
+body over ``MAX_BODY`` is refused before it costs anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from html import escape
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder  # the parser is defusedxml's
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from ...errors import InvalidDescription
+
+ATOM = "http://www.w3.org/2005/Atom"
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+MAX_BODY = 1024 * 1024
+MAX_DEPTH = 32
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NIL = f"{{{INSTANCE}}}nil"
+
+
+class _ShallowTree(TreeBuilder):
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ValueError(f"its elements nest deeper than {MAX_DEPTH}")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
+
+
+def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
+    """The kind of description in an entry (``QueueDescription`` ...) and its fields, without nil ones.
+
+    Raises InvalidDescription, with the reason, for any other body.
+    """
+    content = _only_child(_parse(body), ATOM, "entry", "content")
+    description = _only_child(content, ATOM, "content", None)
+    namespace, kind = _split(description.tag)
+    if namespace != SERVICE_BUS:
+        raise InvalidDescription(f"The element {kind} is not in the namespace {SERVICE_BUS}.")
+    fields: dict[str, Element] = {}
+    for child in description:
+        namespace, name = _split(child.tag)
+        if namespace != SERVICE_BUS:
+            raise InvalidDescription(f"The element {name} is not in the namespace {SERVICE_BUS}.")
+        if name in fields:
+            raise InvalidDescription(f"The element {name} stands twice in {kind}.")
+        if child.get(_NIL) not in ("true", "1"):
+            fields[name] = child
+    return kind, fields
+
+
+def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = None) -> str:
+    """An element around ``markup``, which is inserted unescaped."""
+    written = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
+    return f"<{name}{written}>{markup}</{name}>" if markup else f"<{name}{written} />"
+
+
+def plain(text: str) -> str:
+    """``text`` as character data; characters that XML cannot represent become U+FFFD.
+
+    Quotes are not escaped: JavaScript's client does not read ``&#x27;``.
+    """
+    return escape(_NOT_XML.sub("\ufffd", text), quote=False)
+
+
+def _quoted(text: str) -> str:
+    return plain(text).replace('"', "&quot;")
+
+
+def instant(milliseconds: int | None) -> str:
+    """An instant (ms since the epoch); None, for never, becomes the first instant of year 1."""
+    if milliseconds is None:
+        return "0001-01-01T00:00:00Z"
+    now = _EPOCH + timedelta(milliseconds=milliseconds)
+    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def description(kind: str, fields: Iterable[str]) -> str:
+    """A description of ``kind`` around fields that are markup."""
+    return element(kind, "".join(fields), {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE})
+
+
+def entry(url: str, title: str, author: str, created: str, updated: str, content: str) -> str:
+    """An entry around a description; ``created`` and ``updated`` are formatted instants."""
+    parts = (
+        element("id", plain(url)),
+        element("title", plain(title), {"type": "text"}),
+        element("published", created),
+        element("updated", updated),
+        element("author", element("name", plain(author))),
+        element("link", "", {"rel": "self", "href": url}),
+        element("content", content, {"type": "application/xml"}),
+    )
+    return element("entry", "".join(parts), {"xmlns": ATOM})
+
+
+def feed(url: str, title: str, updated: str, entries: Iterable[str] = (), next_url: str | None = None) -> str:
+    """A page of entries. SDKs request another page exactly when there is a second link."""
+    links = [element("link", "", {"rel": "self", "href": url})]
+    if next_url is not None:
+        links.append(element("link", "", {"rel": "next", "href": next_url}))
+    head = (
+        element("title", plain(title), {"type": "text"}),
+        element("id", plain(url)),
+        element("updated", updated),
+    )
+    return element("feed", "".join([*head, *links, *entries]), {"xmlns": ATOM})
+
+
+def error(status: int, detail: str) -> str:
+    """The error document that SDKs read: the HTTP status, and a detail that begins with the sub-code."""
+    return element("Error", element("Code", str(status)) + element("Detail", plain(detail)))
+
+
+def _parse(body: bytes) -> Element:
+    if len(body) > MAX_BODY:
+        raise InvalidDescription(f"The body is {len(body)} bytes long: at most {MAX_BODY} are read.")
+    parser = DefusedXMLParser(target=_ShallowTree(), forbid_dtd=True)
+    try:
+        parser.feed(body)
+        root: Element = parser.close()
+    except ParseError as problem:
+        raise InvalidDescription(f"The body is not well-formed XML: {problem}.") from None
+    except DefusedXmlException as problem:  # its text would repeat the declaration
+        raise InvalidDescription(f"The body is XML that is not accepted: {type(problem).__name__}.") from None
+    except (ValueError, LookupError) as problem:  # nested too deeply, or an unknown encoding
+        reason = str(problem)[:100]
+        raise InvalidDescription(f"The body is XML that is not accepted: {reason}.") from None
+    return root
+
+
+def _only_child(parent: Element, namespace: str, name: str, child_name: str | None) -> Element:
+    if parent.tag != f"{{{namespace}}}{name}":
+        raise InvalidDescription(f"The body has {parent.tag[:200]} where {name} in {namespace} should stand.")
+    children = [child for child in parent if child_name is None or _split(child.tag)[1] == child_name]
+    if len(children) != 1:
+        raise InvalidDescription(
+            f"The element {name} holds {len(children)} {child_name or 'element'}s, not one."
+        )
+    return children[0]
+
+
+def _split(tag: str) -> tuple[str, str]:
+    namespace, _, name = tag.rpartition("}")
+    return namespace.removeprefix("{"), name[:100]

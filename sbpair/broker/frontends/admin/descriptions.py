@@ -1,0 +1,126 @@
+"""Entity descriptions by kind: how requests create, update and show queues, topics and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
+from ...entities.descriptions import Asked
+from ...entities.entity import Entity
+from ...entities.partitioned_entities import AnySubscription, AnyTopic
+from ...entities.quotas import Tier
+from ...errors import InvalidDescription
+from .entity_fields import (
+    SUBSCRIPTION,
+    TOPIC,
+    read_first_rule,
+    read_queue_description,
+    read_subscription_description,
+    read_topic_description,
+    write_queue_description,
+    write_subscription_description,
+    write_topic_description,
+)
+
+QUEUE = "QueueDescription"
+Fields = Mapping[str, Element]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Creates or updates an entity: in a namespace, at a path, from fields, at a time in milliseconds."""
+
+    create: Callable[[Namespace, str, Fields, int], Entity]
+    update: Callable[[Namespace, str, Fields, int], Entity]
+
+
+def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+    asked = read_queue_description(fields, QueueDescription())
+    return namespace.create_queue(path, _sized(namespace, asked, QueueDescription()), now)
+
+
+def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+    current = namespace.queue(path).description
+    return namespace.update_queue(
+        path, _sized(namespace, read_queue_description(fields, current), current), now
+    )
+
+
+def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+    asked = read_topic_description(fields, TopicDescription())
+    return namespace.create_topic(path, _sized(namespace, asked, TopicDescription()), now)
+
+
+def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+    current = namespace.topic(path).asked
+    return namespace.update_topic(
+        path, _sized(namespace, read_topic_description(fields, current), current), now
+    )
+
+
+def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
+    """Raises InvalidDescription for a message or entity size that the service does not offer.
+
+    An unchanged size is accepted, since a test may have set it.
+    """
+    size = asked.max_message_size_in_kilobytes
+    usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
+    if namespace.tier is not Tier.PREMIUM and size not in usual:
+        raise InvalidDescription(
+            f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
+        )
+    megabytes = asked.max_size_in_megabytes
+    sizes: tuple[int, ...] = namespace.tier.sizes
+    is_spread = (
+        asked.enable_partitioning and namespace.tier is not Tier.PREMIUM
+    )  # Q-2: checked against the layout
+    if not is_spread and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
+        raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: one of {sizes}.")
+    return asked
+
+
+CHANGES: Mapping[str, Change] = {
+    QUEUE: Change(_create_queue, _update_queue),
+    TOPIC: Change(_create_topic, _update_topic),
+}
+
+
+def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
+    """Create a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
+    asked = read_subscription_description(fields, SubscriptionDescription())
+    return namespace.create_subscription(topic, name, asked, now, read_first_rule(fields, now))
+
+
+def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
+    """Replace a subscription's description. Raises as :func:`create_subscription`."""
+    current = namespace.subscription(topic, name).asked
+    asked = read_subscription_description(fields, current)
+    return namespace.update_subscription(topic, name, asked, now)
+
+
+def write_description(entity: Entity, now: int) -> str:
+    """The description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
+    if isinstance(entity, AnyTopic):
+        return write_topic_description(entity, now)
+    if isinstance(entity, AnySubscription):
+        return write_subscription_description(entity, now)
+    return write_queue_description(entity, now)
+
+
+def title_of(entity: Entity) -> str:
+    """The title of the entity's entry, from which SDKs take a subscription's name and a queue's path."""
+    return entity.name if isinstance(entity, AnySubscription) else entity.path
+
+
+__all__ = [
+    "CHANGES",
+    "QUEUE",
+    "SUBSCRIPTION",
+    "TOPIC",
+    "create_subscription",
+    "title_of",
+    "update_subscription",
+    "write_description",
+]

@@ -1,0 +1,213 @@
+"""The XML fields of queue, topic and subscription descriptions, and of their authorization rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from xml.etree.ElementTree import Element
+
+from ...auth import SharedAccessPolicy
+from ...entities import QueueDescription, SubscriptionDescription, TopicDescription
+from ...entities.descriptions import RIGHTS, AccessRule
+from ...entities.entity import Entity
+from ...entities.partitioned_entities import AnySubscription, AnyTopic
+from ...entities.rules import DEFAULT_RULE, Rule, RuleSet
+from ...errors import InvalidDescription
+from . import atom
+from .fields import (
+    BOOLEAN,
+    DURATION,
+    INTEGER,
+    OPTIONAL,
+    TEXT,
+    Nested,
+    Report,
+    Row,
+    Setting,
+    count_details,
+    read_fields,
+    shown,
+    write_fields,
+)
+from .rule_fields import read_rule
+
+RULES = "AuthorizationRules"
+_RULE, _RIGHT = "AuthorizationRule", "AccessRights"
+_RULE_TYPE = {"i:type": "SharedAccessAuthorizationRule"}
+
+
+def read_access_rules(found: Element) -> tuple[AccessRule, ...]:
+    """The rules in the element. Raises InvalidDescription; the rules themselves are not validated."""
+    return tuple(_read(child) for child in found)
+
+
+def _read(rule: Element) -> AccessRule:
+    texts = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in rule}
+    name = texts.get("KeyName", "")
+    if rule.tag.rpartition("}")[2] != _RULE or not name:
+        raise InvalidDescription(f"The element {RULES} holds something else than a {_RULE} with a KeyName.")
+    found = {(right.text or "").strip() for right in rule.iter() if right.tag.rpartition("}")[2] == _RIGHT}
+    rights = tuple(right for right in RIGHTS if right in found)
+    fresh = SharedAccessPolicy.generate()  # missing keys are generated
+    return AccessRule(
+        name,
+        (*rights, *sorted(found.difference(RIGHTS))),
+        texts.get("PrimaryKey") or fresh.primary_key,
+        texts.get("SecondaryKey") or fresh.secondary_key,
+    )
+
+
+def write_access_rules(rules: Sequence[AccessRule]) -> str:
+    """The element with the rules."""
+    return atom.element(RULES, "".join(_write(rule) for rule in rules))
+
+
+def _write(rule: AccessRule) -> str:
+    rights = "".join(atom.element(_RIGHT, atom.plain(right)) for right in rule.rights)
+    parts = (
+        atom.element("ClaimType", "SharedAccessKey"),
+        atom.element("ClaimValue", "None"),
+        atom.element("Rights", rights),
+        atom.element("KeyName", atom.plain(rule.name)),
+        atom.element("PrimaryKey", atom.plain(rule.primary_key)),
+        atom.element("SecondaryKey", atom.plain(rule.secondary_key)),
+    )
+    return atom.element(_RULE, "".join(parts), _RULE_TYPE)
+
+
+KIND = "QueueDescription"
+ELEMENTS: tuple[Row[Entity], ...] = (
+    Setting("LockDuration", "lock_duration", DURATION),
+    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
+    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
+    Setting("RequiresSession", "requires_session", BOOLEAN),
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
+    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN),
+    Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION),
+    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
+    shown("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
+    shown("MessageCount", lambda _, counts: str(counts.total)),
+    shown("IsAnonymousAccessible", lambda *_: "false"),
+    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
+    Setting("Status", "status", TEXT),
+    shown("CreatedAt", lambda queue, _: atom.instant(queue.created_at)),
+    shown("UpdatedAt", lambda queue, _: atom.instant(queue.updated_at)),
+    shown("AccessedAt", lambda queue, _: atom.instant(queue.accessed_at)),
+    shown("SupportOrdering", lambda *_: "true"),
+    Report("CountDetails", count_details),
+    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
+    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
+    shown("EntityAvailabilityStatus", lambda queue, _: queue.availability),
+    Setting("EnableExpress", "enable_express", BOOLEAN),
+    Setting("ForwardTo", "forward_to", OPTIONAL),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
+    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
+)
+
+
+def read_queue_description(fields: Mapping[str, Element], base: QueueDescription) -> QueueDescription:
+    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    return read_fields(KIND, ELEMENTS, fields, base)
+
+
+def write_queue_description(queue: Entity, now: int) -> str:
+    """The whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
+    return write_fields(KIND, ELEMENTS, queue, queue.description, now)
+
+
+def _sum(topic: AnyTopic, count: Callable[[RuleSet], int]) -> int:
+    return sum(count(subscription.rules) for subscription in topic.subscriptions.values())
+
+
+TOPIC, SUBSCRIPTION = "TopicDescription", "SubscriptionDescription"
+TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
+    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
+    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
+    Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
+    shown("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
+    Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOLEAN),
+    shown("IsAnonymousAccessible", lambda *_: "false"),
+    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
+    Setting("Status", "status", TEXT),
+    shown("CreatedAt", lambda topic, _: atom.instant(topic.created_at)),
+    shown("UpdatedAt", lambda topic, _: atom.instant(topic.updated_at)),
+    shown("AccessedAt", lambda topic, _: atom.instant(topic.accessed_at)),
+    Setting("SupportOrdering", "support_ordering", BOOLEAN),
+    Report("CountDetails", count_details),
+    shown("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions))),
+    shown(  # true and false filters count as SQL
+        "SqlFilterCount",
+        lambda topic, _: str(_sum(topic, lambda rules: len(rules) - rules.correlation_filters)),
+    ),
+    shown(
+        "CorrelationFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.correlation_filters))
+    ),
+    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
+    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
+    shown("EntityAvailabilityStatus", lambda topic, _: topic.availability),
+    Setting("EnableSubscriptionPartitioning", "enable_subscription_partitioning", BOOLEAN),
+    Setting("EnableExpress", "enable_express", BOOLEAN),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
+)
+DEFAULT_RULE_ELEMENT = "DefaultRuleDescription"
+SUBSCRIPTION_ELEMENTS: tuple[Row[AnySubscription], ...] = (
+    Setting("LockDuration", "lock_duration", DURATION),
+    Setting("RequiresSession", "requires_session", BOOLEAN),
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
+    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN),
+    Setting(
+        "DeadLetteringOnFilterEvaluationExceptions",
+        "dead_lettering_on_filter_evaluation_exceptions",
+        BOOLEAN,
+    ),
+    shown("MessageCount", lambda _, counts: str(counts.total)),
+    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
+    Setting("Status", "status", TEXT),
+    Setting("ForwardTo", "forward_to", OPTIONAL),
+    shown("CreatedAt", lambda subscription, _: atom.instant(subscription.created_at)),
+    shown("UpdatedAt", lambda subscription, _: atom.instant(subscription.updated_at)),
+    shown("AccessedAt", lambda subscription, _: atom.instant(subscription.accessed_at)),
+    Report("CountDetails", count_details),
+    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
+    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
+    shown("EntityAvailabilityStatus", lambda subscription, _: subscription.availability),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+)
+
+
+def read_topic_description(fields: Mapping[str, Element], base: TopicDescription) -> TopicDescription:
+    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
+
+
+def write_topic_description(topic: AnyTopic, now: int) -> str:
+    """The whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
+    return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.asked, now)
+
+
+def read_subscription_description(
+    fields: Mapping[str, Element], base: SubscriptionDescription
+) -> SubscriptionDescription:
+    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    others = {name: field for name, field in fields.items() if name != DEFAULT_RULE_ELEMENT}
+    return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
+
+
+def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
+    """The rule to create a subscription with; None for the default one. Raises as ``read_rule``."""
+    found = fields.get(DEFAULT_RULE_ELEMENT)
+    if found is None:
+        return None
+    inner = {child.tag.rpartition("}")[2]: child for child in found}
+    name = inner["Name"].text if "Name" in inner else None
+    return read_rule(inner, name or DEFAULT_RULE, now)
+
+
+def write_subscription_description(subscription: AnySubscription, now: int) -> str:
+    """The whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
+    return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.asked, now)

@@ -1,0 +1,99 @@
+"""HTTP requests and responses of the administration and REST frontends, and the responses for refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
+
+from ...access import Verifier
+from ...auth import InvalidToken, Right
+from ...errors import BrokerError, InvalidArgument, OperationInProgress, Unauthorized
+from ..refusals import tracked
+from . import atom
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
+
+    ``headers`` have lower-case names, ``spelt`` says how they came; ``body`` is whole,
+    ``scheme`` http or https.
+    """
+
+    method: str
+    raw_path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    spelt: Mapping[str, str] = field(default_factory=dict)
+    scheme: str = "https"
+
+    def with_body(self, body: bytes) -> Request:
+        """The same request once its body has been read."""
+        return replace(self, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTTP response; the server adds Content-Length. ``refused`` is the reason of a refusal."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    refused: str = ""
+
+
+class MethodNotAllowed(BrokerError):
+    """The path exists but does not support this method."""
+
+    status, sub_code = 405, 40500
+
+    def __init__(self, method: str, allowed: Iterable[str]) -> None:
+        self.allowed = ", ".join(allowed)
+        super().__init__(f"The method {method} is not one of {self.allowed}.")
+
+
+def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
+    """The 401 for a caller without ``right`` on the request's path; None when permitted. ``now_s``: epoch seconds."""
+    token = request.headers.get("authorization")
+    try:
+        path = "/".join(segments_of(request))
+        if not token:
+            raise Unauthorized("The request has no Authorization header.")
+        grant = verifier.verify(token, now_s)
+        if not grant.covers(request.headers.get("host", ""), path, right):
+            raise Unauthorized(f"The token does not grant {right.value} on what is asked for.")
+    except InvalidToken as error:
+        return failed(Unauthorized(f"The token is refused: {error.reason}."), request, now_s * 1000)
+    except BrokerError as error:
+        return failed(error, request, now_s * 1000)
+    return None
+
+
+def segments_of(request: Request) -> list[str]:
+    """The segments of the path, split before decoding. Raises InvalidArgument."""
+    try:
+        return [unquote(raw, errors="strict") for raw in request.raw_path.removeprefix("/").split("/")]
+    except UnicodeDecodeError:
+        raise InvalidArgument("The path is not percent-encoded UTF-8.") from None
+
+
+def xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A response with ``markup`` as its body."""
+    kind = {"content-type": "application/xml; charset=utf-8"} | dict(headers or {})
+    return Response(status, kind, ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode())
+
+
+def failed(error: BrokerError, request: Request, now: int, status: int | None = None) -> Response:
+    """The response that reports ``error``, with its status or the given one; ``now`` in milliseconds."""
+    detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
+    headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
+    code = status or error.status
+    return replace(xml(code, atom.error(code, detail), headers), refused=str(error))
+
+
+def _opening(error: BrokerError) -> str:
+    if isinstance(error, OperationInProgress):
+        return ""
+    return {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")

@@ -1,0 +1,372 @@
+"""The administration API: Atom over https (P-11, P-12).
+
+    PUT    /{entity}                    create: 201, or 409 if it exists
+    PUT    /{entity}  If-Match: *       update: 200, or 404
+    GET    /{entity}                    200 with its entry; a missing queue or topic: 200 with an empty feed,
+                                        a missing subscription or rule: 404
+    DELETE /{entity}                    200, or 404
+    GET    /$Resources/queues           a page of queues, $skip and $top; /$Resources/topics likewise
+    GET    /{topic}/Subscriptions       a page of subscriptions; each is an entity below this path
+    GET    /{topic}/Subscriptions/{subscription}/Rules            its rules; each is an entity below this path
+    GET    /$namespaceinfo              the properties of the namespace
+
+An entity is a queue or a topic, as the body of a PUT says. A slash in a name arrives as ``%2F`` or unescaped;
+the path is split before it is decoded, so an encoded slash never separates. Pure: request in, response out.
+Call ``refusal`` for the caller's rights before ``answer``: it uses real time in seconds, not entity time.
+
+Forwarding needs Manage on the target too; otherwise managing one queue would allow messages into any other.
+The request's own token may cover the target, or the one in an extra header that the SDKs send:
+
+    ForwardTo                          ServiceBusSupplementaryAuthorization
+    ForwardDeadLetteredMessagesTo      ServiceBusDlqSupplementaryAuthorization
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+from xml.etree.ElementTree import Element
+
+from ...access import Verifier
+from ...auth import InvalidToken, Right
+from ...clock import ClockReading
+from ...entities import Namespace
+from ...entities.entity import Entity
+from ...entities.partitioned_entities import AnySubscription
+from ...entities.paths import LONGEST_ADDRESS, path_of
+from ...entities.rule_operations import add_rule, find_rule, remove_rule, rule_path, update_rule
+from ...entities.rules import Rule
+from ...errors import (
+    BrokerError,
+    EntityNotFound,
+    InvalidArgument,
+    InvalidDescription,
+    OperationInProgress,
+    Unauthorized,
+)
+from ...faults import Operation
+from ..namespace_frontend import NamespaceFrontend
+from . import atom
+from .atom import read_description
+from .descriptions import (
+    CHANGES,
+    SUBSCRIPTION,
+    Fields,
+    create_subscription,
+    title_of,
+    update_subscription,
+    write_description,
+)
+from .http_messages import MethodNotAllowed, Request, Response, failed, refused, segments_of, xml
+from .rule_fields import RULE, read_rule, write_rule
+
+__all__ = ["Request", "Response", "answer", "fault_response", "refusal"]
+
+OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # Q-21: the oldest version that supports partitions
+PAGE_SIZE = 100
+Shown = TypeVar("Shown")
+
+_API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
+_COLLECTIONS = ("subscriptions", "rules")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+
+
+def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
+    """The 401 for a caller without Manage on the request's path; None when permitted. ``now_s``: epoch seconds."""
+    return refused(request, verifier, Right.MANAGE, now_s)
+
+
+def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockReading) -> Response | None:
+    """The 409 for a change under a Conflict fault, else None."""
+    path = unquote(request.raw_path).strip("/")
+    if request.method == "GET" or frontend.apply_fault(Operation.ADMINISTER, path, now) is None:
+        return None
+    return failed(OperationInProgress(), request, now.entity)
+
+
+def answer(namespace: Namespace, request: Request, now: int) -> Response:
+    """The response of ``namespace`` at ``now`` (ms since the epoch). Refusals are responses too."""
+    try:
+        namespace.credits.spend_on_administration(namespace.name, now)
+        return _Call(namespace, request, now).answer()
+    except BrokerError as error:
+        return failed(error, request, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    namespace: Namespace
+    request: Request
+    now: int
+
+    def answer(self) -> Response:
+        segments = segments_of(self.request)
+        self._check_version()
+        if segments[-1] == "" and len(segments) > 1 and segments[-2].lower() in _COLLECTIONS:
+            segments.pop()  # JavaScript's client lists /news/Subscriptions/
+        match [segment.lower() for segment in segments]:
+            case ["$namespaceinfo"]:
+                return self._route({"GET": self._namespace_information})
+            case ["$resources", kind]:
+                return self._route({"GET": lambda: self._list_all(kind)})
+            case [*topic, "subscriptions"] if topic:
+                return self._route({"GET": lambda: self._list_subscriptions("/".join(segments[:-1]))})
+            case [*topic, "subscriptions", _] if topic:
+                return self._subscription("/".join(segments[:-2]), segments[-1])
+            case [*topic, "subscriptions", _, "rules"] if topic:
+                subscription = ("/".join(segments[:-3]), segments[-2])
+                return self._route({"GET": lambda: self._list_rules(*subscription)})
+            case [*topic, "subscriptions", _, "rules", _] if topic:
+                return self._rule("/".join(segments[:-4]), segments[-3], segments[-1])
+        return self._entity("/".join(segments))
+
+    # -- queues and topics
+
+    def _entity(self, path: str) -> Response:
+        return self._route(
+            {
+                "GET": lambda: self._get(path),
+                "PUT": lambda: self._put(path),
+                "DELETE": lambda: self._delete(lambda: self.namespace.delete(path)),
+            }
+        )
+
+    def _put(self, path: str) -> Response:
+        kind, fields = self._description()
+        change = CHANGES.get(kind)
+        if change is None:
+            raise InvalidDescription(
+                f"The body describes a {kind}: one of {', '.join(CHANGES)} is expected here."
+            )
+        if self._is_update():
+            return self._made(200, change.update(self.namespace, path, fields, self.now))
+        return self._made(201, change.create(self.namespace, path, fields, self.now))
+
+    def _list_all(self, kind: str) -> Response:
+        namespace = self.namespace
+        if kind == "queues":
+            return self._list("Queues", namespace.queues(), self._entry)
+        if kind == "topics":
+            return self._list("Topics", namespace.topics(), self._entry)
+        return self._empty()
+
+    # -- subscriptions and their rules
+
+    def _subscription(self, topic: str, name: str) -> Response:
+        namespace = self.namespace
+        return self._route(
+            {
+                "GET": lambda: self._made(200, namespace.subscription(topic, name)),
+                "PUT": lambda: self._put_subscription(topic, name),
+                "DELETE": lambda: self._delete(lambda: namespace.delete_subscription(topic, name)),
+            }
+        )
+
+    def _put_subscription(self, topic: str, name: str) -> Response:
+        kind, fields = self._description()
+        if kind != SUBSCRIPTION:
+            raise InvalidDescription(f"The body describes a {kind}: a {SUBSCRIPTION} is expected here.")
+        if self._is_update():
+            return self._made(200, update_subscription(self.namespace, topic, name, fields, self.now))
+        return self._made(201, create_subscription(self.namespace, topic, name, fields, self.now))
+
+    def _list_subscriptions(self, topic: str) -> Response:
+        return self._list("Subscriptions", self.namespace.subscriptions(topic), self._entry)
+
+    def _rule(self, topic: str, name: str, rule: str) -> Response:
+        return self._route(
+            {
+                "GET": lambda: self._get_rule(topic, name, rule),
+                "PUT": lambda: self._put_rule(topic, name, rule),
+                "DELETE": lambda: self._delete_rule(topic, name, rule),
+            }
+        )
+
+    def _get_rule(self, topic: str, name: str, rule: str) -> Response:
+        subscription = self.namespace.subscription(topic, name)
+        return xml(200, self._rule_entry(subscription, find_rule(subscription, rule)))
+
+    def _put_rule(self, topic: str, name: str, rule: str) -> Response:
+        kind, fields = self._description()
+        if kind != RULE:
+            raise InvalidDescription(f"The body describes a {kind}: a {RULE} is expected here.")
+        subscription = self.namespace.subscription(topic, name)
+        asked = read_rule(fields, rule, self.now)
+        if self._is_update():
+            return xml(200, self._rule_entry(subscription, update_rule(subscription, asked, self.now)))
+        return xml(201, self._rule_entry(subscription, add_rule(subscription, asked, self.now)))
+
+    def _delete_rule(self, topic: str, name: str, rule: str) -> Response:
+        remove_rule(self.namespace.subscription(topic, name), rule)
+        return Response(200)
+
+    def _list_rules(self, topic: str, name: str) -> Response:
+        subscription = self.namespace.subscription(topic, name)
+        return self._list(
+            "Rules", list(subscription.rules), lambda rule: self._rule_entry(subscription, rule)
+        )
+
+    def _rule_entry(self, subscription: AnySubscription, rule: Rule) -> str:
+        created = atom.instant(rule.created_at)
+        return self._entry_of(
+            rule_path(subscription, rule.name), rule.name, created, created, write_rule(rule)
+        )
+
+    # -- what all have in common
+
+    def _route(self, methods: Mapping[str, Callable[[], Response]]) -> Response:
+        method = methods.get(self.request.method)
+        if method is None:
+            raise MethodNotAllowed(self.request.method, methods)
+        return method()
+
+    def _check_version(self) -> None:
+        version = self._query("api-version")
+        if version is None:
+            raise InvalidArgument("The query has no api-version.")
+        if not _API_VERSION.fullmatch(version) or not OLDEST_API <= version <= NEWEST_API:
+            raise InvalidArgument(
+                f"The api-version {version!r} is not one from {OLDEST_API} to {NEWEST_API}."
+            )
+
+    def _description(self) -> tuple[str, Fields]:
+        return atom.read_description(self.request.body)
+
+    def _is_update(self) -> bool:
+        condition = self.request.headers.get("if-match")
+        if condition is not None and condition.strip() != "*":
+            raise InvalidArgument("If-Match is not *: only unconditional updates are supported.")
+        return condition is not None
+
+    def _get(self, path: str) -> Response:
+        try:
+            entity = self.namespace.queue(path)
+        except EntityNotFound:
+            return self._empty()
+        return self._empty() if entity.parent else self._made(200, entity)
+
+    def _made(self, status: int, entity: Entity) -> Response:
+        return xml(status, self._entry(entity))
+
+    def _delete(self, delete: Callable[[], Entity]) -> Response:
+        delete()
+        return Response(200)
+
+    def _list(self, title: str, entities: Sequence[Shown], show: Callable[[Shown], str]) -> Response:
+        skip, top = self._whole("$skip", 0), min(self._whole("$top", PAGE_SIZE), PAGE_SIZE)
+        page = entities[skip : skip + top]
+        more = bool(page) and skip + len(page) < len(entities)
+        following = self._url_of_page(skip + len(page), top) if more else None
+        entries = [show(entity) for entity in page]
+        return xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
+
+    def _namespace_information(self) -> Response:
+        created = atom.instant(self.namespace.created_at)
+        texts = {
+            "CreatedTime": created,
+            "MessagingSKU": self.namespace.tier.value,
+            "ModifiedTime": created,
+            "Name": self.namespace.name,
+            "NamespaceType": "Messaging",
+        }
+        fields = (atom.element(name, atom.plain(text)) for name, text in texts.items())
+        name = self.namespace.name
+        content = atom.description("NamespaceInfo", fields)
+        return xml(200, atom.entry(self._url(), name, name, created, created, content))
+
+    def _empty(self) -> Response:
+        return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
+
+    def _entry(self, entity: Entity) -> str:
+        created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
+        content = write_description(entity, self.now)
+        return self._entry_of(entity.path, title_of(entity), created, updated, content)
+
+    def _entry_of(self, path: str, title: str, created: str, updated: str, content: str) -> str:
+        url = f"https://{self._host()}/{quote(path, safe='/$')}?api-version={self._query('api-version')}"
+        return atom.entry(url, title, self.namespace.name, created, updated, content)
+
+    def _host(self) -> str:
+        return self.request.headers.get("host") or self.namespace.name
+
+    def _url(self) -> str:
+        return f"https://{self._host()}{self.request.raw_path}?{self.request.query}"
+
+    def _url_of_page(self, skip: int, top: int) -> str:
+        query = urlencode(
+            {"api-version": self._query("api-version") or "", "$skip": skip, "$top": top}, safe="$"
+        )
+        return f"https://{self._host()}{self.request.raw_path}?{query}"
+
+    def _query(self, name: str) -> str | None:
+        try:
+            pairs = parse_qsl(self.request.query, keep_blank_values=True, max_num_fields=32)
+        except ValueError:
+            raise InvalidArgument("The query has more than 32 fields.") from None
+        return dict(pairs).get(name)
+
+    def _whole(self, name: str, default: int) -> int:
+        text = self._query(name)
+        if text is None:
+            return default
+        if not _WHOLE.fullmatch(text):
+            raise InvalidArgument(
+                f"{name} is {text[:100]!r}: a whole number from 0 to 999999999 is expected."
+            )
+        return int(text)
+
+
+_TARGETS = (
+    ("ForwardTo", "forward_to", "servicebussupplementaryauthorization"),
+    (
+        "ForwardDeadLetteredMessagesTo",
+        "forward_dead_lettered_messages_to",
+        "servicebusdlqsupplementaryauthorization",
+    ),
+)
+
+
+def forwarding_refusal(
+    request: Request, namespace: Namespace, verifier: Verifier, now_s: int
+) -> Response | None:
+    """The 401 for a caller without Manage on a new forwarding target, else None. ``now_s``: epoch seconds."""
+    if request.method != "PUT":
+        return None
+    try:
+        fields = read_description(request.body)[1]
+        current = _current(request, namespace)
+    except BrokerError:
+        return None  # answer() reports the error
+    for element, attribute, header in _TARGETS:
+        target = _path(fields.get(element))
+        if not target or target.casefold() == path_of(getattr(current, attribute, None) or "").casefold():
+            continue
+        tokens = (request.headers.get("authorization"), request.headers.get(header))
+        if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
+            text = f"{element} names '{target[:300]}': Manage is needed on it too."
+            return failed(Unauthorized(text), request, now_s * 1000)
+    return None
+
+
+def _current(request: Request, namespace: Namespace) -> object:
+    """The current description; None for an entity that does not exist."""
+    try:
+        return namespace.queue("/".join(segments_of(request))).description
+    except EntityNotFound:
+        return None
+
+
+def _path(field: Element | None) -> str:
+    text = "" if field is None else (field.text or "").strip()
+    return path_of(text[:LONGEST_ADDRESS])
+
+
+def _may_manage(token: str | None, target: str, request: Request, verifier: Verifier, now_s: int) -> bool:
+    try:
+        grant = None if not token else verifier.verify(token, now_s)
+    except InvalidToken:
+        return False
+    return grant is not None and grant.covers(request.headers.get("host", ""), target, Right.MANAGE)

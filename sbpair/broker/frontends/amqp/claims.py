@@ -1,0 +1,119 @@
+"""The claims of a connection: the grants its tokens proved, and the namespaces a SASL PLAIN key belongs to.
+
+On a port of several namespaces a client chooses one:
+
+    sasl-init with a host name, or ``open``     the namespace of that name
+    SASL PLAIN without such a name              the only one with this policy and key
+
+When several namespaces share the key, the host name in ``open`` decides; a key of none is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...access import Verifier
+from ...auth import Grant, InvalidToken, Right, make_token, split_audience
+from ...entities.paths import LONGEST_ADDRESS
+from ...errors import Unauthorized
+from ..namespace_frontend import NamespaceFrontend
+
+PLAIN_HOST = "localhost"  # SASL PLAIN has no audience: the key is for the whole namespace
+PLAIN_SPAN_S = 24 * 3600
+MOST_CLAIMS = 2_048
+"""Of one connection, which has at most half as many links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A grant, for the host name under which the client requested it."""
+
+    host: str
+    grant: Grant
+
+    def covers(self, path: str, right: Right, now_s: int) -> bool:
+        """Whether ``right`` on ``path`` is granted at ``now_s``."""
+        return not self.grant.is_expired(now_s) and self.grant.covers(self.host, path, right)
+
+
+class Claims:
+    """The claims of one connection: from $cbs or SASL PLAIN, or unconditional with open access."""
+
+    def __init__(self, verifier: Verifier, now_s: int) -> None:
+        self._verifier = verifier
+        self._claims: dict[str, Claim] = {}
+        try:
+            self._claims[""] = Claim("", verifier.verify("", now_s))
+        except InvalidToken:
+            pass
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    def put(self, audience: str, token: str, now_s: int) -> None:
+        """Add what ``token`` proves for ``audience``. Raises InvalidToken."""
+        if len(audience) > LONGEST_ADDRESS:
+            raise InvalidToken(f"the audience is longer than {LONGEST_ADDRESS} characters")
+        name = audience.casefold()
+        if name not in self._claims and len(self._claims) >= MOST_CLAIMS:
+            raise InvalidToken(f"the connection has {MOST_CLAIMS} claims already")
+        grant = self._verifier.verify(token, now_s)
+        host, path = split_audience(audience)
+        if not any(grant.covers(host, path, right) for right in Right):
+            raise InvalidToken("the token's audience does not cover the name it was put for")
+        self._claims[name] = Claim(host, grant)
+
+    def put_plain(self, response: bytes, now_s: int) -> bool:
+        """Take a SASL PLAIN response (authzid NUL policy NUL key); False when it proves nothing."""
+        fields = response.split(b"\0")
+        if len(fields) != 3:
+            return False
+        try:
+            name, key = fields[1].decode(), fields[2].decode()
+            token = make_token(f"sb://{PLAIN_HOST}/", name, key, now_s + PLAIN_SPAN_S)
+            self._claims["plain"] = Claim(PLAIN_HOST, self._verifier.verify(token, now_s))
+        except (InvalidToken, UnicodeDecodeError):
+            return False
+        return True
+
+    def require(self, path: str, rights: tuple[Right, ...], now_s: int) -> None:
+        """Raises Unauthorized unless one of ``rights`` on ``path`` is held."""
+        if not any(claim.covers(path, right, now_s) for claim in self._claims.values() for right in rights):
+            wanted = " or ".join(right.value for right in rights)
+            raise Unauthorized(
+                f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation."
+            )
+
+    def next_expiry(self) -> int | None:
+        """When the first claim runs out, in seconds since the epoch."""
+        return min((claim.grant.expires for claim in self._claims.values()), default=None)
+
+    def drop_expired(self, now_s: int) -> None:
+        """Forget what has run out."""
+        self._claims = {
+            name: claim for name, claim in self._claims.items() if not claim.grant.is_expired(now_s)
+        }
+
+
+class SharedPort(Protocol):
+    """Moves a client's connection to one of the namespaces of its port."""
+
+    def frontends(self) -> Sequence[NamespaceFrontend]:
+        """All namespaces of the port."""
+
+    def move(self, hostname: str | None) -> NamespaceFrontend | None:
+        """Move the connection to the namespace that ``hostname`` means; None, and no move, when it means none."""
+
+
+def owners(port: SharedPort, plain: bytes, now_s: int) -> list[NamespaceFrontend]:
+    """The namespaces with the key of this SASL PLAIN response; ``now_s``: epoch seconds."""
+    return [
+        frontend for frontend in port.frontends() if Claims(frontend.verifier, now_s).put_plain(plain, now_s)
+    ]
+
+
+def names(frontends: Sequence[NamespaceFrontend]) -> str:
+    """Their names, for error texts."""
+    return ", ".join(frontend.namespace.name for frontend in frontends)

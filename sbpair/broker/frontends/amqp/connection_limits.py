@@ -1,0 +1,116 @@
+"""Limits on a connection: little memory and few tries before a valid claim, and idle timeouts.
+
+    a link to an entity     10 min without a message, credit or settlement    amqp:link:detach-forced
+    a connection            5 min without a link                              amqp:connection:forced
+    a new connection        60 s without a link                               amqp:connection:forced
+
+Links to ``$cbs`` and ``$management`` may stay idle, and count as links of the connection. Times are in seconds
+of connection time, which a test may advance.
+
+Before its first valid claim a client needs a link or two on $cbs and a request; anything more it leaves
+unfinished or asks for would be at the expense of other clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ....amqp.connection import Connection
+from ...entities.quotas import Tier
+from .node import Node
+from .queue_receiver import QueueReceiver
+from .queue_sender import QueueSender
+
+HELD_FOR_A_STRANGER = 256 * 1024  # bytes of links and unfinished deliveries
+HELD = {Tier.BASIC: 64 * 2**20, Tier.STANDARD: 64 * 2**20, Tier.PREMIUM: 1024 * 2**20}  # for all others
+MOST_TRIES = 64  # attaches and requests before a valid claim
+
+
+class Confinement:
+    """The limits on a connection without a valid claim."""
+
+    __slots__ = ("_engine", "_tries", "is_on")
+
+    def __init__(self, engine: Connection) -> None:
+        self._engine = engine
+        self.impose()
+
+    def impose(self) -> None:
+        """Apply the limits: the client has no valid claim for the namespace it means."""
+        self.is_on = True
+        self._tries = 0
+        self._engine.allowance = HELD_FOR_A_STRANGER
+
+    def lift(self, tier: Tier) -> None:
+        """Lift the limits: the client has a valid claim."""
+        self.is_on = False
+        self._engine.allowance = HELD[tier]
+
+    def allows_another_try(self) -> bool:
+        """Count an attach or a request; False when there were too many."""
+        self._tries += self.is_on
+        return not self.is_exhausted
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the client has used up its tries."""
+        return self.is_on and self._tries > MOST_TRIES
+
+
+LINK_SPAN, BARE_SPAN, NEW_SPAN = 600.0, 300.0, 60.0  # seconds
+
+
+class Idleness:
+    """The idle timeouts of one connection."""
+
+    def __init__(self, now: float) -> None:
+        self._bare_since: float | None = now
+        self._span = NEW_SPAN
+        self._look_at = now + NEW_SPAN
+
+    def next_timer(self) -> float:
+        """When to check again."""
+        return self._look_at
+
+    def link_opened(self, now: float) -> None:
+        """A link was opened; nodes report when they were last used."""
+        self._bare_since = None
+        self._look_at = min(self._look_at, now + LINK_SPAN)
+
+    def last_link_ended(self, now: float) -> None:
+        """The last link was closed."""
+        self._bare_since, self._span = now, BARE_SPAN
+        self._look_at = min(self._look_at, now + BARE_SPAN)
+
+    def is_bare_too_long(self, now: float) -> bool:
+        """Whether the connection has been without links for too long."""
+        return self._bare_since is not None and now >= self._bare_since + self._span
+
+    def idle_nodes(self, nodes: Iterable[Node], now: float) -> list[Node]:
+        """The nodes whose links must be detached now; also schedules the next check."""
+        idle: list[Node] = []
+        self._look_at = now + LINK_SPAN
+        for node in nodes:
+            if isinstance(node, QueueSender | QueueReceiver) and node.link.is_open:
+                ends = node.used.idle + LINK_SPAN
+                if now >= ends:
+                    idle.append(node)
+                else:
+                    self._look_at = min(self._look_at, ends)
+        if self._bare_since is not None:
+            self._look_at = min(self._look_at, self._bare_since + self._span)
+        return idle
+
+    def text_of_link(self, node: Node) -> str:
+        """The reason for detaching a link, in the service's words."""
+        kind = "Publisher" if isinstance(node, QueueSender) else "Consumer"
+        why = f"AmqpMessage{kind}.IdleTimerExpired: Idle timeout: 00:10:00."
+        return f"The link '{node.link.name}' is force detached by the broker. Details: {why}"
+
+    def text_of_connection(self) -> str:
+        """The reason for closing the connection, in the service's words."""
+        allowed = int(self._span * 1000)
+        return (
+            f"The connection was inactive for more than the allowed {allowed} milliseconds "
+            "and is closed by container 'LinkTracker'."
+        )

@@ -1,0 +1,116 @@
+"""The $management node of an entity: finds the requested operation, checks rights, credits and faults, and runs it.
+
+An unknown operation is refused with ``amqp:not-implemented`` and its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....amqp.message import Message
+from ....amqp.performatives import TransactionalState
+from ....amqp.types import Symbol
+from ...auth import Right
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.quotas import OF_A_MESSAGE, OF_ADMINISTRATION
+from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
+from ...faults import Lose, Operation, RefusingEffect, Withhold
+from ..address import management_of
+from ..refusals import tracked
+from . import management_operations
+from .management_call import NAMES, ManagementCall, body_of
+from .node import ConnectionContext
+from .request_response import Answer, State, status
+
+_VENDOR = "com.microsoft:"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementOperation:
+    """An operation: how to run it, the right it requires, whether it sends (and so meets the faults of sends),
+    whether it may be part of a transaction, and its cost in credits; each message in it costs more.
+    """
+
+    run: Callable[[ManagementCall], Answer]
+    right: Right = Right.LISTEN
+    is_send: bool = False
+    is_transactional: bool = False
+    credits: int = OF_A_MESSAGE
+
+
+OPERATIONS: dict[str, ManagementOperation] = {
+    "peek-message": ManagementOperation(management_operations.peek),
+    "schedule-message": ManagementOperation(
+        management_operations.schedule, Right.SEND, is_send=True, is_transactional=True, credits=0
+    ),  # its messages cost the same as over a link
+    "cancel-scheduled-message": ManagementOperation(management_operations.cancel_scheduled, Right.SEND),
+    "receive-by-sequence-number": ManagementOperation(management_operations.receive_by_sequence_number),
+    "renew-lock": ManagementOperation(management_operations.renew_lock, is_transactional=True),
+    "update-disposition": ManagementOperation(
+        management_operations.update_disposition, is_transactional=True
+    ),
+    "batch-delete-messages": ManagementOperation(management_operations.batch_delete),
+    "get-message-sessions": ManagementOperation(management_operations.list_sessions),
+    "get-session-state": ManagementOperation(management_operations.get_state),
+    "set-session-state": ManagementOperation(management_operations.set_state),
+    "renew-session-lock": ManagementOperation(management_operations.renew_session_lock),
+    "add-rule": ManagementOperation(management_operations.add, credits=OF_ADMINISTRATION),
+    "remove-rule": ManagementOperation(management_operations.remove, credits=OF_ADMINISTRATION),
+    "enumerate-rules": ManagementOperation(management_operations.enumerate_rules, credits=OF_ADMINISTRATION),
+}
+
+
+def manage(
+    connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
+) -> Answer | None:
+    """Answer one request on the $management node of ``queue``; None when a fault withholds the answer."""
+    assert queue is not None  # noqa: S101 - only $cbs is a node without an entity
+    frontend = connection.frontend
+    frontend.namespace.management_requested()
+    try:
+        operation = _operation(request)
+        connection.claims.require(management_of(queue.path), (operation.right,), now.wall)
+        frontend.namespace.credits.check(now.entity)
+        frontend.namespace.credits.charge(operation.credits, now.entity)
+        fault = frontend.apply_fault(
+            Operation.SCHEDULE if operation.is_send else Operation.MANAGE, queue.path, now
+        )
+        if isinstance(fault, Lose):
+            return None
+        if isinstance(fault, RefusingEffect):
+            return _failure(500, fault.condition, fault.description, frontend.tracker(queue.path), now)
+        transaction = None
+        if isinstance(state, TransactionalState):
+            transaction = connection.transaction(state.txn_id)
+            if not operation.is_transactional:
+                raise NotAllowed(
+                    f"{_name(request)} cannot be part of a transaction: ask for it outside of any."
+                )
+        answer = operation.run(ManagementCall(connection, queue, body_of(request), now.entity, transaction))
+        return None if isinstance(fault, Withhold) else answer
+    except BrokerError as error:
+        connection.refused(state, error)
+        frontend.rejections.note(now.entity, management_of(queue.path), error.condition, str(error))
+        return _failure(error.status, error.condition, str(error), frontend.tracker(queue.path), now)
+
+
+def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReading) -> Answer:
+    properties = status(code, tracked(text, tracker, now.entity), names=NAMES)
+    return Answer({**properties, "errorCondition": Symbol(condition)}, {})
+
+
+def _name(request: Message) -> str:
+    name = request.application_properties.get("operation")
+    if not isinstance(name, str):
+        raise InvalidArgument("The request has no property operation.")
+    return name
+
+
+def _operation(request: Message) -> ManagementOperation:
+    name = _name(request)
+    operation = OPERATIONS.get(name.removeprefix(_VENDOR)) if name.startswith(_VENDOR) else None
+    if operation is None:
+        raise NotImplementedHere(f"The management operation {name!r:.100} is not implemented by this broker.")
+    return operation

@@ -1,0 +1,145 @@
+"""One request to a $management node: access to its fields and to the entity it is for."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from ....amqp.message import Message, ValueBody
+from ....amqp.types import Array
+from ...entities.entity import Entity
+from ...entities.quotas import OF_A_MESSAGE
+from ...entities.sessions import SessionLock
+from ...entities.stored_message import LockToken, StoredMessage
+from ...entities.transaction import Settlement, Transaction, Verb
+from ...errors import InvalidArgument, OutOfRange
+from .node import ConnectionContext
+from .request_response import Answer, status
+
+NAMES = ("statusCode", "statusDescription")
+SERVER_TIMEOUT = "com.microsoft:server-timeout"
+MOST_ITEMS = 10_000
+_INT_MAX = 2**31 - 1
+
+Body = dict[object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementCall:
+    """One request: its ``body``, the ``queue``, the connection, ``now`` in milliseconds, and the transaction it is
+    part of.
+
+    The accessors raise InvalidArgument or OutOfRange, and name the field.
+    """
+
+    connection: ConnectionContext
+    queue: Entity
+    body: Body
+    now: int
+    transaction: Transaction | None = None
+
+    def charge(self, messages: int) -> None:
+        """Charge the credits of the messages beyond the first, which the request itself has paid."""
+        self.connection.frontend.namespace.credits.charge(max(0, messages) * OF_A_MESSAGE, self.now)
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number."""
+        value = self.body.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidArgument(f"{name} is {value!r:.60}: a whole number is needed.")
+        return int(value)
+
+    def count(self, name: str, least: int, default: int | None = None) -> int:
+        """A whole number of 0 or more."""
+        value = self.whole(name, default)
+        if not least <= value <= _INT_MAX:
+            raise OutOfRange(f"{name} is {value}: at least {least} is needed.")
+        return value
+
+    def items(self, name: str) -> tuple[object, ...]:
+        """The items of an array or a list."""
+        value = self.body.get(name)
+        items = value.items if isinstance(value, Array) else tuple(value) if isinstance(value, list) else None
+        if items is None:
+            raise InvalidArgument(f"{name} is not an array.")
+        if not 0 < len(items) <= MOST_ITEMS:
+            raise OutOfRange(f"{name} has {len(items)} items: 1 to {MOST_ITEMS} are allowed.")
+        return items
+
+    def sequence_numbers(self) -> list[int]:
+        """The requested sequence numbers."""
+        numbers = self.items("sequence-numbers")
+        if not all(type(number) is int for number in numbers):
+            raise InvalidArgument("sequence-numbers is not an array of longs.")
+        return [number for number in numbers if isinstance(number, int)]
+
+    def lock_tokens(self) -> list[LockToken]:
+        """The lock tokens: plain uuids here, in .NET order in delivery tags."""
+        tokens = self.items("lock-tokens")
+        if not all(isinstance(token, uuid.UUID) for token in tokens):
+            raise InvalidArgument("lock-tokens is not an array of uuids.")
+        return [LockToken(token.bytes_le) for token in tokens if isinstance(token, uuid.UUID)]
+
+    def settle(self, token: LockToken, verb: Verb, properties: dict[str, object]) -> None:
+        """Settle the message held under ``token``, now or at the commit. Raises LockLost and others."""
+        settlement = Settlement(self.queue, token, verb, properties)
+        if self.transaction is None:
+            settlement.apply(self.now)
+        else:
+            self.transaction.settle(settlement, self.now)
+
+    def send(self, messages: list[StoredMessage]) -> list[int]:
+        """Enqueue all messages, now or at the commit; their sequence numbers. Raises as the queue does."""
+        if self.transaction is None:
+            return self.queue.enqueue_all(messages, self.now)
+        self.transaction.send(self.queue, messages, self.now)
+        return [self.queue.reserve(message) for message in messages]
+
+    def renew(self, token: LockToken) -> int:
+        """Renew the lock; its new expiry. Raises LockLost, NotAllowed."""
+        if self.transaction is None:
+            return self.queue.renew(token, self.now)
+        return self.transaction.renew(self.queue, token, self.now)
+
+    def session_id(self) -> str | None:
+        """The session id, if the request has one."""
+        value = self.body.get("session-id")
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"session-id is {value!r:.60}: a text is needed.")
+        return value
+
+    def session_lock(self) -> SessionLock | None:
+        """The lock of the named session, None when no session is named.
+
+        Raises SessionLockLost when this connection does not hold it.
+        """
+        session_id = self.session_id()
+        if session_id is None or self.queue.sessions is None:
+            return None
+        lock = self.connection.frontend.session_lock(self.connection, self.queue, session_id)
+        self.queue.sessions.check(lock, self.now)
+        return lock
+
+
+def body_of(request: Message) -> Body:
+    """The request's body. Raises InvalidArgument for an invalid body or server timeout.
+
+    Every operation is answered at once, so any valid timeout is kept.
+    """
+    body = request.body.value if isinstance(request.body, ValueBody) else None
+    if not isinstance(body, dict):
+        raise InvalidArgument("The request's body is not a map.")
+    span = request.application_properties.get(SERVER_TIMEOUT, 0)
+    if not isinstance(span, int) or isinstance(span, bool) or span < 0:
+        raise InvalidArgument(f"{SERVER_TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
+    return body
+
+
+def ok(body: Body) -> Answer:
+    """The answer of a successful request, with its result."""
+    return Answer(status(200, "OK", names=NAMES), body)
+
+
+def nothing() -> Answer:
+    """The answer of a successful request that found nothing."""
+    return Answer(status(204, "NoContent", names=NAMES), {})

@@ -1,0 +1,278 @@
+"""The operations of $management: on messages, on sessions, and on the rules of a subscription."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from ....amqp.types import Array, Described, Int, Timestamp, ULong
+from ...entities.entity import Entity, Sessions
+from ...entities.partitioned_entities import AnySubscription
+from ...entities.queue import DESCRIPTION, REASON
+from ...entities.quotas import Tier
+from ...entities.rule_operations import add_rule, remove_rule
+from ...entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
+from ...entities.rules.rule import SYSTEM_FIELDS
+from ...entities.rules.values import Value
+from ...entities.sessions import SessionLock
+from ...entities.stored_message import StoredMessage
+from ...entities.transaction import Verb
+from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
+from ..message_form import delivered, peeked, stored_messages
+from ..rule_form import amqp_of, value_of
+from .management_call import Body, ManagementCall, nothing, ok
+from .request_response import Answer
+
+_LONG, _TIMESTAMP = 0x81, 0x83
+MOST_PEEKED = 256
+MOST_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
+MOST_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
+
+
+def peek(call: ManagementCall) -> Answer:
+    """Messages from a sequence number on, of one session if one is named; nothing changes."""
+    start, most = call.whole("from-sequence-number"), call.count("message-count", 1)
+    messages: list[object] = []
+    size = 0
+    for message in call.queue.peek(start, min(most, MOST_PEEKED), call.now, call.session_id()):
+        encoded = peeked(message)
+        size += len(encoded)
+        if messages and size > MOST_PEEKED_BYTES:
+            break
+        messages.append({"message": encoded})
+    call.charge(len(messages) - 1)
+    return ok({"messages": messages}) if messages else nothing()
+
+
+def schedule(call: ManagementCall) -> Answer:
+    """Schedule messages, each with its own time, all or none; their sequence numbers."""
+    call.connection.frontend.check_room()
+    messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
+    call.connection.frontend.namespace.credits.charge_messages(call.queue, len(messages), call.now)
+    return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
+
+
+def _scheduled(entry: object, queue: Entity) -> StoredMessage:
+    encoded = entry.get("message") if isinstance(entry, dict) else None
+    if not isinstance(encoded, bytes):
+        raise InvalidArgument("messages is not a list of maps with a binary each as their message.")
+    limit = queue.description.max_message_size
+    if len(encoded) > limit:
+        raise MessageTooLarge(len(encoded), limit)
+    (message,) = stored_messages(encoded, 0)
+    return message
+
+
+def cancel_scheduled(call: ManagementCall) -> Answer:
+    """Cancel scheduled messages, all or none."""
+    call.queue.cancel_scheduled(call.sequence_numbers(), call.now)
+    return ok({})
+
+
+def receive_by_sequence_number(call: ManagementCall) -> Answer:
+    """Deferred messages, locked or, with receiver-settle-mode 0, removed; all or none."""
+    deletes = call.body.get("receiver-settle-mode") == 0
+    numbers, session = call.sequence_numbers(), call.session_lock()
+    received = call.queue.receive_deferred(numbers, call.now, session, delete=deletes)
+    return ok({"messages": [_received(message, call.queue) for message in received]})
+
+
+def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
+    entry: dict[object, object] = {"message": delivered(message, queue)}
+    if message.lock_token is not None:
+        entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
+    return entry
+
+
+def renew_lock(call: ManagementCall) -> Answer:
+    """Renew message locks; their new expiries."""
+    until = tuple(Timestamp(call.renew(token)) for token in call.lock_tokens())
+    return ok({"expirations": Array(_TIMESTAMP, until)})
+
+
+def update_disposition(call: ManagementCall) -> Answer:
+    """Settle messages received over any link, or deferred ones by number."""
+    disposition = call.body.get("disposition-status")
+    verb = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
+    if verb is None:
+        raise InvalidArgument(
+            f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
+        )
+    call.session_lock()
+    properties = {**_changes(call.body), **(_reasons(call.body) if verb is Verb.DEAD_LETTER else {})}
+    for token in call.lock_tokens():
+        call.settle(token, verb, properties)
+    return ok({})
+
+
+def batch_delete(call: ManagementCall) -> Answer:
+    """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
+    tier = call.connection.frontend.namespace.tier
+    most, asked = MOST_DELETED[tier], call.whole("message-count")
+    if not 1 <= asked <= most:
+        raise OutOfRange(f"message-count is {asked}: 1 to {most} in a namespace of the {tier.value} tier.")
+    before = call.body.get("enqueued-time-utc")
+    if before is not None and not isinstance(before, Timestamp):
+        raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: a timestamp is needed.")
+    deleted = call.queue.delete_waiting(asked, before, call.now, call.session_lock())
+    return ok({"message-count": Int(deleted)}) if deleted else nothing()
+
+
+# the keys are the wire's spelling, "defered" too
+_DISPOSITIONS = {
+    "completed": Verb.COMPLETE,
+    "abandoned": Verb.ABANDON,
+    "defered": Verb.DEFER,
+    "suspended": Verb.DEAD_LETTER,
+}
+
+
+def _reasons(body: Body) -> dict[str, object]:
+    given = {REASON: body.get("deadletter-reason"), DESCRIPTION: body.get("deadletter-description")}
+    return {key: value for key, value in given.items() if isinstance(value, str)}
+
+
+def _changes(body: Body) -> dict[str, object]:
+    changes = body.get("properties-to-modify")
+    if not isinstance(changes, dict):
+        return {}
+    return {key: value for key, value in changes.items() if isinstance(key, str)}
+
+
+_STRING = 0xB1
+EVERY_SESSION = 253_402_300_800_000  # the first millisecond of the year 10000: not a time, but "all"
+MOST_SESSIONS = 100
+
+
+def list_sessions(call: ManagementCall) -> Answer:
+    """A page of the sessions with active messages or state, or of those whose state was set after a given time."""
+    after = call.whole("last-updated-time", EVERY_SESSION)
+    skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MOST_SESSIONS), MOST_SESSIONS)
+    call.queue.touch(call.now)
+    ids = _sessions(call).ids(skip, most, None if after >= EVERY_SESSION else after)
+    return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
+
+
+def get_state(call: ManagementCall) -> Answer:
+    """The state of the session, or null."""
+    return ok({"session-state": _sessions(call).state(_lock(call), call.now)})
+
+
+def set_state(call: ManagementCall) -> Answer:
+    """Set the state of the session; null clears it."""
+    state = call.body.get("session-state")
+    if state is not None and not isinstance(state, bytes):
+        raise InvalidArgument(f"session-state is a {type(state).__name__}: a binary or null is needed.")
+    if state is not None:
+        call.connection.frontend.check_room()
+    _sessions(call).set_state(_lock(call), state, call.now)
+    return ok({})
+
+
+def renew_session_lock(call: ManagementCall) -> Answer:
+    """Renew the session's lock; its new expiry."""
+    return ok({"expiration": Timestamp(_sessions(call).renew(_lock(call), call.now))})
+
+
+def _sessions(call: ManagementCall) -> Sessions:
+    if call.queue.sessions is None:
+        raise NotAllowed(f"The entity '{call.queue.path}' does not require sessions: it has none.")
+    return call.queue.sessions
+
+
+def _lock(call: ManagementCall) -> SessionLock:
+    _sessions(call)
+    lock = call.session_lock()
+    if lock is None:
+        raise InvalidArgument("session-id is missing: a text is needed.")
+    return lock
+
+
+MOST_RULES = 1_000  # because an answer is one message
+RULE, NO_ACTION, ACTION = ULong(0x13700000004), ULong(0x13700000005), ULong(0x13700000006)
+SQL, TRUE, FALSE, CORRELATION = (ULong(0x1370000006 + offset) for offset in range(4))
+
+
+def add(call: ManagementCall) -> Answer:
+    """Add a rule to the subscription."""
+    described = _map(call.body, "rule-description")
+    rule = Rule(_name(call), _filter(described), _action(described), call.now)
+    add_rule(_subscription(call), rule, call.now)
+    return ok({})
+
+
+def remove(call: ManagementCall) -> Answer:
+    """Remove a rule from the subscription."""
+    remove_rule(_subscription(call), _name(call))
+    return ok({})
+
+
+def enumerate_rules(call: ManagementCall) -> Answer:
+    """A page of the rules, by name."""
+    skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MOST_RULES), MOST_RULES)
+    page = list(_subscription(call).rules)[skip : skip + top]
+    return ok({"rules": [{"rule-description": _described(rule)} for rule in page]}) if page else nothing()
+
+
+def _subscription(call: ManagementCall) -> AnySubscription:
+    if not isinstance(call.queue, AnySubscription):
+        raise NotAllowed(f"The entity '{call.queue.path}' has no rules: a subscription has.")
+    return call.queue
+
+
+def _name(call: ManagementCall) -> str:
+    return _text(call.body, "rule-name") or ""
+
+
+def _map(body: Mapping[object, object], name: str) -> dict[object, object]:
+    found = body.get(name)
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"{name} is not a map.")
+    return found
+
+
+def _text(body: Mapping[object, object], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"{name} is {value!r:.60}: a text is needed.")
+    return value
+
+
+def _filter(described: dict[object, object]) -> Filter:
+    if "sql-filter" in described:
+        return SqlFilter(_text(_map(described, "sql-filter"), "expression") or "")
+    if "correlation-filter" not in described:
+        raise InvalidRule("The rule-description has neither a sql-filter nor a correlation-filter.")
+    named = _map(described, "correlation-filter")
+    texts = {name: _text(named, name.replace("_", "-")) for name in SYSTEM_FIELDS}
+    return CorrelationFilter(**texts, properties=_properties(named))
+
+
+def _properties(named: dict[object, object]) -> dict[str, Value]:
+    if named.get("properties") is None:
+        return {}
+    return {str(name): value_of(value) for name, value in _map(named, "properties").items()}
+
+
+def _action(described: dict[object, object]) -> SqlAction | None:
+    if described.get("sql-rule-action") is None:
+        return None
+    return SqlAction(_text(_map(described, "sql-rule-action"), "expression") or "")
+
+
+def _described(rule: Rule) -> Described:
+    action = Described(NO_ACTION, []) if rule.action is None else Described(ACTION, [rule.action.expression])
+    return Described(RULE, [_described_filter(rule.filter), action, rule.name, Timestamp(rule.created_at)])
+
+
+def _described_filter(found: Filter) -> Described:
+    match found:
+        case TrueFilter():
+            return Described(TRUE, [])
+        case FalseFilter():
+            return Described(FALSE, [])
+        case SqlFilter():
+            return Described(SQL, [found.expression])
+        case CorrelationFilter():
+            texts = [getattr(found, name) for name in SYSTEM_FIELDS]
+            return Described(CORRELATION, [*texts, {k: amqp_of(v) for k, v in found.properties.items()}])

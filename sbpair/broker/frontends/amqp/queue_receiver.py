@@ -1,0 +1,327 @@
+"""A client's receiver link on a queue: deliveries and their settlement.
+
+Peek-lock, unless the client has everything sent settled (``snd-settle-mode`` 1): then receive-and-delete. Locks
+outlive the link: a token is valid on any link. The answers to a settlement are those the clients expect:
+
+    state sent                            the queue                answered (settled, role sender)
+    accepted                              completes                accepted
+    modified{delivery-failed, here}       abandons                 the same
+    modified{undeliverable-here}          defers                   the same
+    modified{delivery-failed=false}       releases                 the same
+    rejected{info}                        dead-letters             rejected{null}
+    released                              releases                 released
+    any of them, too late                 does nothing             rejected{message-lock-lost}
+    transactional-state{one of them}      acts at the commit       transactional-state{as above}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....amqp.events import CreditGranted, DispositionReceived
+from ....amqp.link import SenderLink
+from ....amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Attach,
+    DeliveryState,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+    Source,
+    TransactionalState,
+)
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.queue import DESCRIPTION, REASON, Queue
+from ...entities.queue_context import PER_STEP, SLICE
+from ...entities.quotas import OF_A_MESSAGE
+from ...entities.sessions import SessionLock
+from ...entities.stored_message import LockToken, StoredMessage
+from ...entities.transaction import Settlement, Verb
+from ...errors import BrokerError, LockLost, NotImplementedHere
+from ...faults import Delay, Effect, EndingEffect, Operation, RefusingEffect
+from ..message_form import delivered
+from .faults import end_faulted, fault_outcome
+from .node import ConnectionContext, Node
+
+SETTLED = 1  # 2.8.2
+_SPANS = 2**32
+
+
+class QueueReceiver(Node):
+    """Delivers messages of ``queue`` to a client while it has credit."""
+
+    queue: Entity
+    link: SenderLink
+
+    def __init__(
+        self, connection: ConnectionContext, link: SenderLink, queue: Entity, *, deletes: bool
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self._frontend = connection.frontend
+        self.deletes = deletes
+        self._source = queue.seen_from(connection)
+        self._held: dict[int, LockToken] = {}  # by delivery-id
+        self._late = 0  # deliveries that a fault delays: each uses a credit
+        self._lost = 0  # deliveries that a fault withholds, until the client grants credit again
+
+    @property
+    def line(self) -> Entity | SessionLock:
+        """The entity it waits at while it has credit."""
+        return self.queue
+
+    def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
+        """Source and properties of the answering attach: the source unchanged, because clients compare its address."""
+        return attach.source, None
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+        return self._source is not self.queue
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether credit is left and both the connection and the session's window take more."""
+        return (
+            self._room > 0
+            and self.link.is_open
+            and not self.connection.is_clogged
+            and not self.link.session.pending
+        )
+
+    @property
+    def _room(self) -> int:
+        return self.link.credit - self._late - self._lost
+
+    def passed_over(self) -> None:
+        """When the session's window is used up, return to the line once it opens."""
+        if self.link.session.pending:
+            self.connection.hold_back(self)
+
+    def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
+        """Join the line while there is credit; a drain is answered after one more try to deliver."""
+        self._lost = 0
+        if event.credit > 0:
+            if not self._frontend.is_waiting(self):
+                self._frontend.namespace.receive_began()  # P-41
+            self._frontend.wait(self, now)
+        else:
+            self._frontend.leave(self, now)
+        if event.drain:
+            self._drain(now)
+
+    def _drain(self, now: ClockReading) -> None:
+        """Deliver what is available and return the remaining credit."""
+        until = self._frontend.namespace.work_done + SLICE
+        try:
+            while self.is_hungry and self.deliver(now):
+                self._frontend.namespace.credits.charge(OF_A_MESSAGE, now.entity)
+                self._frontend.namespace.worked(1)
+                if self._frontend.namespace.work_done >= until:
+                    self.connection.later(0.0, lambda: self._drain(now), now)
+                    return
+        except BrokerError as error:
+            self._frontend.leave(self, now)
+            self.refused(error, now)
+            return
+        self._frontend.leave(self, now)
+        self.link.drained()
+
+    def deliver(self, now: ClockReading) -> bool:
+        """Deliver one message; False when there is none. Raises EntityDisabled."""
+        message = self.take(now.entity)
+        if message is None:
+            return False
+        self.used = now
+        effect = self._frontend.apply_fault(Operation.RECEIVE, self.queue.path, now)
+        if effect is None:
+            self._transfer(message)
+        elif isinstance(effect, EndingEffect):
+            end_faulted(effect, self.connection, self.link, self._tracker, now)
+        elif isinstance(effect, Delay):
+            self._late += 1
+            self.connection.later(effect.seconds, lambda: self._transfer_late(message), now)
+        else:
+            self._lost += 1
+        return True
+
+    def refused(self, error: BrokerError, now: ClockReading) -> None:
+        """Detach with the reason: nothing can be received here any more."""
+        self.link.detach(self._frontend.refusal(error, self.queue.path, now.entity))
+
+    def deliver_run(self, most: int, now: ClockReading) -> int:
+        """Deliver up to ``most`` messages, within the credit, being alone in the line; the number delivered.
+
+        Raises as :meth:`deliver`.
+        """
+        if self.deletes or type(self._source) is not Queue or self._frontend.needs_single_messages:
+            return int(self.deliver(now))
+        messages = self.take_some(min(most, self._room), now.entity)
+        if messages:
+            self.used = now
+        for message in messages:
+            self._transfer(message)
+        return len(messages)
+
+    def _transfer_late(self, message: StoredMessage) -> None:
+        self._late -= 1
+        if (
+            self.link.is_open and self.link.credit > 0
+        ):  # else the client revoked the credit: the message goes to nobody
+            self._transfer(message)
+
+    def _transfer(self, message: StoredMessage) -> None:
+        payload, token = delivered(message, self.queue), message.lock_token
+        self._frontend.namespace.worked(len(payload) // PER_STEP)
+        if token is None:
+            self.link.transfer(payload, tag=b"", settled=True)  # no lock, so no lock token as the tag
+        else:
+            self._held[self.link.transfer(payload, tag=token)] = token
+
+    @property
+    def _tracker(self) -> str:
+        return self._frontend.tracker(self.queue.path)
+
+    def take(self, now: int) -> StoredMessage | None:
+        """The next message, locked or, with receive-and-delete, removed. Raises EntityDisabled."""
+        return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
+
+    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+        """The next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
+        assert isinstance(self.queue, Queue)  # noqa: S101 - checked by the caller
+        return self.queue.receive_some(most, now)
+
+    def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
+        """Settle a run of deliveries; those with equal answers are answered together."""
+        if isinstance(event.state, Received) or (event.state is None and not event.settled):
+            return  # 3.4.1: not terminal
+        effect = self._frontend.apply_fault(Operation.SETTLE, self.queue.path, now)
+        if effect is None:
+            self._settle_run(event, now, self._answer)
+        else:
+            self._apply_fault(effect, event, now)
+
+    def _apply_fault(self, effect: Effect, event: DispositionReceived, now: ClockReading) -> None:
+        """Settle under a fault."""
+        answers: list[tuple[int, int, DeliveryState]] = []
+        if effect.happens:
+            self._settle_run(event, now, lambda _, *answer: answers.append(answer))
+        if isinstance(effect, EndingEffect):
+            end_faulted(effect, self.connection, self.link, self._tracker, now)
+        elif isinstance(effect, RefusingEffect):
+            self._answer(event, event.first, event.last, fault_outcome(effect, self._tracker, now))
+        elif isinstance(effect, Delay):
+            self.connection.later(effect.seconds, lambda: self._answer_all(event, answers), now)
+
+    def _answer_all(self, event: DispositionReceived, answers: list[tuple[int, int, DeliveryState]]) -> None:
+        for first, last, answer in answers:
+            if self.link.is_open:
+                self._answer(event, first, last, answer)
+
+    def _settle_run(
+        self,
+        event: DispositionReceived,
+        now: ClockReading,
+        answered: Callable[[DispositionReceived, int, int, DeliveryState], None],
+    ) -> None:
+        first, answer = event.first, None
+        span = (event.last - event.first) % _SPANS
+        for offset in range(span + 1):
+            number = (event.first + offset) % _SPANS
+            became = self._settle(self._held.pop(number, None), event.state, now)
+            if answer is not None and became is not answer and became != answer:
+                answered(event, first, (number - 1) % _SPANS, answer)
+                first = number
+            answer = became
+        if answer is not None:
+            answered(event, first, event.last, answer)
+
+    def _answer(self, event: DispositionReceived, first: int, last: int, answer: DeliveryState) -> None:
+        if not event.settled:
+            self.link.settle(first, last, answer)
+
+    def _settle(
+        self, token: LockToken | None, state: DeliveryState | None, now: ClockReading
+    ) -> DeliveryState:
+        try:
+            if token is None:
+                raise LockLost
+            if type(state) is Accepted:
+                self.complete(token, now.entity)
+                return ACCEPTED
+            return self.apply(token, state, now.entity)
+        except BrokerError as error:
+            self.connection.refused(state, error)
+            return Rejected(self._frontend.refusal(error, self.queue.path, now.entity))
+
+    def complete(self, token: LockToken, now: int) -> None:
+        """Complete: the common case of :meth:`apply`. Raises as it does."""
+        self.queue.complete(token, now)
+
+    def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+        """Apply the client's ``state`` to its message; the state to answer with. Raises LockLost and others."""
+        if isinstance(state, TransactionalState):
+            transaction = self.connection.transaction(state.txn_id)
+            transaction.settle(settlement_of(self.queue, token, state.outcome), now)
+            return TransactionalState(state.txn_id, answer_to(state.outcome))
+        settlement_of(self.queue, token, state).apply(now)
+        return answer_to(state)
+
+    def detached(self, now: ClockReading) -> None:
+        """Leave the line; locked messages stay locked until their locks expire."""
+        self._frontend.leave(self, now)
+
+    def unclogged(self, now: ClockReading) -> None:
+        """The connection takes more again."""
+        if self.is_hungry:
+            self._frontend.wait(self, now)
+
+
+def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
+    """The settlement that the client's ``state`` requests. Raises NotImplementedHere for a non-terminal state."""
+    match state:
+        case Accepted():
+            return Settlement(queue, token, Verb.COMPLETE)
+        case Modified(undeliverable_here=True, message_annotations=changes):
+            return Settlement(queue, token, Verb.DEFER, _properties(changes))
+        case Modified(delivery_failed=False):
+            return Settlement(queue, token, Verb.RELEASE)
+        case Modified(message_annotations=changes):
+            return Settlement(queue, token, Verb.ABANDON, _properties(changes))
+        case Rejected(error):
+            reasons = dead_letter_properties(None if error is None else error.info)
+            return Settlement(queue, token, Verb.DEAD_LETTER, reasons)
+        case Released() | None:
+            return Settlement(queue, token, Verb.RELEASE)
+        case _:
+            raise NotImplementedHere("A delivery state that is not an outcome settles nothing.")
+
+
+def answer_to(state: DeliveryState | None) -> Outcome:
+    """The state that clients expect as the answer to theirs."""
+    match state:
+        case Accepted():
+            return ACCEPTED
+        case Rejected():
+            return Rejected()
+        case Modified():
+            return state
+        case _:
+            return RELEASED
+
+
+def dead_letter_properties(info: dict[object, object] | None) -> dict[str, object]:
+    """The application properties of a dead-lettered message: reason, description and any others given."""
+    return {key: _text_of(key, value) for key, value in _properties(info).items() if value is not None}
+
+
+def _text_of(key: str, value: object) -> object:
+    return str(value) if key in (REASON, DESCRIPTION) else value
+
+
+def _properties(entries: dict[object, object] | None) -> dict[str, object]:
+    return {str(key): value for key, value in (entries or {}).items() if isinstance(key, str)}

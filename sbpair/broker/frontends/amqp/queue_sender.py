@@ -1,0 +1,162 @@
+"""A client's sender link on a queue: stores its messages and answers each delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....amqp.events import MessageReceived
+from ....amqp.link import ReceiverLink
+from ....amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, TransactionalState
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.stored_message import StoredMessage
+from ...errors import BrokerError, MessageTooLarge, Rerouting
+from ...faults import Delay, Effect, EndingEffect, LateVisibility, Operation
+from ..validation import TOLERANCE, messages_of, messages_of_run
+from .faults import end_faulted, fault_outcome
+from .node import ConnectionContext, Node
+
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
+"""The link property that names the destination of messages: the link's target is the entity they go via."""
+
+_BATCH_SIZE = "com.microsoft:max-message-batch-size"
+CREDIT = 2000  # Python's client ignores it, JavaScript's and proton's honour it
+
+
+class QueueSender(Node):
+    """Takes a client's messages into ``queue``, or via it to ``destination``; a batch all or none."""
+
+    queue: Entity
+
+    def __init__(
+        self,
+        connection: ConnectionContext,
+        link: ReceiverLink,
+        queue: Entity,
+        destination: Entity | None = None,
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self._destination = destination
+        self._frontend = connection.frontend
+        self._link = link
+        self.is_starved = False  # NoCredit
+
+    def answer(self) -> dict[object, object]:
+        """The properties of the answering attach: the largest batch, and the destination of a link that sends via."""
+        properties: dict[object, object] = {_BATCH_SIZE: self.queue.description.max_batch_size}
+        if self._destination is not None:
+            properties[TRANSFER_DESTINATION] = self._destination.path
+        return properties
+
+    def tolerate(self, limit: int) -> None:
+        """Accept messages slightly above the link's limit; refuse larger ones with MessageTooLarge."""
+
+        def refused(size: int) -> Condition:
+            return self._frontend.refusal(MessageTooLarge(size, limit), self.queue.path, self.used.entity)
+
+        self._link.tolerate(limit + TOLERANCE, refused)
+
+    def opened(self, now: ClockReading) -> None:
+        """Grant credit."""
+        if not self.is_starved:
+            self._link.flow(CREDIT)
+
+    def message_received(self, event: MessageReceived, now: ClockReading) -> None:
+        """Store the message in memory, then answer; the answer leaves once Commits has it on the disk (G-26)."""
+        effect = self._frontend.apply_fault(Operation.SEND, self.queue.path, now)
+        if effect is not None:
+            self._apply_fault(effect, event, now)
+        else:
+            answer = self._store(event, now.entity)
+            if not event.settled:
+                self._answer(event, answer)
+        self._top_up()
+
+    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> None:
+        """Store consecutive messages together when that is equivalent: it costs half."""
+        if len(events) > 1 and self._store_run(events, now.entity):
+            self._top_up()
+        else:
+            super().messages_received(events, now)
+
+    def _store_run(self, events: Sequence[MessageReceived], now: int) -> bool:
+        """Store and accept all; False, with nothing done, when they must be stored one by one."""
+        if self._destination is not None:
+            return False
+        messages = messages_of_run(self._frontend, self.queue, events)
+        if messages is None:
+            return False
+        try:
+            self.queue.enqueue_all(messages, now)
+        except BrokerError:
+            return False
+        first, last = events[0].delivery_id, events[-1].delivery_id
+        if last - first == len(events) - 1 and not any(event.settled for event in events):
+            self._link.dispose(first, last, ACCEPTED)
+        else:
+            for event in events:
+                if not event.settled:
+                    self._answer(event, ACCEPTED)
+        return True
+
+    def _top_up(self) -> None:
+        if self._link.credit < CREDIT // 2 and not self.is_starved and self._link.is_open:
+            self._link.flow(CREDIT)
+
+    def _apply_fault(self, effect: Effect, event: MessageReceived, now: ClockReading) -> None:
+        """Store under a fault."""
+        answer = self._store(event, now.entity, effect) if effect.happens else None
+        if isinstance(effect, EndingEffect):
+            end_faulted(effect, self.connection, self.link, self._tracker, now)
+        if event.settled or not effect.answers:
+            return
+        if isinstance(effect, Delay):
+            self.connection.later(effect.seconds, lambda: self._answer(event, answer), now)
+        else:
+            self._answer(event, answer if effect.happens else fault_outcome(effect, self._tracker, now))
+
+    def _store(self, event: MessageReceived, now: int, effect: Effect | None = None) -> DeliveryState | None:
+        """Store; the answer, or None when it comes later (Q-16)."""
+        visible_at = now + round(effect.seconds * 1000) if isinstance(effect, LateVisibility) else None
+        txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
+        try:
+            if txn_id is None:
+                self._take(self._messages(event, now, visible_at), now)
+                return ACCEPTED
+            transaction = self.connection.transaction(txn_id)
+            via = None if self._destination is None else self.queue
+            transaction.send(self._destination or self.queue, self._messages(event, now), now, via)
+            return TransactionalState(txn_id, ACCEPTED)
+        except Rerouting as rerouting:
+            self._frontend.namespace.call_at(rerouting.at, lambda then: self._store_again(event, then))
+            return None
+        except BrokerError as error:
+            self.connection.refused(event.state, error)
+            return Rejected(self._frontend.refusal(error, self.queue.path, now))
+
+    def _take(self, messages: list[StoredMessage], now: int) -> None:
+        if self._destination is None:
+            self.queue.enqueue_all(messages, now)
+        else:
+            self.queue.check_sends_enabled()
+            self._frontend.namespace.transfer(messages, self.queue, self._destination.path, now)
+
+    def _messages(
+        self, event: MessageReceived, now: int, visible_at: int | None = None
+    ) -> list[StoredMessage]:
+        payload, kind = event.payload, event.message_format
+        return messages_of(self._frontend, self.queue, payload, kind, now, visible_at)
+
+    def _store_again(self, event: MessageReceived, now: int) -> None:
+        answer = self._store(event, now)
+        if not event.settled:
+            self._answer(event, answer)
+            self._frontend.stir(self.connection)
+
+    def _answer(self, event: MessageReceived, answer: DeliveryState | None) -> None:
+        if answer is not None and self._link.is_open:
+            self._link.dispose(event.delivery_id, event.delivery_id, answer)
+
+    @property
+    def _tracker(self) -> str:
+        return self._frontend.tracker(self.queue.path)

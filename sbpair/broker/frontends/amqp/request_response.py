@@ -1,0 +1,196 @@
+"""Request-response links: the $cbs and $management nodes.
+
+    client  -- sender link -->   RequestLink     one message a request, accepted on arrival
+    client <-- receiver link --  ResponseLink    the answer, correlated, regardless of the link's credit
+
+A response goes to the receiver link that the request's reply-to names (JavaScript names its link, Python the
+node), else to one of the same session. Clients grant credit only once, so credit is not required.
+
+On $cbs a client presents a token and is granted what it proves (claims-based security). Python declares
+``type`` jwt even for a shared access signature, so the form of the token decides. An invalid token is answered
+401, a name without an entity 404, and never both at once: the token is checked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....amqp.errors import PRECONDITION_FAILED, DecodeError
+from ....amqp.events import MessageReceived
+from ....amqp.link import ReceiverLink, SenderLink
+from ....amqp.message import Message, Properties, ValueBody
+from ....amqp.performatives import (
+    ACCEPTED,
+    Condition,
+    DeliveryState,
+    Outcome,
+    Rejected,
+    Target,
+    TransactionalState,
+)
+from ....amqp.types import Int, Symbol
+from ...auth import InvalidToken, split_audience
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...errors import EntityNotFound, MalformedMessage
+from ..address import parse_address
+from ..refusals import tracked
+from .node import ConnectionContext, Node
+
+CREDIT = 200
+MAX_REQUEST_SIZE = 1_048_576
+MAX_CLAIM_SIZE = 65_536  # a token has at most a quarter of that
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request: status and description as application properties, a map as the body."""
+
+    properties: dict[object, object]
+    body: object = None
+
+
+State = DeliveryState | None
+RequestHandler = Callable[["ConnectionContext", Entity | None, Message, State, ClockReading], Answer | None]
+
+
+class ResponseLink(Node):
+    """The client's receiver link on such a node."""
+
+    link: SenderLink
+
+    def __init__(
+        self, connection: ConnectionContext, link: SenderLink, queue: Entity | None, address: str
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self.address = address
+        self._tags = 0
+
+    @property
+    def reply_to(self) -> str | None:
+        """The address of the client's end."""
+        attach = self.link.remote_attach
+        target = attach.target if attach is not None else None
+        return target.address if isinstance(target, Target) else None
+
+    def respond(self, request: Message, answer: Answer) -> None:
+        """Send ``answer``, correlated with ``request``."""
+        asked = request.properties or Properties()
+        response = Message(
+            properties=Properties(correlation_id=asked.message_id, to=asked.reply_to),
+            application_properties=answer.properties,
+            body=ValueBody(answer.body),
+        )
+        self._tags += 1
+        self.link.transfer(response.encode(), tag=self._tags.to_bytes(8, "big"), settled=True, force=True)
+
+
+class RequestLink(Node):
+    """The client's sender link on such a node; ``operation`` produces the answers."""
+
+    link: ReceiverLink
+
+    def __init__(
+        self,
+        connection: ConnectionContext,
+        link: ReceiverLink,
+        queue: Entity | None,
+        address: str,
+        operation: RequestHandler,
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self.address = address
+        self._operation = operation
+
+    def opened(self, now: ClockReading) -> None:
+        """Grant credit."""
+        self.link.flow(CREDIT)
+
+    def message_received(self, event: MessageReceived, now: ClockReading) -> None:
+        """Answer one request."""
+        if self.link.credit < CREDIT // 2:
+            self.link.flow(CREDIT)
+        refusal = self._serve(event.payload, event.state, now)
+        if not event.settled:
+            answer = ACCEPTED if refusal is None else Rejected(refusal)
+            self.link.dispose(event.delivery_id, event.delivery_id, _in_same(event.state, answer))
+
+    def _serve(self, payload: bytes, state: State, now: ClockReading) -> Condition | None:
+        frontend = self.connection.frontend
+        try:
+            request = Message.decode(payload)
+        except DecodeError as error:
+            malformed = MalformedMessage(f"The request could not be decoded: {error}.")
+            return frontend.refusal(malformed, self.address, now.entity)
+        response = self._response_link(request)
+        if response is None:
+            text = f"No receiver link on '{self.address}' is there to answer on."
+            return Condition(PRECONDITION_FAILED, tracked(text, frontend.tracker(self.address), now.entity))
+        answer = self._operation(self.connection, self.queue, request, state, now)
+        if answer is not None:
+            response.respond(request, answer)
+        return None
+
+    def _response_link(self, request: Message) -> ResponseLink | None:
+        candidates = [
+            node
+            for node in self.connection.nodes()
+            if isinstance(node, ResponseLink) and node.address == self.address and node.link.is_open
+        ]
+        reply_to = request.properties.reply_to if request.properties else None
+        named = [
+            node
+            for node in candidates
+            if reply_to is not None and reply_to in (node.reply_to, node.link.name)
+        ]
+        near = [node for node in candidates if node.link.session is self.link.session]
+        return next(iter(named + near + candidates), None)
+
+
+def _in_same(state: State, outcome: Outcome) -> DeliveryState:
+    """``outcome``, wrapped in the request's transaction if it has one."""
+    return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
+
+
+def status(code: int, words: str, *, names: tuple[str, str]) -> dict[object, object]:
+    """The application properties of an answer: ``names`` are those of the code and of its description."""
+    return {names[0]: Int(code), names[1]: words}
+
+
+def error_symbol(condition: str) -> Symbol:
+    """The error condition as $management reports it."""
+    return Symbol(condition)
+
+
+_NAMES = ("status-code", "status-description")
+
+
+def put_token(
+    connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
+) -> Answer:
+    """Answer a put-token request: 202, 400, 401 or 404."""
+    asked = request.application_properties
+    audience, operation = asked.get("name"), asked.get("operation")
+    token = request.body.value if isinstance(request.body, ValueBody) else None
+    frontend = connection.frontend
+
+    def refused(code: int, words: str) -> Answer:
+        frontend.rejections.note(now.entity, "$cbs", f"{code}", words)
+        return Answer(status(code, tracked(words, frontend.tracker("$cbs"), now.entity), names=_NAMES))
+
+    if operation != "put-token":
+        return refused(400, f"The operation {operation!r:.60} is not put-token.")
+    if not isinstance(audience, str) or not isinstance(token, str):
+        return refused(400, "put-token needs the property name and a body of text.")
+    try:
+        connection.claims.put(audience, token, now.wall)
+    except InvalidToken as refusal:
+        return refused(401, f"Unauthorized access: {refusal.reason}.")
+    path = parse_address(split_audience(audience)[1]).path
+    try:
+        if path:
+            frontend.namespace.queue(path)
+    except EntityNotFound as missing:
+        return refused(404, str(missing))
+    return Answer(status(202, "Accepted", names=_NAMES))

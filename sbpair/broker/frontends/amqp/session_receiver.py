@@ -1,0 +1,169 @@
+"""Session receivers: attaching to a session, receiving its messages, and releasing it.
+
+    attach, source filter com.microsoft:session-filter = a name | null
+
+    the session is free          ->  attach: the granted id in the filter, the lock's expiry in the properties
+    another receiver holds it    ->  refused: com.microsoft:session-cannot-be-locked
+    none is available            ->  the attach waits for a session, at most com.microsoft:timeout, then is refused
+
+The link holds the session: when it ends, for any reason, the session is free again. When the session's lock
+expires, its link is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ....amqp.link import SenderLink
+from ....amqp.performatives import ACCEPTED, Attach, DeliveryState, Source
+from ....amqp.types import Described
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.sessions import SessionLock
+from ...entities.stored_message import LockToken, StoredMessage
+from ...errors import BrokerError, InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
+from ..message_form import LONGEST_ID
+from ..refusals import condition_of
+from .node import ConnectionContext, Node
+from .queue_receiver import SETTLED, QueueReceiver
+
+FILTER = "com.microsoft:session-filter"
+LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+TIMEOUT = "com.microsoft:timeout"
+PATIENCE = 65_000  # milliseconds, for clients that name none
+_TICKS_AT_EPOCH, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
+
+
+def has_session_filter(attach: Attach) -> bool:
+    """Whether the attach asks for a session, by name or not."""
+    return isinstance(attach.source, Source) and FILTER in (attach.source.filter or {})
+
+
+def asked_session(attach: Attach) -> str | None:
+    """The name of the requested session; None for the next available. Raises InvalidArgument."""
+    assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
+    asked = (attach.source.filter or {}).get(FILTER)
+    name = asked.value if isinstance(asked, Described) else asked
+    if name is not None and not isinstance(name, str):
+        raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
+    if name is not None and len(name) > LONGEST_ID:
+        raise InvalidArgument(f"The session filter is longer than {LONGEST_ID} characters.")
+    return name
+
+
+def patience(attach: Attach) -> int:
+    """How many milliseconds the attach may wait. Raises InvalidArgument."""
+    span = (attach.properties or {}).get(TIMEOUT, PATIENCE)
+    if not isinstance(span, int) or isinstance(span, bool) or span < 0:
+        raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
+    return int(span)
+
+
+class SessionReceiver(QueueReceiver):
+    """Delivers the messages of the one session it holds."""
+
+    def __init__(
+        self, connection: ConnectionContext, link: SenderLink, lock: SessionLock, *, deletes: bool
+    ) -> None:
+        super().__init__(connection, link, lock.queue, deletes=deletes)
+        self.lock = lock
+        if deletes and lock.queue.sessions is not None:
+            lock.queue.sessions.keep(lock)
+
+    @property
+    def line(self) -> Entity | SessionLock:
+        """The session, where it waits alone."""
+        return self.lock
+
+    def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
+        """Source and properties that name the granted session and its lock's expiry."""
+        source = attach.source
+        assert isinstance(source, Source)  # noqa: S101 - it has a session filter
+        asked, name = (source.filter or {}).get(FILTER), self.lock.session_id
+        said = (
+            Described(asked.descriptor, name) if isinstance(asked, Described) else name
+        )  # in the form of the request
+        granted = {**(source.filter or {}), FILTER: said}
+        ticks = _TICKS_AT_EPOCH + self.lock.locked_until * _TICKS_PER_MS
+        return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
+
+    def take(self, now: int) -> StoredMessage | None:
+        """The next message of the session. Raises SessionLockLost, EntityDisabled."""
+        if self.deletes:
+            return self.queue.receive_and_delete(now, self.lock)
+        return self.queue.receive(now, self.lock)
+
+    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+        """The next messages of the session, locked. Raises as :meth:`take`."""
+        return self.lock.queue.receive_some(most, now, self.lock)
+
+    def complete(self, token: LockToken, now: int) -> None:
+        """As :meth:`apply`."""
+        self.apply(token, ACCEPTED, now)
+
+    def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
+        """Settle; a lost lock is reported as a lost session when the session is lost."""
+        try:
+            return super().apply(token, state, now)
+        except LockLost:
+            if self.lock.is_lost:
+                raise SessionLockLost from None
+            raise
+
+    def lapsed(self, now: ClockReading) -> None:
+        """The session's lock expired: detach the link."""
+        self.link.detach(self.connection.frontend.refusal(SessionLockLost(), self.queue.path, now.entity))
+
+    def detached(self, now: ClockReading) -> None:
+        """Release the session."""
+        super().detached(now)
+        if self.queue.sessions is not None:
+            self.queue.sessions.release(self.lock, now.entity)
+
+
+Granted = Callable[["SessionWait", SessionReceiver, ClockReading], None]
+"""Called when a waiting attach has been granted a session."""
+
+
+class SessionWait(Node):
+    """A link whose attach waits, unanswered, for the next available session."""
+
+    queue: Entity
+    link: SenderLink
+
+    def __init__(
+        self, connection: ConnectionContext, link: SenderLink, queue: Entity, attach: Attach, granted: Granted
+    ) -> None:
+        super().__init__(connection, link, queue)
+        self.attach = attach
+        self.span = patience(attach)
+        self._granted = granted
+
+    @property
+    def deletes(self) -> bool:
+        """Whether receive-and-delete is requested."""
+        return self.attach.snd_settle_mode == SETTLED
+
+    def offered(self, now: ClockReading) -> bool:
+        """A session may be available: True when it was taken. Raises EntityDisabled."""
+        sessions = self.queue.sessions
+        lock = None if sessions is None else sessions.accept(None, now.entity)
+        if lock is None:
+            return False
+        receiver = SessionReceiver(self.connection, self.link, lock, deletes=self.deletes)
+        self._granted(self, receiver, now)
+        return True
+
+    def refused(self, error: BrokerError, now: ClockReading) -> None:
+        """Refuse the attach."""
+        self.link.refuse(self.connection.frontend.refusal(error, self.queue.path, now.entity))
+
+    def ran_out(self, now: ClockReading) -> None:
+        """The timeout has passed."""
+        tracker = self.connection.frontend.tracker(self.queue.path)
+        self.link.refuse(condition_of(OperationTimedOut(self.span / 1000), tracker, now.entity))
+
+    def detached(self, now: ClockReading) -> None:
+        """The client gave up."""
+        self.connection.frontend.leave_wait(self, now)

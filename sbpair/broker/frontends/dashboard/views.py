@@ -1,0 +1,305 @@
+"""The dashboard's views of a namespace and its entities, as plain values for JSON.
+
+Each view is bounded: a page of entities, a page of messages, the counts that entities maintain anyway.
+Viewing neither counts as use (T-21) nor receives a message, and no key is shown.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from ...entities.descriptions import QueueDescription, TopicDescription
+from ...entities.entity import Entity, QueueCounts
+from ...entities.partition import Health
+from ...entities.partitioned import Partitioned
+from ...entities.partitioned_entities import AnySubscription, AnyTopic
+from ...entities.queue import DESCRIPTION, REASON
+from ...entities.rules import CorrelationFilter, Rule, SqlFilter, TrueFilter
+from ...entities.sessions import MessageSession
+from ...entities.stored_message import StoredMessage
+from ..amqp.client_connection import ClientConnection
+from ..amqp.node import Node
+from ..amqp.queue_receiver import QueueReceiver
+from ..amqp.queue_sender import QueueSender
+from ..amqp.session_receiver import SessionWait
+from ..namespace_frontend import NamespaceFrontend
+from ..rest.receiver import RestReceiver
+
+SAMPLES = 90
+EVERY = 900  # milliseconds at least between two samples: several people may look
+MOST_KEYS = 400
+
+Sample = tuple[int, tuple[int, ...]]
+
+
+class History:
+    """The most recent samples by key; the key unused for longest is dropped first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, deque[Sample]] = OrderedDict()
+
+    def add(self, key: str, at: int, values: Sequence[int]) -> list[Sample]:
+        """Take a sample at ``at`` (milliseconds) unless one was just taken; returns all samples of the key."""
+        samples = self._kept.setdefault(key, deque(maxlen=SAMPLES))
+        self._kept.move_to_end(key)
+        if not samples or at - samples[-1][0] >= EVERY:
+            samples.append((at, tuple(values)))
+        while len(self._kept) > MOST_KEYS:
+            self._kept.popitem(last=False)
+        return list(samples)
+
+
+Row = dict[str, object]
+MOST_ROWS = 100
+MOST_MESSAGES = 50
+MOST_RULES = 100
+MOST_LINKS = 20
+LATELY = 300_000  # milliseconds: refusals that need attention now
+LONGEST = 300  # characters of untrusted text
+
+_FLAGS = (
+    ("requires_session", "sessions"),
+    ("requires_duplicate_detection", "no duplicates"),
+    ("enable_partitioning", "partitioned"),
+)
+
+
+def summary(frontend: NamespaceFrontend, now: int) -> Row:
+    """A namespace in a few words and numbers."""
+    namespace = frontend.namespace
+    stores = namespace.layout.stores
+    return {
+        "name": namespace.name,
+        "tier": namespace.tier.value,
+        "now": now,
+        "entities": namespace.entity_count,
+        "rejected": frontend.rejections.total,
+        "rejected_lately": frontend.rejections.since(now - LATELY),
+        "faults": [active.rule.effect.name for active in frontend.faults.active][:MOST_ROWS],
+        "stores_down": [store.index for store in stores if store.health is not Health.UP],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRow:
+    """An entity with its counts; ``quota`` in bytes, ``flags`` in words."""
+
+    path: str
+    kind: str
+    status: str
+    health: str
+    flags: tuple[str, ...]
+    forward_to: str | None
+    quota: int
+    counts: QueueCounts
+
+
+def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tuple[int, list[EntityRow]]:
+    """The number of entities with ``find`` in their path, and a page of them, by path."""
+    total, found = frontend.namespace.page(skip, MOST_ROWS, find)
+    return total, [entity_row(each, now) for each in found]
+
+
+def entity_row(entity: Entity, now: int) -> EntityRow:
+    """One entity with its counts."""
+    asked = entity.description
+    return EntityRow(
+        path=entity.path,
+        kind=kind_of(entity),
+        status=entity.status,
+        health=_health(entity),
+        flags=tuple(word for field, word in _FLAGS if getattr(asked, field)),
+        forward_to=asked.forward_to,
+        quota=asked.quota_in_bytes,
+        counts=entity.counts(now),
+    )
+
+
+def kind_of(entity: Entity) -> str:
+    """The name of the entity's kind."""
+    if isinstance(entity, AnyTopic):
+        return "topic"
+    return "subscription" if isinstance(entity, AnySubscription) else "queue"
+
+
+def _health(entity: Entity) -> str:
+    if not isinstance(entity, Partitioned):
+        return "up"
+    states = {partition.health for partition in entity.partitions}
+    if states == {Health.DOWN}:
+        return "down"
+    return "limited" if Health.DOWN in states else "throttled" if Health.THROTTLED in states else "up"
+
+
+def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow, Row]:
+    """The details of one entity without its messages. Raises EntityNotFound."""
+    entity = frontend.namespace.queue(path).top
+    tenants = frontend.tenants_of(entity)
+    return entity_row(entity, now), {
+        "created_at": entity.created_at,
+        "updated_at": entity.updated_at,
+        "accessed_at": entity.accessed_at,
+        "description": _settings(entity.asked if isinstance(entity, AnyTopic) else entity.description),
+        "partitions": _partitions(entity, now),
+        "senders": sum(isinstance(node, QueueSender) for node in tenants),
+        "receivers": sum(isinstance(node, QueueReceiver | RestReceiver) for node in tenants),
+        "waiting": sum(isinstance(node, SessionWait) for node in tenants),
+        "rules": _rules(entity),
+        "subscriptions": _subscriptions(entity),
+    }
+
+
+def _settings(asked: QueueDescription | TopicDescription) -> Row:
+    """The entity's settings; of its authorization rules only names and rights, never a key (S-12)."""
+    rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in asked.authorization_rules)
+    return {**asdict(asked), "authorization_rules": ", ".join(rules) or None}
+
+
+def _partitions(entity: Entity, now: int) -> list[Row]:
+    if not isinstance(entity, Partitioned):
+        return []
+    return [
+        {"index": index, "health": part.health.value, "counts": asdict(part.counts(now))}
+        for index, part in enumerate(entity.partitions)
+    ]
+
+
+def _subscriptions(entity: Entity) -> list[str]:
+    return (
+        [each.path for each in entity.subscriptions.values()][:MOST_ROWS]
+        if isinstance(entity, AnyTopic)
+        else []
+    )
+
+
+def _rules(entity: Entity) -> list[Row]:
+    if not isinstance(entity, AnySubscription):
+        return []
+    rules = [rule for rule, _ in zip(entity.rules, range(MOST_RULES), strict=False)]
+    return [
+        {
+            "name": rule.name,
+            "filter": _filter(rule),
+            "action": rule.action.expression if rule.action else None,
+        }
+        for rule in rules
+    ]
+
+
+def _filter(rule: Rule) -> str:
+    match rule.filter:
+        case TrueFilter():
+            return "takes everything"
+        case SqlFilter(expression=expression):
+            return expression
+        case CorrelationFilter() as wanted:
+            said = {
+                **{k: v for k, v in asdict(wanted).items() if k != "properties" and v},
+                **wanted.properties,
+            }
+            return " and ".join(f"{name} = {value}" for name, value in said.items())
+        case _:
+            return "takes nothing"
+
+
+# -- messages
+
+
+def messages(entity: Entity, start: int) -> list[Row]:
+    """The messages from a sequence number on, one row each; nothing changes."""
+    return [message_row(each) for each in entity.browse(start, MOST_MESSAGES)]
+
+
+def message_row(message: StoredMessage) -> Row:
+    """One message without its body."""
+    amended = message.amended or {}
+    return {
+        "number": message.sequence_number,
+        "partition": message.partition_id,
+        "state": message.state.name.lower(),
+        "message_id": str(message.message_id)[:LONGEST],
+        "session_id": message.session_id,
+        "enqueued_at": message.enqueued_at,
+        "expires_at": message.expires_at,
+        "scheduled_for": message.scheduled_for,
+        "locked_until": message.locked_until or None,
+        "deliveries": message.delivery_count,
+        "size": message.size,
+        "reason": _cut(amended.get(REASON)),
+        "why": _cut(amended.get(DESCRIPTION)),
+        "source": message.dead_letter_source,
+    }
+
+
+def message_of(entity: Entity, number: int) -> StoredMessage | None:
+    """The message with that sequence number, or None; nothing changes."""
+    found: Iterable[StoredMessage] = entity.browse(number, 1)
+    return next((each for each in found if each.sequence_number == number), None)
+
+
+def _cut(value: object) -> str | None:
+    return None if value is None else str(value)[:LONGEST]
+
+
+# -- sessions
+
+
+def sessions(entity: Entity, skip: int) -> tuple[int, list[Row]]:
+    """The number of an entity's sessions and a page of them; none when it does not use sessions."""
+    known = entity.sessions
+    if known is None:
+        return 0, []
+    return len(known), [_session(each) for each in islice(known.browse(), skip, skip + MOST_ROWS)]
+
+
+def _session(session: MessageSession) -> Row:
+    return {
+        "id": session.id[:LONGEST],
+        "messages": session.count,
+        "locked_until": session.lock.locked_until if session.lock else None,
+        "state_size": None if session.state is None else len(session.state),
+        "state_set_at": session.state_set_at or None,
+    }
+
+
+# -- connections
+
+
+def connection(client: ClientConnection, peer: str) -> Row:
+    """One AMQP connection and its links."""
+    nodes = [node for node in client.nodes() if node.queue is not None]
+    return {
+        "peer": peer,
+        "container": client.container[:LONGEST],
+        "links": [_link(node) for node in nodes[:MOST_LINKS]],
+        "more": max(0, len(nodes) - MOST_LINKS),
+    }
+
+
+def _link(node: Node) -> Row:
+    kinds = (
+        (QueueSender, "sends to"),
+        (SessionWait, "waits for a session of"),
+        (QueueReceiver, "receives from"),
+    )
+    word = next((word for kind, word in kinds if isinstance(node, kind)), "manages")
+    path = node.queue.path if node.queue is not None else ""
+    return {"what": word, "path": path, "credit": node.link.credit}
+
+
+# -- refusals
+
+
+def rejections(frontend: NamespaceFrontend, now: int) -> Row:
+    """The most recent refusals, newest first, and how many there were in recent periods."""
+    told = frontend.rejections
+    return {
+        "total": told.total,
+        "lately": told.since(now - LATELY),
+        "last_hour": told.since(now - 12 * LATELY),
+        "by_condition": dict(told.by_condition.most_common()),
+        "recent": [asdict(each) for each in reversed(told.recent)],
+    }

@@ -1,0 +1,393 @@
+"""Conversion between messages on the wire and stored messages.
+
+    arrives:  header · delivery annotations · annotations · [properties · app properties · body · footer]
+    stored:   what the broker decides on, lifted out      ·  the bare message, bytes untouched
+    leaves:   new header · of both annotations the broker's, then the sender's  ·  the same bytes
+
+A section of the bare message is re-encoded only when it lacks a message-id or when its application
+properties were changed. (Batches: an SDK's format 0x80013700, one data section a message.)
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+
+from ...amqp.decoding import decode
+from ...amqp.encoding import encode
+from ...amqp.errors import DecodeError
+from ...amqp.message import (
+    Header,
+    MessageId,
+    Properties,
+    Section,
+    Sections,
+    decode_header,
+    decode_properties,
+    encode_header,
+    encode_properties,
+    join_entries,
+    split,
+    split_entries,
+)
+from ...amqp.types import Described, Symbol, Timestamp
+from ..entities.entity import Entity
+from ..entities.partitioned_entities import AnySubscription
+from ..entities.stored_message import LockToken, MessageState, StoredMessage
+from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
+from .fast_parse import plain_message
+
+BATCH = 0x80013700
+MOST_IN_BATCH = 4_500  # messages
+PING = b"application/vnd.ms-servicebus-ping"  # P-30
+LONGEST_ID = 128
+LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes: of each, and of all together
+UINT_MAX = 2**32 - 1
+_NO_HEADER = Header()
+SCHEDULED = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY = "x-opt-partition-key"
+VIA_PARTITION_KEY = "x-opt-via-partition-key"
+OVERHEAD = 64  # bytes that an entry needs beyond the sender's
+
+# Written by the broker on delivery; a sender's own (of a message received before, say) are not kept.
+_OURS = frozenset(
+    {
+        "x-opt-sequence-number",
+        "x-opt-enqueue-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-locked-until",
+        "x-opt-lock-token",
+        "x-opt-message-state",
+        "x-opt-deadletter-source",
+        "x-opt-partition-id",
+    }
+)
+
+
+# -- in
+
+
+def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
+    """The messages of one delivery. Raises MalformedMessage, InvalidArgument."""
+    try:
+        if message_format != BATCH:
+            return [stored_message(payload)]
+        return [stored_message(data) for data in _batched(split(payload).body)]
+    except DecodeError as error:
+        raise MalformedMessage(f"The message could not be decoded: {error}.") from error
+
+
+def _batched(body: bytes) -> list[bytes]:
+    messages: list[bytes] = []
+    position = 0
+    while position < len(body):
+        section, position = decode(body, position)
+        if not isinstance(section, Described) or not isinstance(section.value, bytes):
+            raise DecodeError("a batch holds data sections only")
+        messages.append(section.value)
+        if len(messages) > MOST_IN_BATCH:
+            raise InvalidArgument(f"The batch has more than {MOST_IN_BATCH} messages.")
+    if not messages:
+        raise DecodeError("a batch holds no message")
+    return messages
+
+
+def stored_message(payload: bytes) -> StoredMessage:
+    """The message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
+    plain = (
+        plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None
+    )  # otherwise the sizes are checked
+    if plain is None:
+        return decoded_message(payload)
+    header_end, bare_at, message_id, session_id, content_type, has_instant = plain
+    header = _header_of(payload[:header_end]) if header_end else _NO_HEADER
+    if has_instant and (header.ttl is None or header.ttl >= UINT_MAX):
+        return decoded_message(payload)  # two instants may carry a long time to live
+    annotations, scheduled_for, partition_key, via_key = (
+        _NOT_ANNOTATED if bare_at == header_end else _kept_annotations(payload[header_end:bare_at])
+    )
+    if session_id is not None:
+        _check_session_id(session_id)
+    return StoredMessage(
+        payload[bare_at:] if bare_at else payload,
+        annotations,
+        message_id,
+        session_id,
+        partition_key,
+        via_key,
+        header.ttl or None,  # 0 is how half a second arrives from a client that counts seconds
+        scheduled_for,
+        header.durable,
+        header.priority,
+        content_type != b"" and content_type.lower() == PING,
+        OVERHEAD + len(annotations),
+    )
+
+
+def decoded_message(payload: bytes) -> StoredMessage:
+    """The slow path of ``stored_message``: accepts every form and gives the same result."""
+    sections = split(payload)
+    if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
+        _check_sizes(sections)
+    header = decode_header(sections.header) if sections.header else _NO_HEADER
+    annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
+    before = len(sections.header) + len(sections.message_annotations)
+    bare = payload[before:] if before else payload
+    if sections.delivery_annotations:  # in their place or after everything else: split handles both
+        bare = b"".join(sections[3:])
+        annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
+    properties = _checked(decode_properties(sections.properties))
+    message_id: MessageId = uuid.uuid4().hex if properties.message_id is None else properties.message_id
+    if properties.message_id is None:
+        named = encode_properties(replace(properties, message_id=message_id))
+        bare = named + bare[len(sections.properties) :]
+    if properties.group_id is not None:
+        _check_session_id(properties.group_id)
+    return StoredMessage(
+        bare=bare,
+        annotations=annotations,
+        message_id=message_id,
+        session_id=properties.group_id,
+        partition_key=partition_key,
+        via_partition_key=via_key,
+        time_to_live=_time_to_live(header.ttl, properties),
+        scheduled_for=scheduled_for,
+        durable=header.durable,
+        priority=header.priority,
+        is_ping=(properties.content_type or "").encode().lower() == PING,
+        overhead=OVERHEAD + len(annotations),
+    )
+
+
+def _check_session_id(session_id: str) -> None:
+    if len(session_id) > LONGEST_ID:
+        raise InvalidArgument(f"The session id (group-id) is longer than {LONGEST_ID} characters.")
+
+
+@lru_cache(maxsize=256)
+def _header_of(section: bytes) -> Header:
+    return decode_header(section)
+
+
+def _check_sizes(sections: Sections) -> None:
+    """Raises HeaderTooLarge when the properties exceed their limits."""
+    size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
+    if size > LARGEST_HEADER:
+        raise HeaderTooLarge("its header", size, LARGEST_HEADER)
+    for key, value in split_entries(sections.application_properties):
+        if len(value) > LARGEST_PROPERTY:
+            raise HeaderTooLarge(f"its property {key!r:.60}", len(value), LARGEST_PROPERTY)
+
+
+def _checked(properties: Properties) -> Properties:
+    name = properties.message_id
+    if isinstance(name, str | bytes) and len(name) > LONGEST_ID:
+        raise InvalidArgument(f"The message-id is longer than {LONGEST_ID} characters.")
+    return properties
+
+
+def _time_to_live(ttl: int | None, properties: Properties) -> int | None:
+    # A uint of milliseconds ends at 49.7 days: longer spans travel as two instants.
+    expiry, creation = properties.absolute_expiry_time, properties.creation_time
+    if ttl is not None and ttl < UINT_MAX:
+        return ttl or None
+    if expiry is not None and creation is not None and expiry > creation:
+        return expiry - creation
+    return ttl
+
+
+_NOT_ANNOTATED = (b"", None, None, None)
+
+
+def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, str | None]:
+    if not section:
+        return _NOT_ANNOTATED
+    scheduled_for = partition_key = via_key = None
+    kept: list[tuple[object, bytes]] = []
+    for key, value in split_entries(section):
+        if key == SCHEDULED:
+            at = decode(value)[0]
+            scheduled_for = int(at) if isinstance(at, Timestamp) else None
+        elif key == PARTITION_KEY:
+            partition_key = _partition_key(decode(value)[0])
+        elif key == VIA_PARTITION_KEY:
+            via_key = _partition_key(decode(value)[0])
+        if key not in _OURS:
+            kept.append((key, value))
+    return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key, via_key
+
+
+def _kept_for_delivery(section: bytes) -> bytes:
+    """The sender's delivery annotations, which the service passes on; they are stored before the others."""
+    kept = [(key, value) for key, value in split_entries(section) if key not in _OURS]
+    return join_entries(Section.DELIVERY_ANNOTATIONS, kept)
+
+
+def _partition_key(value: object) -> str | None:
+    # Clients that resend a received message may encode the key as a binary or a symbol: it is the same key.
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"The partition key is a {type(value).__name__}: a text is needed.")
+    if value is not None and len(value) > LONGEST_ID:
+        raise InvalidArgument(f"The partition key is longer than {LONGEST_ID} characters.")
+    return value or None
+
+
+# -- out
+
+_Entries = tuple[int, list[bytes]]  # the number of keys and values of a map, and their bytes
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_PREFIX = b"\x00\x53\x72\xd1"  # message annotations, a map with a size of four bytes
+
+
+def _entry_head(key: str, code: bytes) -> bytes:
+    return encode(Symbol(key)) + code
+
+
+_ENQUEUED = _entry_head("x-opt-enqueued-time", _TIMESTAMP)
+_SEQUENCE = _entry_head("x-opt-sequence-number", _LONG)
+_ENQUEUE_SEQUENCE = _entry_head("x-opt-enqueue-sequence-number", _LONG)
+_LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
+_SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
+_NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ").pack
+_MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
+ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
+_DELIVERY = b"\x00\x53\x71"
+_TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
+_NO_TOKEN = _DELIVERY + b"\xc1\x01\x00"  # an empty map
+_STATES = {
+    state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
+    for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
+}
+
+
+def delivered(message: StoredMessage, queue: Entity) -> bytes:
+    """The message as a receiver gets it, locked or, with receive-and-delete, removed.
+
+    It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
+    annotations without one; the state only of a deferred message; the original sequence number
+    (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
+    """
+    token, state = message.lock_token, _STATES[DEFERRED] if message.is_deferred else b""
+    own = _own(message, token is not None, _has_first_number(message, queue), state)
+    return _encoded(
+        message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _told(token), own
+    )
+
+
+def _has_first_number(message: StoredMessage, queue: Entity) -> bool:
+    return (
+        message.enqueued_sequence_number != message.sequence_number
+        or message.hops > 0
+        or isinstance(queue.top, AnySubscription)
+    )
+
+
+def shown_time_to_live(message: StoredMessage, queue: Entity) -> int | None:
+    """The time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
+    expires_at = None if queue.parent is not None else queue.expires_at(message)
+    return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
+
+
+def peeked(message: StoredMessage) -> bytes:
+    """The message as peek returns it: always with its state and original sequence number, never a lock token.
+
+    It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
+    """
+    span = message.time_to_live
+    if message.expires_at is not None:
+        span = message.expires_at - message.enqueued_at
+    is_locked = message.state is LOCKED
+    shown = (DEFERRED if message.is_deferred else ACTIVE) if is_locked else message.state
+    return _encoded(message, span, b"", _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE])))
+
+
+def _encoded(message: StoredMessage, ttl: int | None, for_delivery: bytes, own: _Entries) -> bytes:
+    annotations = message.annotations
+    if annotations.startswith(_DELIVERY):
+        sections = split(annotations)
+        for_delivery, annotations = _joined(for_delivery, sections[1]), sections[2]
+    return b"".join(
+        (
+            _header(message.durable, message.priority, ttl, message.delivery_count),
+            for_delivery,
+            _annotations(own, annotations),
+            message.bare if message.amended is None else _amended(message.bare, message.amended),
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _header(durable: bool | None, priority: int | None, ttl: int | None, delivery_count: int) -> bytes:
+    span = None if ttl is None else min(ttl, UINT_MAX)
+    return encode_header(Header(durable, priority, span, None, delivery_count))
+
+
+def _told(token: LockToken) -> bytes:
+    """Delivery annotations: the lock token again, as a uuid; the delivery tag has it in .NET's byte order."""
+    return _TOKEN + token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+
+
+def _joined(ours: bytes, theirs: bytes) -> bytes:
+    return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
+
+
+def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, state: bytes) -> _Entries:
+    """The broker's own message annotations: keys and values, encoded."""
+    entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
+    count = 4
+    if tells_first_number:
+        entries += (_ENQUEUE_SEQUENCE, message.enqueued_sequence_number.to_bytes(8, "big"))
+        count += 2
+    if is_locked:
+        entries += (_LOCKED_UNTIL, message.locked_until.to_bytes(8, "big"))
+        count += 2
+    if state:
+        entries.append(state)
+        count += 2
+    if message.partition_id is not None:
+        entries.append(_PARTITION + message.partition_id.to_bytes(2, "big"))
+        count += 2
+    if message.dead_letter_source is not None:
+        entries.append(_SOURCE + encode(message.dead_letter_source))
+        count += 2
+    return count, entries
+
+
+def _annotations(own: _Entries, kept: bytes) -> bytes:
+    """The section of message annotations: the broker's own, then the sender's."""
+    count, entries = own
+    if kept:
+        theirs, body = _map_body(kept)
+        entries.append(body)
+        count += theirs
+    content = b"".join(entries)
+    return _MAP_HEAD(_PREFIX, len(content) + 4, count) + content
+
+
+def _map_body(section: bytes) -> tuple[int, bytes]:
+    """Count and items of a map section that ``join_entries`` wrote."""
+    if section[3] == 0xC1:
+        return section[5], section[6:]
+    return int.from_bytes(section[8:12], "big"), section[12:]
+
+
+def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:
+    sections = split(bare)
+    return sections.properties + amended_section(sections, changes) + sections.body + sections.footer
+
+
+def amended_section(sections: Sections, changes: Mapping[str, object]) -> bytes:
+    """The section of application properties with ``changes`` set on it."""
+    entries: Sequence[tuple[object, bytes]] = ()
+    with suppress(DecodeError):  # unreadable: only the changes set since remain
+        entries = split_entries(sections.application_properties)
+    kept = [(key, value) for key, value in entries if key not in changes]
+    kept += [(key, encode(value)) for key, value in changes.items()]
+    return join_entries(Section.APPLICATION_PROPERTIES, kept)

@@ -1,0 +1,337 @@
+"""The state that the connections of a namespace share, above all the lines of waiting receivers.
+
+Entities announce that messages are available; receivers with credit wait in line, one line for each entity or
+session, and are served in turn.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Hashable
+from typing import Protocol
+
+from ...amqp.errors import RESOURCE_DELETED
+from ...amqp.performatives import Condition
+from ..access import Verifier
+from ..clock import ClockReading
+from ..entities.entity import Entity
+from ..entities.namespace import Namespace
+from ..entities.partitioned_entities import AnySubscription, AnyTopic
+from ..entities.queue_context import SLICE
+from ..entities.quotas import OF_A_MESSAGE
+from ..entities.sessions import SessionLock
+from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
+from ..faults import ActiveFault, Effect, EndingEffect, FaultEngine, FaultRule, Operation, RefusingEffect
+from .address import parse_address
+from .refusals import Rejections, condition_of, tracked
+
+
+class DiskRoom(Protocol):
+    """The room left on the disk of a namespace."""
+
+    def has_room(self) -> bool:
+        """Whether more messages fit."""
+
+
+class Waiting(Hashable, Protocol):
+    """A receiver in line for messages: a link with credit, or a waiting HTTP request."""
+
+    queue: Entity
+
+    @property
+    def line(self) -> Entity | SessionLock:
+        """The entity, or the session, it waits at."""
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether it takes a message now."""
+
+    def deliver(self, now: ClockReading) -> bool:
+        """Take one message; False when there is none."""
+
+    def deliver_run(self, most: int, now: ClockReading) -> int:
+        """Take up to ``most`` messages, being alone in the line; the number taken."""
+
+    def passed_over(self) -> None:
+        """Called when it takes no message now; it has left the line."""
+
+    def refused(self, error: BrokerError, now: ClockReading) -> None:
+        """Called when it can receive nothing, with the reason."""
+
+    def stir(self) -> None:
+        """Have pending answers sent."""
+
+
+class SessionHolder(Waiting, Protocol):
+    """A link that holds the lock of a session."""
+
+    @property
+    def connection(self) -> Hashable:
+        """The connection of the link; sessions can be managed from this connection only."""
+
+    def lapsed(self, now: ClockReading) -> None:
+        """Called when the lock has expired."""
+
+
+class SessionSeeker(Hashable, Protocol):
+    """A link that waits for the next available session; its attach is not answered yet."""
+
+    queue: Entity
+
+    def offered(self, now: ClockReading) -> bool:
+        """Called when a session may be available: True when one was taken. Raises EntityDisabled."""
+
+    def refused(self, error: BrokerError, now: ClockReading) -> None:
+        """Called when it can receive nothing, with the reason."""
+
+    def stir(self) -> None:
+        """Have pending answers sent."""
+
+
+class Tenant(Hashable, Protocol):
+    """A user of an entity, notified when the entity is deleted."""
+
+    def deleted(self, path: str, condition: Condition) -> None:
+        """The entity was deleted."""
+
+
+class NamespaceFrontend:
+    """A namespace as its connections share it."""
+
+    def __init__(self, namespace: Namespace, verifier: Verifier, disk: DiskRoom | None = None) -> None:
+        self.namespace = namespace
+        self._disk = disk
+        self.verifier = verifier
+        self.faults = FaultEngine()
+        self.rejections = Rejections()
+        self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
+        self._waits: dict[Entity, OrderedDict[SessionSeeker, None]] = {}  # for the next available session
+        self._holders: dict[SessionLock, SessionHolder] = {}
+        self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
+        self._tenants: dict[Entity, set[Tenant]] = {}
+        self._pending: set[Hashable] = set()  # connections
+
+    def check_room(self) -> None:
+        """Raises StoreFull when the namespace is on a disk that is full."""
+        if self._disk is not None and not self._disk.has_room():
+            raise StoreFull
+
+    def tracker(self, path: str) -> str:
+        """The name of an entity in error texts; an entity that does not exist counts as a queue."""
+        return f"{self.namespace.name}:{self._kind(path)}:{path}"
+
+    def _kind(self, path: str) -> str:
+        try:
+            entity = self.namespace.queue(parse_address(path).path)
+        except EntityNotFound:
+            return "Queue"
+        if isinstance(entity, AnyTopic):
+            return "Topic"
+        return "Subscription" if isinstance(entity, AnySubscription) else "Queue"
+
+    def refusal(self, error: BrokerError, path: str, now: int) -> Condition:
+        """The AMQP error that reports ``error`` on ``path``; the refusal is recorded."""
+        self.rejections.note(now, path, error.condition, str(error))
+        return condition_of(error, self.tracker(path), now)
+
+    @property
+    def needs_single_messages(self) -> bool:
+        """Whether messages must pass one by one, because a fault may apply to any or the credits may run out at any."""
+        return bool(self.faults) or self.namespace.credits.per_second is not None
+
+    # -- faults
+
+    def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:
+        """Set a rule; ``now`` is connection time. Raises EntityNotFound when the rule names a missing entity."""
+        if rule.entity is not None and "*" not in rule.entity:
+            self.namespace.queue(parse_address(rule.entity).path)
+        return self.faults.add(rule, now)
+
+    def apply_fault(self, operation: Operation, path: str, now: ClockReading) -> Effect | None:
+        """The effect of the fault that applies to this operation on this path now; None without one."""
+        effect = self.faults.apply(operation, path, now.idle) if self.faults else None
+        if isinstance(effect, RefusingEffect | EndingEffect):
+            self.rejections.note(now.entity, path, effect.condition, effect.description)
+        return effect
+
+    # -- the line of receivers
+
+    def is_waiting(self, receiver: Waiting) -> bool:
+        """Whether the receiver is in line."""
+        return receiver in self._lines.get(receiver.line, ())
+
+    def wait(self, receiver: Waiting, now: ClockReading) -> None:
+        """Put a receiver that has credit into the line of its queue or session."""
+        line = self._lines.setdefault(receiver.line, OrderedDict())
+        if receiver not in line:
+            line[receiver] = None
+            receiver.queue.listen(now.entity)
+        self._look.add(receiver.line)
+
+    def leave(self, receiver: Waiting, now: ClockReading) -> None:
+        """Take a receiver out of the line; does nothing when it is not there."""
+        line = self._lines.get(receiver.line)
+        if line is not None and receiver in line:
+            del line[receiver]
+            receiver.queue.stop_listening(now.entity)
+            if not line:
+                del self._lines[receiver.line]
+
+    # -- sessions
+
+    def wait_for_session(self, wait: SessionSeeker, now: ClockReading) -> None:
+        """Put an attach into the line for the next available session."""
+        self._waits.setdefault(wait.queue, OrderedDict())[wait] = None
+        wait.queue.listen(now.entity)
+
+    def leave_wait(self, wait: SessionSeeker, now: ClockReading) -> None:
+        """Take the attach out of that line; does nothing when it is not there."""
+        waits = self._waits.get(wait.queue)
+        if waits is not None and wait in waits:
+            del waits[wait]
+            wait.queue.stop_listening(now.entity)
+            if not waits:
+                del self._waits[wait.queue]
+
+    def hold(self, lock: SessionLock, holder: SessionHolder) -> None:
+        """Register the holder of a session's lock, which is notified when the lock expires."""
+        self._holders[lock] = holder
+
+    def let_go(self, lock: SessionLock) -> None:
+        """Forget the holder of a session's lock."""
+        self._holders.pop(lock, None)
+
+    def session_lock(self, connection: Hashable, queue: Entity, session_id: str) -> SessionLock:
+        """The lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
+        lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
+        holder = None if lock is None else self._holders.get(lock)
+        if lock is None or holder is None or holder.connection is not connection:
+            raise SessionLockLost
+        return lock
+
+    def _lapsed(self, lock: SessionLock, now: ClockReading) -> None:
+        receiver = self._holders.pop(lock, None)
+        if receiver is not None:
+            self.leave(receiver, now)
+            receiver.lapsed(now)
+            receiver.stir()
+
+    def _grant_sessions(self, queue: Entity, now: ClockReading) -> None:
+        while queue in self._waits:
+            wait = next(iter(self._waits[queue]))
+            try:
+                if not wait.offered(now):
+                    return
+            except BrokerError as error:
+                self.leave_wait(wait, now)
+                wait.refused(error, now)
+            wait.stir()
+
+    # -- delivering
+
+    def deliver(self, now: ClockReading) -> bool:
+        """Hand available messages to waiting receivers, and detach the links of deleted entities.
+
+        Works on one slice. True when there is more: call again in another turn of the loop.
+        """
+        until = self.namespace.work_done + SLICE
+        while looks := self._to_look_at(now):
+            for what in looks:
+                if isinstance(what, SessionLock):
+                    if what.is_lost:
+                        self._lapsed(what, now)
+                elif not self.namespace.holds(what):
+                    self._detach_all(what, now)
+                else:
+                    self._grant_sessions(what, now)
+                line = self._lines.get(what)
+                if line is not None and self._serve(line, until, now):
+                    self._look.add(what)
+            if self.namespace.work_done >= until:
+                return True
+        return False
+
+    def _to_look_at(self, now: ClockReading) -> list[Entity | SessionLock]:
+        self.namespace.forward(now.entity, SLICE)
+        looks = self.namespace.take_ready()
+        if self._look:
+            looks = list(self._look.union(looks))
+            self._look.clear()
+        return looks
+
+    def _serve(self, line: OrderedDict[Waiting, None], until: int, now: ClockReading) -> bool:
+        """Serve a line in turn; True when the slice was used up before everybody was served."""
+        unserved, namespace = (
+            0,
+            self.namespace,
+        )  # receivers in turn that found nothing, where the next may (Q-18)
+        while len(line) > unserved:
+            if (left := until - namespace.work_done) <= 0:
+                return True
+            receiver = next(iter(line))
+            try:
+                if not receiver.is_hungry:
+                    self.leave(receiver, now)
+                    receiver.passed_over()
+                    continue
+                is_alone = len(line) == 1
+                served = receiver.deliver_run(left, now) if is_alone else int(receiver.deliver(now))
+                namespace.worked(served)
+                if not served:
+                    if not receiver.has_cache:
+                        return False
+                    unserved += 1
+                    line.move_to_end(receiver)
+                    continue
+                unserved = 0
+                namespace.credits.charge(OF_A_MESSAGE, now.entity)
+            except BrokerError as error:
+                self.leave(receiver, now)
+                receiver.refused(error, now)
+            receiver.stir()
+            line = self._lines.get(receiver.line, line)
+            if receiver in line:
+                line.move_to_end(receiver)
+        return False
+
+    # -- nodes and connections
+
+    def tenants_of(self, queue: Entity) -> Collection[Tenant]:
+        """The current users of an entity: the nodes of its links, and waiting requests."""
+        return self._tenants.get(queue, ())
+
+    def add_tenant(self, queue: Entity, tenant: Tenant) -> None:
+        """Register a user of the entity."""
+        self._tenants.setdefault(queue, set()).add(tenant)
+
+    def remove_tenant(self, queue: Entity, tenant: Tenant) -> None:
+        """Remove a user of the entity."""
+        if (tenants := self._tenants.get(queue)) is not None:
+            tenants.discard(tenant)
+            if not tenants:
+                del self._tenants[queue]
+
+    def stir(self, connection: Hashable) -> None:
+        """Note that the connection has pending answers."""
+        self._pending.add(connection)
+
+    def take_pending(self) -> list[Hashable]:
+        """The connections with pending answers since the last call."""
+        if not self._pending:
+            return []
+        pending = list(self._pending)
+        self._pending.clear()
+        return pending
+
+    def _detach_all(self, queue: Entity, now: ClockReading) -> None:
+        self._lines.pop(queue, None)
+        self._waits.pop(queue, None)
+        text = tracked(
+            f"The messaging entity '{queue.path}' was deleted.", self.tracker(queue.path), now.entity
+        )
+        for tenant in self._tenants.pop(queue, set()):
+            tenant.deleted(queue.path, Condition(RESOURCE_DELETED, text))

@@ -1,0 +1,67 @@
+"""Refusals: their wording, and the record of recent ones.
+
+Every error text ends with a tracking id, the entity and the time, as the cloud's do: clients show them and
+support scripts parse them. The record is bounded, holds neither keys nor bodies, and is for people.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ...amqp.performatives import Condition
+from ..errors import BrokerError
+
+
+def tracked(text: str, tracker: str, now: int) -> str:
+    """``text`` with TrackingId, SystemTracker and Timestamp (``now`` in milliseconds)."""
+    at = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text} TrackingId:{uuid.uuid4()}_B0, SystemTracker:{tracker}, Timestamp:{at}"
+
+
+def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
+    """The AMQP error that reports ``error`` to a client."""
+    return Condition(error.condition, tracked(str(error), tracker, now))
+
+
+KEPT = 200
+LONGEST_TEXT = 300  # characters: paths and texts may come from unauthenticated clients
+MOST_CONDITIONS = 100  # beyond, all others count as one
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One refusal: ``at`` in milliseconds of entity time, the requested path, the condition and its text."""
+
+    at: int
+    path: str
+    condition: str
+    text: str
+
+
+class Rejections:
+    """The most recent refusals of a namespace, and a count by condition."""
+
+    __slots__ = ("by_condition", "recent")
+
+    def __init__(self) -> None:
+        self.recent: deque[Rejection] = deque(maxlen=KEPT)
+        self.by_condition: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """The number of refusals since the namespace was opened."""
+        return self.by_condition.total()
+
+    def since(self, instant: int) -> int:
+        """How many of the recorded refusals came after ``instant``, in milliseconds of entity time."""
+        return sum(each.at > instant for each in self.recent)
+
+    def note(self, at: int, path: str, condition: str, text: str) -> None:
+        """Count a refusal and record it in place of the oldest."""
+        cut = [each[:LONGEST_TEXT] for each in (path, condition, text)]
+        is_new = cut[1] not in self.by_condition
+        self.by_condition["other" if is_new and len(self.by_condition) >= MOST_CONDITIONS else cut[1]] += 1
+        self.recent.append(Rejection(at, *cut))

@@ -1,0 +1,1 @@
+"""The REST frontend: sending and receiving over HTTP."""

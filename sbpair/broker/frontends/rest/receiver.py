@@ -1,0 +1,110 @@
+"""A REST request that waits for one message, in line with the AMQP receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+from ....amqp.performatives import Condition
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.stored_message import StoredMessage
+from ...errors import BrokerError, EntityNotFound
+from ...faults import Operation
+from ..admin.http_messages import Request, Response
+from ..namespace_frontend import NamespaceFrontend
+from .faults import UNTOUCHED, FaultedResponse, faulted_response
+from .message import lock_id, message_reference, told
+
+NOTHING = Response(204)
+
+
+class RestReceiver:
+    """Takes one message of ``queue``, locked or, if it ``deletes``, removed; then sets ``fate``."""
+
+    has_cache = False
+
+    def __init__(
+        self,
+        frontend: NamespaceFrontend,
+        queue: Entity,
+        request: Request,
+        span: float,
+        *,
+        deletes: bool,
+        refuse: Callable[[BrokerError, ClockReading], Response],
+    ) -> None:
+        self.queue = queue
+        self.span = span
+        self.fate: FaultedResponse | None = None
+        self.on_fate: Callable[[], None] = lambda: None
+        self._frontend = frontend
+        self._request = request
+        self._deletes = deletes
+        self._refuse = refuse
+        self._last: ClockReading
+
+    @property
+    def line(self) -> Entity:
+        """The queue the request waits at."""
+        return self.queue
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether the request still waits; it takes one message only."""
+        return self.fate is None
+
+    def begin(self, now: ClockReading) -> None:
+        """Join the line."""
+        self._last = now
+        self._frontend.namespace.receive_began()  # P-41
+        self._frontend.wait(self, now)
+        self._frontend.add_tenant(self.queue, self)
+
+    def end(self, now: ClockReading) -> None:
+        """Leave the line, with or without a message."""
+        self._frontend.leave(self, now)
+        self._frontend.remove_tenant(self.queue, self)
+
+    def deliver(self, now: ClockReading) -> bool:
+        """Take one message; False when there is none. Raises EntityDisabled, SessionRequired."""
+        take = self.queue.receive_and_delete if self._deletes else self.queue.receive
+        message = take(now.entity)
+        if message is None:
+            return False
+        effect = self._frontend.apply_fault(Operation.RECEIVE, self.queue.path, now)
+        self._settle(faulted_response(effect, self._request, now).of(self._response(message)))
+        return True
+
+    def deliver_run(self, most: int, now: ClockReading) -> int:
+        """Take one message at most; the number taken."""
+        return int(self.deliver(now))
+
+    def passed_over(self) -> None:
+        """Nothing to do: the request has its answer."""
+
+    def refused(self, error: BrokerError, now: ClockReading) -> None:
+        """Answer with the error."""
+        self._settle(UNTOUCHED.of(self._refuse(error, now)))
+
+    def deleted(self, path: str, condition: Condition) -> None:
+        """Answer that the entity was deleted."""
+        self._settle(UNTOUCHED.of(self._refuse(EntityNotFound(path), self._last)))
+
+    def stir(self) -> None:
+        """Nothing to do: the answer is in ``fate``."""
+
+    def _settle(self, fate: FaultedResponse) -> None:
+        if self.fate is None:
+            self.fate = fate
+            self.on_fate()
+
+    def _response(self, message: StoredMessage) -> Response:
+        headers, body = told(message, self.queue)
+        if self._deletes:
+            return Response(200, headers, body)
+        segments = (quote(self.queue.path, safe="/$"), "messages", quote(message_reference(message), safe=""))
+        asked = self._request
+        host = asked.headers.get("host", self._frontend.namespace.name)
+        headers["Location"] = f"{asked.scheme}://{host}/{'/'.join(segments)}/{lock_id(message)}"
+        return Response(201, headers, body)

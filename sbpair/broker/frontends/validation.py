@@ -1,0 +1,87 @@
+"""Checks on entities and messages that links and HTTP requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...amqp.errors import DecodeError
+from ...amqp.events import MessageReceived
+from ..entities.entity import Entity
+from ..entities.partitioned_entities import AnySubscription, AnyTopic
+from ..entities.queue import Queue
+from ..entities.stored_message import Instant, StoredMessage
+from ..errors import BrokerError, EntityDisabled, MessageTooLarge, NotAllowed
+from .message_form import BATCH, stored_message, stored_messages
+from .namespace_frontend import NamespaceFrontend
+
+TOLERANCE = 32
+"""Bytes that a delivery may be larger than the limit: the SDK's full batches are, by their envelope."""
+
+
+def check_sent_to(queue: Entity) -> None:
+    """Raises NotAllowed for an entity that cannot be sent to."""
+    if queue.parent is not None:
+        raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
+    if isinstance(queue, AnySubscription):
+        raise NotAllowed(queue.not_sent_to)
+
+
+def check_received_from(queue: Entity) -> None:
+    """Raises NotAllowed, ForwardsOn or EntityDisabled for an entity that cannot be received from."""
+    if isinstance(queue, AnyTopic):
+        raise NotAllowed(queue.not_received_from)
+    check_enabled(queue, "ReceiveDisabled")
+    queue.check_receivable()
+
+
+def check_enabled(queue: Entity, barred: str) -> None:
+    """Raises EntityDisabled when the entity's status is ``Disabled`` or ``barred``."""
+    if queue.status in ("Disabled", barred):
+        raise EntityDisabled(queue.path, queue.status)
+
+
+def messages_of(
+    frontend: NamespaceFrontend,
+    queue: Entity,
+    payload: bytes,
+    message_format: int,
+    now: Instant,
+    visible_at: Instant | None = None,
+) -> list[StoredMessage]:
+    """The messages of one delivery, hidden until ``visible_at`` if given (ms of entity time).
+
+    Raises StoreFull, ServerBusy, MessageTooLarge, and everything ``stored_messages`` raises.
+    """
+    frontend.check_room()
+    frontend.namespace.credits.check(now)
+    description = queue.description
+    limit = description.max_batch_size if message_format == BATCH else description.max_message_size
+    if len(payload) > limit + TOLERANCE:
+        raise MessageTooLarge(len(payload), limit)
+    messages = stored_messages(payload, message_format)
+    frontend.namespace.credits.charge_messages(queue, len(messages), now)
+    if visible_at is not None:
+        for message in messages:
+            message.scheduled_for = max(message.scheduled_for or 0, visible_at)
+    return messages
+
+
+def messages_of_run(
+    frontend: NamespaceFrontend, queue: Entity, events: Sequence[MessageReceived]
+) -> list[StoredMessage] | None:
+    """The messages of deliveries that arrived together, at half the cost; None to process them one by one.
+
+    None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for a
+    batch, inside a transaction, and when one is refused, because then the others may not be.
+    """
+    if frontend.needs_single_messages or type(queue) is not Queue:
+        return None
+    limit = queue.description.max_message_size
+    for event in events:
+        if event.message_format or event.state is not None or len(event.payload) > limit + TOLERANCE:
+            return None
+    try:
+        frontend.check_room()
+        return [stored_message(event.payload) for event in events]
+    except (BrokerError, DecodeError):
+        return None

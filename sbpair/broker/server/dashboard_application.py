@@ -1,0 +1,245 @@
+"""The dashboard's web application: views of the broker as JSON, and a few static files.
+
+    /?token=T            sets a cookie for T and redirects to /
+    /  /page.css  /page.js ...
+    /api/overview        namespaces, their recent operations, the history of the pair
+    /api/entities        a page of entities           ?namespace &skip &find
+    /api/entity          one entity                   ?namespace &path
+    /api/messages        a page of its messages       ?namespace &path &from
+    /api/message         one message with its body    ?namespace &path &number
+    /api/connections     ?namespace
+    /api/rejections      ?namespace
+
+Everything is read-only. Every request except those for style, scripts and icon needs the token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from importlib.resources import files
+from itertools import islice
+
+from aiohttp import web
+
+from ..entities.queue_context import OperationCounts
+from ..errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
+from ..frontends.dashboard import views as page_views
+from ..frontends.dashboard.message import message_view
+from ..frontends.dashboard.timeline import PairTimeline, Records
+from ..frontends.dashboard.views import EntityRow, History
+from ..frontends.message_form import peeked
+from .broker import Broker
+from .control import NamespaceControl
+from .http_endpoint import HttpEndpoint
+from .namespace_server import NamespaceServer
+from .wire import AmqpWire
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Row = dict[str, object]
+
+SCRIPT = "text/javascript"
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/page.js": ("page.js", SCRIPT),
+    "/draw.js": ("draw.js", SCRIPT),
+    "/story.js": ("story.js", SCRIPT),
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+LARGEST_NUMBER = 2**63 - 1
+LONGEST_DIGITS = 19
+MOST = 100  # connections
+
+
+class PageApplication:
+    """The request handlers, with the state kept between requests: samples and the history of the pair."""
+
+    def __init__(self, broker: Broker, door: HttpEndpoint, records: Records | None) -> None:
+        self._broker = broker
+        self._door = door
+        self._cookie = f"sbpair-{door.port}"  # cookies know hosts, not ports
+        self._records = records
+        self._story = PairTimeline()
+        self._history = History()
+        folder = files("sbpair.broker") / "page"
+        self._files = {path: (folder / name).read_bytes() for path, (name, _) in FILES.items()}
+
+    def application(self) -> web.Application:
+        """The application to serve."""
+        made = web.Application(middlewares=[self._guard])
+        for path in FILES:
+            made.router.add_get(path, self._file)
+        for name, view in (
+            ("overview", self._overview),
+            ("entities", self._entities),
+            ("entity", self._entity),
+            ("messages", self._messages),
+            ("message", self._message),
+            ("sessions", self._sessions),
+            ("connections", self._connections),
+            ("rejections", self._rejections),
+        ):
+            made.router.add_get(f"/api/{name}", _as_json(view))
+        return made
+
+    # -- who may look
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        shown = request.query.get("token") if request.path == "/" else None
+        if shown is not None and self._door.is_token(shown):
+            answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
+            answer.set_cookie(self._cookie, shown, httponly=True, samesite="Strict", path="/")
+        elif (request.path in FILES and request.path != "/") or self._may_look(request):
+            try:
+                answer = await handler(request)
+            except web.HTTPException as refusal:
+                answer = web.Response(status=refusal.status, text=f"{refusal.status} {refusal.reason}")
+        else:
+            answer = web.Response(
+                status=401, text="Open the address that was printed at start: it has a token."
+            )
+        answer.headers.update(HEADERS)
+        return answer
+
+    def _may_look(self, request: web.Request) -> bool:
+        shown = request.cookies.get(self._cookie, "")
+        return self._door.is_token(shown) or self._door.has_token(request)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        kind = FILES[request.path][1]
+        return web.Response(body=self._files[request.path], content_type=kind, charset="utf-8")
+
+    # -- views
+
+    def _overview(self, request: web.Request) -> Row:
+        if self._records is not None:
+            self._story.take(self._records())
+        rows = [self._namespace(control) for control in self._broker.namespaces]
+        story = None if self._records is None else self._story.view()
+        return {"namespaces": rows, "story": story}
+
+    def _namespace(self, control: NamespaceControl) -> Row:
+        row, operations, connections, rejected = control.look(_summary)
+        values = (operations.sends, operations.receives, rejected)
+        told = {"operations": asdict(operations), "connections": connections, "port": control.port}
+        return row | told | {"history": self._history.add(f"\0{control.name}", _now(), values)}
+
+    def _entities(self, request: web.Request) -> Row:
+        control, skip = self._control(request), _number(request, "skip")
+        find = request.query.get("find", "")
+        total, rows = control.look(
+            lambda server: page_views.entities(server.frontend, server.read_clocks().entity, skip, find)
+        )
+        told = [self._with_history(control, row) for row in rows]
+        return {"total": total, "skip": skip, "most": page_views.MOST_ROWS, "rows": told}
+
+    def _with_history(self, control: NamespaceControl, row: EntityRow) -> Row:
+        values = (row.counts.active, row.counts.dead_letter)
+        return asdict(row) | {"history": self._history.add(f"{control.name}/{row.path}", _now(), values)}
+
+    def _entity(self, request: web.Request) -> Row:
+        control, path = self._control(request), request.query.get("path", "")
+        row, more = control.look(
+            lambda server: page_views.detail(server.frontend, path, server.read_clocks().entity)
+        )
+        return self._with_history(control, row) | more
+
+    def _messages(self, request: web.Request) -> Row:
+        path, start = request.query.get("path", ""), _number(request, "from", 1)
+
+        def view(server: NamespaceServer) -> list[Row]:
+            return page_views.messages(server.frontend.namespace.queue(path), start)
+
+        return {"messages": self._control(request).look(view), "most": page_views.MOST_MESSAGES}
+
+    def _message(self, request: web.Request) -> Row:
+        path, number = request.query.get("path", ""), _number(request, "number")
+
+        def view(server: NamespaceServer) -> tuple[Row, bytes]:
+            message = page_views.message_of(server.frontend.namespace.queue(path), number)
+            if message is None:
+                raise MessageNotFound(number)
+            return page_views.message_row(message), peeked(message)
+
+        row, encoded = self._control(request).look(view)
+        return row | message_view(encoded)  # decoded here: the broker's loop goes on
+
+    def _sessions(self, request: web.Request) -> Row:
+        path, skip = request.query.get("path", ""), _number(request, "skip")
+
+        def view(server: NamespaceServer) -> tuple[int, list[Row]]:
+            return page_views.sessions(server.frontend.namespace.queue(path), skip)
+
+        total, rows = self._control(request).look(view)
+        return {"total": total, "skip": skip, "most": page_views.MOST_ROWS, "rows": rows}
+
+    def _connections(self, request: web.Request) -> Row:
+        return self._control(request).look(_connections)
+
+    def _rejections(self, request: web.Request) -> Row:
+        return self._control(request).look(
+            lambda server: page_views.rejections(server.frontend, server.read_clocks().entity)
+        )
+
+    def _control(self, request: web.Request) -> NamespaceControl:
+        return self._broker.namespace(request.query.get("namespace", ""))
+
+
+def _summary(server: NamespaceServer) -> tuple[Row, OperationCounts, int, int]:
+    row = page_views.summary(server.frontend, server.read_clocks().entity)
+    outage = server.outage
+    row["state"] = "up" if outage is None else f"down ({outage.value})"
+    rejected = server.frontend.rejections.total
+    return row, server.frontend.namespace.operations, len(server.wires), rejected
+
+
+def _connections(server: NamespaceServer) -> Row:
+    shown = [page_views.connection(wire.client, _peer(wire)) for wire in islice(server.wires.values(), MOST)]
+    return {"total": len(server.wires), "rows": shown}
+
+
+def _peer(wire: AmqpWire) -> str:
+    name = wire.transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
+
+
+def _as_json(view: Callable[[web.Request], Row]) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return web.json_response(view(request))
+        except (EntityNotFound, MessageNotFound) as missing:
+            return web.json_response({"error": str(missing)}, status=404)
+        except BrokerError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        except TimeoutError:
+            return web.json_response({"error": "The broker did not answer in time."}, status=503)
+
+    return answer
+
+
+def _number(request: web.Request, name: str, default: int = 0) -> int:
+    text = request.query.get(name, str(default))
+    if not (
+        text.isascii() and text.isdigit() and len(text) <= LONGEST_DIGITS and int(text) <= LARGEST_NUMBER
+    ):
+        raise InvalidArgument(f"{name} is {text[:40]!r}: a whole number is needed.")
+    return int(text)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

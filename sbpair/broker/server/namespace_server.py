@@ -1,0 +1,307 @@
+"""The server of one namespace, on its own port or a shared one: connections, outages, and clocks.
+
+    Listener            accepts sockets
+    ProtocolSniffer     finds out which protocol each speaks
+    AmqpWire            a connection that speaks AMQP
+    Commits             decides when answers go out
+
+All methods run in the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..access import Verifier
+from ..clock import Clock, ClockReading
+from ..entities.namespace import Namespace
+from ..errors import BrokerError, PortUnavailable, StoreFailed
+from ..faults import Outage
+from ..frontends.namespace_frontend import NamespaceFrontend
+from .active_faults import ActiveFaults
+from .commits import Commits
+from .event_loop import Alarm
+from .host_names import Neighbours
+from .listener import Listener, ProtocolSniffer
+from .wire import AmqpWire
+
+if TYPE_CHECKING:
+    from ..store.sqlite import SqliteStore
+    from .audit_writer import AuditWriter
+
+_NO_LINGER = struct.pack("ii", 1, 0)  # close sends RST
+
+
+class NamespaceServer:
+    """A namespace, its port and its connections."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        verifier: Verifier,
+        clock: Clock,
+        host: str,
+        port: int,
+        tls: Callable[[], ssl.SSLContext],
+        store: SqliteStore | None = None,
+        on_failure: Callable[[BrokerError], None] | None = None,
+        audit_writer: AuditWriter | None = None,
+        neighbours: Neighbours[NamespaceServer] | None = None,
+    ) -> None:
+        self.frontend = NamespaceFrontend(namespace, verifier, store)
+        self.neighbours = Neighbours[NamespaceServer]() if neighbours is None else neighbours
+        self.neighbours.all.append(self)
+        self.wires: dict[Hashable, AmqpWire] = {}
+        self._listener = Listener(namespace.name, host, port, self._welcome)
+        self._sniffer = ProtocolSniffer(self, tls)
+        self._commits = Commits(self.frontend, self.wires, store, audit_writer, self._fail)
+        self.clock = clock
+        self._ahead = 0.0  # seconds
+        self.delay = 0.0  # seconds each answer waits: Outage.SLOW
+        self.standing = ActiveFaults(self)
+        self._outage: Outage | None = None
+        self._unheard: list[socket.socket] = []  # accepted while silent
+        self._timer = Alarm(self.handle_timer, slack=0.001)
+        self._rest: asyncio.Handle | None = None  # continues a delivery too large for one turn
+        self._on_failure = on_failure
+        self._audit_writer = audit_writer
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to: its own, or the shared one."""
+        return self.neighbours.all[0]._listener.port
+
+    @property
+    def host(self) -> str:
+        """The address it listens on."""
+        return self._listener.host
+
+    @property
+    def _is_guest(self) -> bool:
+        return self.neighbours.all[0] is not self
+
+    def read_clocks(self) -> ClockReading:
+        """The current time on all clocks."""
+        ahead = self._ahead
+        now, wall = time.monotonic(), int(time.time() + ahead)  # the loop's clock is the monotonic one
+        return ClockReading(now, wall, self.clock.now(), ahead)
+
+    def advance_connections(self, seconds: float) -> None:
+        """Advance connection time by ``seconds``, and process idle links and expired tokens."""
+        self._ahead += seconds
+        for wire in list(self.wires.values()):
+            wire.handle_timer()
+        self.standing.apply()
+
+    # -- opening and closing
+
+    def open(self) -> None:
+        """Start listening.
+
+        Raises PortUnavailable, and BrokerError when the journal cannot be written or a standing fault cannot begin.
+        """
+        try:
+            self._open()
+        except BrokerError:
+            self._listener.close()
+            if self._audit_writer is not None:
+                self._audit_writer.close()
+            raise
+
+    def _open(self) -> None:
+        if not self._is_guest:
+            self._listener.bind()
+        if self._audit_writer is not None:
+            self._audit_writer.open()
+        if not self._is_guest:
+            self._listener.listen()
+        for refusal in self.standing.apply().values():
+            raise refusal
+
+    async def close(self) -> None:
+        """Close the port and every connection."""
+        with suppress(PortUnavailable):  # the port closes anyway
+            self.standing.stop()
+        self._timer.cancel()
+        if self._rest is not None:
+            self._rest.cancel()
+        self._listener.close()
+        self._abort_all()
+        await self._sniffer.close()
+        while self.wires:
+            await asyncio.sleep(0)  # each connection_lost removes its wire
+        with suppress(StoreFailed):  # already reported to the broker
+            self.commit()
+        if self._audit_writer is not None:
+            self._audit_writer.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the port is bound: standing faults need one."""
+        return self.neighbours.all[0]._listener.is_bound
+
+    # -- outages
+
+    @property
+    def outage(self) -> Outage | None:
+        """The current outage, None while the namespace is up."""
+        return self._outage
+
+    def take_down(self, outage: Outage, delay: float = 0.2) -> None:
+        """Fail in this way until :meth:`bring_up`; ``delay`` in seconds, for SLOW."""
+        self.bring_up()
+        if outage is Outage.REFUSE and self.neighbours.are_several:
+            outage = Outage.RESET  # other namespaces use the port
+        self._outage = outage
+        if outage is Outage.SLOW:
+            self.delay = delay
+            return
+        if outage is Outage.HALF_OPEN:
+            for wire in self.wires.values():
+                wire.die()
+            self.end_turn()
+            return
+        if outage is Outage.SILENT:
+            for wire in self.wires.values():
+                wire.mute()
+            for transport in [] if self.neighbours.are_several else self._sniffer.transports:
+                if not transport.is_closing():
+                    transport.pause_reading()
+            return
+        self._abort_all()
+        if outage is Outage.REFUSE:
+            self._listener.close()
+            with suppress(PortUnavailable):  # refused in any case; bring_up() binds again
+                self._listener.bind()
+
+    def bring_up(self) -> None:
+        """Serve again; requests that came during a silent outage are answered now.
+
+        Raises PortUnavailable, and stays down, when another program took the port during a refusing outage.
+        """
+        if self._outage is Outage.REFUSE:
+            self._listener.listen()
+        outage, self._outage = self._outage, None
+        self.delay = 0.0
+        if outage is Outage.SILENT:
+            for wire in self.wires.values():
+                wire.unmute()
+            for transport in self._sniffer.transports:
+                if not transport.is_closing():
+                    transport.resume_reading()
+            unheard, self._unheard = self._unheard, []
+            for sock in unheard:
+                self._sniffer.welcome(sock)
+
+    def _abort_all(self) -> None:
+        others = self._sniffer.transports
+        if self._outage is not None and self.neighbours.are_several:
+            others = set()  # shared connections: decided request by request
+        for transport in [*(wire.transport for wire in self.wires.values()), *others]:
+            _abort(transport)
+        others.clear()
+        for sock in self._unheard:
+            _reset(sock)
+        self._unheard.clear()
+        self._sniffer.send_away()
+
+    def admit(self, wire: AmqpWire) -> None:
+        """A client of the shared port turned to this namespace: apply its outage."""
+        if self._outage is Outage.RESET:
+            _abort(wire.transport)
+        elif self._outage is Outage.SILENT:
+            wire.mute()
+
+    def turns_away(self, transport: asyncio.Transport | None) -> bool:
+        """Whether a request over HTTP on a shared port stays unanswered; during a reset its connection is aborted."""
+        if not self.neighbours.are_several:
+            return False  # then the port itself fails
+        if self._outage is Outage.RESET and transport is not None:
+            _abort(transport)
+        return self._outage in (Outage.RESET, Outage.SILENT)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        outage = None if self.neighbours.are_several else self._outage
+        if outage is Outage.RESET:
+            _reset(sock)
+        elif outage is Outage.SILENT:
+            self._unheard.append(sock)
+        else:
+            self._sniffer.welcome(sock)
+
+    # -- after each chunk, request or timer
+
+    def end_turn(self) -> None:
+        """Deliver waiting messages, send pending answers, and arm the timer.
+
+        Call after each chunk of data, request or timer.
+        """
+        if self.frontend.deliver(self.read_clocks()) and self._rest is None:
+            self._rest = asyncio.get_running_loop().call_soon(self._go_on)
+        self._commits.end_turn()
+        self._arm()
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self.end_turn()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether changes must reach the disk before any answer leaves (G-26)."""
+        return self._commits.is_holding
+
+    def commit(self) -> None:
+        """Write all changes to disk, then send the answers that waited.
+
+        Raises StoreFailed, after which the broker stops.
+        """
+        self._commits.commit()
+
+    def _fail(self, error: StoreFailed) -> None:
+        self._listener.pause()
+        self._abort_all()
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def handle_timer(self) -> None:
+        """Process the entities' due timers, one slice of them."""
+        self.frontend.namespace.handle_timer(self.clock.now())
+        self.end_turn()
+
+    def catch_up(self) -> None:
+        """Process all due timers, for callers that advanced the clock."""
+        namespace = self.frontend.namespace
+        before = -1
+        while before != namespace.work_done:
+            before = namespace.work_done
+            self.handle_timer()
+
+    def _arm(self) -> None:
+        if self.clock.is_driven():
+            return  # Broker.advance processes the timers
+        at = self.frontend.namespace.next_timer()
+        if at is None:
+            return
+        self._timer.set(asyncio.get_running_loop().time() + max(0, at - self.clock.now()) / 1000)
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    """End it with a reset."""
+    if not transport.is_closing():  # a closed TLS transport has no socket
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError, ValueError):  # already closed
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()
+
+
+def _reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    sock.close()

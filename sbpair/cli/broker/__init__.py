@@ -1,0 +1,315 @@
+"""`sbpair broker`: serve one or more Service Bus namespaces on this machine until a signal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from sbpair.cli.broker.arguments import (
+    ANYWHERE_FREE,
+    NAME,
+    NamespaceAtPort,
+    PageAddress,
+    PartitionsOfNamespace,
+    QueueInNamespace,
+    TopicInNamespace,
+)
+from sbpair.cli.broker.config import planned_namespaces, with_broker_config
+from sbpair.cli.broker.endpoints import read_faults, serving_control, serving_page
+from sbpair.cli.errors import ConfigurationError, ExitCode
+from sbpair.cli.parameters import ExistingPath
+from sbpair.cli.signals import SIGNALS, StopRequest
+
+if TYPE_CHECKING:
+    from sbpair.broker import Broker, NamespaceControl
+    from sbpair.broker.configuration import NamespacePlan
+
+NAMESPACES = ("contoso:5672", "contoso-dr:5673")
+USUAL_PORT = 5672
+TIERS = ("Basic", "Standard", "Premium")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@with_broker_config
+@click.command("broker")
+@click.option(
+    "--namespace",
+    "namespaces",
+    type=NamespaceAtPort(),
+    multiple=True,
+    default=NAMESPACES,
+    show_default=True,
+    help="A namespace and its port; repeat for more. Port 0 takes any free one.",
+)
+@click.option("--queue", "queues", type=QueueInNamespace(), multiple=True, help="Create this queue at start.")
+@click.option(
+    "--topic",
+    "topics",
+    type=TopicInNamespace(),
+    multiple=True,
+    help="Create this topic, and the subscription if one is named, at start.",
+)
+@click.option(
+    "--one-port", is_flag=True, help="Serve all namespaces on the first one's port, selected by host name."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--tier",
+    type=click.Choice(TIERS),
+    default="Standard",
+    show_default=True,
+    help="The tier of every namespace: Basic has no topics, sessions or forwarding.",
+)
+@click.option(
+    "--credits",
+    "credits_per_second",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Throttle each namespace to this many credits a second; the service gives 1000.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Store everything in this directory; it survives restarts. Without it, in memory only.",
+)
+@click.option(
+    "--journal",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write a journal of every message to this directory, for `sbpair spark audit`.",
+)
+@click.option(
+    "--partitions",
+    type=PartitionsOfNamespace(),
+    multiple=True,
+    help="A partitioned Premium namespace: 1, 2 or 4 partitions, e.g. contoso:4.",
+)
+@click.option(
+    "--driven-time",
+    is_flag=True,
+    help="Let clients advance the broker's clock over HTTP, on a loopback port of its own.",
+)
+@click.option("--open-access", is_flag=True, help="Accept any key. For a laptop, never for a network.")
+@click.option("--allow-faults", is_flag=True, help="Accept faults over HTTP, on a loopback port of its own.")
+@click.option(
+    "--faults",
+    "plan",
+    type=ExistingPath(dir_okay=False),
+    help="Apply the faults of this TOML plan at start.",
+)
+@click.option(
+    "--page",
+    "page",
+    type=PageAddress(),
+    default=ANYWHERE_FREE,
+    show_default=True,
+    help="The address of the web page, or off. Port 0 takes any free one.",
+)
+@click.option(
+    "--story",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Show on the page what the journals in this directory report about the pairing.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
+@click.option(
+    "--print-env",
+    is_flag=True,
+    help="Print the environment variables for commands and clients, as lines for a shell to evaluate.",
+)
+def command(
+    namespaces: tuple[tuple[str, int], ...],
+    queues: tuple[tuple[str, str, bool], ...],
+    topics: tuple[tuple[str, str, str | None, bool], ...],
+    one_port: bool,
+    host: str,
+    tier: str,
+    credits_per_second: int | None,
+    data: Path | None,
+    journal: Path | None,
+    partitions: tuple[tuple[str, int], ...],
+    driven_time: bool,
+    open_access: bool,
+    allow_faults: bool,
+    plan: Path | None,
+    page: tuple[str, int] | None,
+    story: Path | None,
+    as_json: bool,
+    print_env: bool,
+) -> int:
+    """Run a Service Bus broker on this machine, for tests.
+
+    Prints the connection strings once it accepts connections, and the address
+    of a web page that shows its contents. Keys are generated at every start,
+    with --data only at the first, and are valid for this broker alone.
+    SIGTERM or Ctrl-C stops it with exit code 0.
+
+    \b
+    Examples:
+      sbpair broker --queue contoso/orders
+      sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
+      sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
+      sbpair broker --config config.json --open-access
+      sbpair broker --queue contoso/orders --print-env > broker.env &
+    """
+    if as_json and print_env:
+        raise click.UsageError("--json and --print-env exclude each other", click.get_current_context())
+    plans = planned_namespaces()
+    namespaces = _with_planned(namespaces, plans)
+    _check(namespaces, queues, topics, partitions)
+    if open_access and host not in LOOPBACK:
+        click.echo(f"sbpair: warning: anyone who can reach {host} may send and receive", err=True)
+    faults_at_start = read_faults(plan)
+    stop = StopRequest()
+    for number in SIGNALS:
+        signal.signal(number, stop.set)
+
+    from sbpair.broker import Broker, ShiftedClock  # late: loads what --help does not need
+
+    with Broker(
+        dict(namespaces),
+        host=host,
+        tier=tier,
+        credits_per_second=credits_per_second,
+        open_access=open_access,
+        data=data,
+        journal=journal,
+        on_failure=stop.set,
+        one_port=one_port,
+        clock=ShiftedClock() if driven_time else None,
+        partitions={each.name: each.partitions for each in plans if each.partitions} | dict(partitions),
+        policies={each.name: each.policies for each in plans},
+    ) as broker:
+        for each in plans:
+            broker.namespace(each.name).follow(each)
+        for namespace, queue, is_partitioned in queues:
+            _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)
+        for namespace, topic, subscription, is_partitioned in topics:
+            _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
+        names = [name for name, _ in namespaces]
+        with (
+            serving_control(
+                broker, faults_at_start, faults=allow_faults, time=driven_time
+            ) as control_endpoints,
+            serving_page(broker, page, story) as page_endpoints,
+        ):
+            endpoints = {**control_endpoints, **page_endpoints}
+            if print_env:
+                click.echo(_as_environment(broker, names))
+            else:
+                render = _as_json if as_json else partial(_as_text, data=data)
+                click.echo(render(broker, names, endpoints))
+            stop.wait()
+    if broker.failure is not None:
+        raise broker.failure
+    return ExitCode.OK
+
+
+def _with_planned(
+    namespaces: tuple[tuple[str, int], ...], plans: list[NamespacePlan]
+) -> tuple[tuple[str, int], ...]:
+    """The namespaces of the flags and of the file; a port given by a flag wins over the file's."""
+    if not plans:
+        return namespaces
+    source = click.get_current_context().get_parameter_source("namespaces")
+    given = {} if source is ParameterSource.DEFAULT else dict(namespaces)
+    for number, plan in enumerate(plans):
+        if not NAME.fullmatch(plan.name):
+            raise ConfigurationError(f"{plan.source}: {plan.name!r:.60}: expected the name of a namespace")
+        given.setdefault(plan.name, USUAL_PORT + number if plan.port is None else plan.port)
+    return tuple(given.items())
+
+
+def _create_queue(namespace: NamespaceControl, queue: str, is_partitioned: bool, *, is_kept: bool) -> None:
+    there = (name.casefold() for name in namespace.queue_names())
+    if not is_kept or queue.casefold() not in there:  # else created at an earlier start
+        namespace.create_queue(queue, enable_partitioning=is_partitioned)
+
+
+def _create_topic(
+    broker: Broker, namespace: str, topic: str, subscription: str | None, is_partitioned: bool, is_kept: bool
+) -> None:
+    control = broker.namespace(namespace)
+    if topic.casefold() not in (name.casefold() for name in control.topic_names()):
+        control.create_topic(topic, enable_partitioning=is_partitioned)
+    if subscription is not None and not (is_kept and _has(control, topic, subscription)):
+        control.create_subscription(topic, subscription)
+
+
+def _has(namespace: NamespaceControl, topic: str, subscription: str) -> bool:
+    names = (name.casefold() for name in namespace.subscription_names(topic))
+    return subscription.casefold() in names
+
+
+def _check(
+    namespaces: tuple[tuple[str, int], ...],
+    queues: tuple[tuple[str, str, bool], ...],
+    topics: tuple[tuple[str, str, str | None, bool], ...],
+    partitions: tuple[tuple[str, int], ...],
+) -> None:
+    names = Counter(name.casefold() for name, _ in namespaces)
+    ports = Counter(port for _, port in namespaces if port)
+    for what, counted in (("namespace", names), ("port", ports)):
+        twice = [str(key) for key, times in counted.items() if times > 1]
+        if twice:
+            raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
+    asked = [("--queue", name) for name, _, _ in queues] + [("--topic", name) for name, *_ in topics]
+    asked += [("--partitions", name) for name, _ in partitions]
+    for flag, name in asked:
+        if name not in dict(namespaces):
+            raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
+
+
+def _as_json(broker: Broker, names: list[str], endpoints: dict[str, str]) -> str:
+    rows = [_row(broker, name) for name in names]
+    return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file)), **endpoints})
+
+
+def _as_environment(broker: Broker, names: list[str]) -> str:
+    """The first two namespaces as primary and secondary, and their CA file, as shell exports."""
+    values = {
+        variable: broker.namespace(name).connection_string
+        for variable, name in zip(("SBPAIR_PRIMARY", "SBPAIR_SECONDARY"), names, strict=False)
+    } | {"SBPAIR_CA_FILE": str(broker.ca_file)}
+    return "\n".join(f"export {variable}={shlex.quote(value)}" for variable, value in values.items())
+
+
+def _row(broker: Broker, name: str) -> dict[str, object]:
+    namespace = broker.namespace(name)
+    return {
+        "name": name,
+        "port": namespace.port,
+        "connection_string": namespace.connection_string,
+        "queues": list(namespace.queue_names()),
+        "topics": list(namespace.topic_names()),
+    }
+
+
+def _as_text(broker: Broker, names: list[str], endpoints: dict[str, str], data: Path | None) -> str:
+    lines = []
+    for name in names:
+        namespace = broker.namespace(name)
+        queues = ", ".join(namespace.queue_names()) or "none yet"
+        lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
+    token = endpoints.get("faults_token") or endpoints.get("time_token")
+    for what in ("faults", "time"):
+        if url := endpoints.get(f"{what}_url"):
+            lines.append(f"{what.title()}: {url}, with Authorization: Bearer {token}")
+    lines.append(f"CA file, for the administration client: {broker.ca_file}")
+    if "page_url" in endpoints:
+        lines.append(f"Web page: {endpoints['page_url']}")
+    lines.append(
+        "Ready. Nothing is stored on disk: the queues are lost when this process ends (Ctrl-C)."
+        if data is None
+        else f"Ready. Everything is stored in {data} and survives restarts. Ctrl-C stops."
+    )
+    return "\n".join(lines)

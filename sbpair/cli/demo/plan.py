@@ -1,0 +1,96 @@
+"""The plan of the demo: which messages each send call carries, and when.
+
+    BEFORE            DURING                     AFTER
+    as fast as        spread over the outage     spread over the time in which
+    possible          of `outage` seconds        the entity comes home
+
+Each act sends a third of the messages. Pure: the same messages, outage and seed give the same plan.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+SHORTEST_OUTAGE, LONGEST_OUTAGE = 0.5, 600.0  # seconds
+PING_INTERVAL = timedelta(seconds=1)  # the minimum (P-32)
+LONGEST_LIST = 20
+SINGLES = 0.8  # the share of calls that send one message
+
+
+class Act(Enum):
+    """The three parts of the demo, relative to the outage."""
+
+    BEFORE = "before"
+    DURING = "during"
+    AFTER = "after"
+
+
+@dataclass(frozen=True, slots=True)
+class SendCall:
+    """The messages of one send call, one or a list, and when it is due: seconds after its act began."""
+
+    act: Act
+    due: float
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """All the send calls of one demo."""
+
+    messages: int
+    outage: float  # seconds the primary is down
+    seed: int
+    calls: tuple[SendCall, ...]
+
+    @property
+    def failover_interval(self) -> timedelta:
+        """Short enough that the failover happens well inside the outage (P-3)."""
+        return timedelta(seconds=min(1.0, self.outage / 4))
+
+    def messages_of(self, act: Act) -> int:
+        return sum(len(call.message_ids) for call in self.calls if call.act is act)
+
+
+def make_plan(messages: int, outage: float, seed: int) -> DemoPlan:
+    """Group ``messages`` into send calls and spread them over the three acts.
+
+    Raises ValueError when ``messages`` or ``outage`` (seconds) is out of range.
+    """
+    if messages < 1:
+        raise ValueError(f"messages must be 1 or more, not {messages}")
+    if not SHORTEST_OUTAGE <= outage <= LONGEST_OUTAGE:
+        raise ValueError(f"outage must be from {SHORTEST_OUTAGE} to {LONGEST_OUTAGE} seconds, not {outage}")
+    rng = random.Random(seed)
+    third = messages // 3
+    shares = {Act.BEFORE: third, Act.DURING: messages - 2 * third, Act.AFTER: third}
+    spans = {Act.BEFORE: 0.0, Act.DURING: outage, Act.AFTER: 2 * PING_INTERVAL.total_seconds()}
+    calls: list[SendCall] = []
+    for act, share in shares.items():
+        calls += _spread(act, share, spans[act], sum(shares[a] for a in _until(act)), rng)
+    return DemoPlan(messages, outage, seed, tuple(calls))
+
+
+def _until(act: Act) -> list[Act]:
+    acts = list(Act)
+    return acts[: acts.index(act)]
+
+
+def _spread(act: Act, share: int, span: float, first: int, rng: random.Random) -> list[SendCall]:
+    calls, done = [], 0
+    while done < share:
+        size = 1 if rng.random() < SINGLES else rng.randint(2, LONGEST_LIST)
+        size = min(size, share - done)
+        ids = tuple(f"order-{first + done + n:05}" for n in range(size))
+        calls.append(SendCall(act, span * done / share, ids))
+        done += size
+    return calls
+
+
+def sizes(plan: DemoPlan) -> Counter[str]:
+    """The number of calls that send one message, and of those that send a list."""
+    return Counter("single" if len(call.message_ids) == 1 else "list" for call in plan.calls)

@@ -1,0 +1,204 @@
+"""The story of the demo, written with sbpair's public API.
+
+    senders ----> orders (contoso) ----> receivers
+       |  taken down after a third ^
+       '--> backlogs (contoso-dr) -'  by the syphon, which runs throughout
+
+Broker, senders, syphon and receivers run in threads of this process. As in any application, a send that raises
+during the failover interval is repeated with the same message objects, hence with the same message ids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sbpair import (
+    BacklogsCreated,
+    BacklogsNotCreated,
+    BacklogWithdrawn,
+    EntityFailedOver,
+    EntityRecovered,
+    EntityState,
+    EntitySuspected,
+    PingFailed,
+    PingSent,
+)
+from sbpair.broker import Broker
+from sbpair.cli.errors import CommandError, ExitCode, one_line
+from sbpair.observation import Role
+from sbpair.testing import Ledger
+
+from .plan import Act, DemoPlan
+from .scoreboard import DemoResult, Score, Scoreboard
+from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Application, Stage, billed
+
+if TYPE_CHECKING:
+    from sbpair import PairedServiceBusClient, PairingEvent
+    from sbpair.observation import Role
+
+SENDERS = 4
+RECEIVERS = 2
+PATIENCE = 60.0  # seconds for one step of the story, then the demo fails
+GLANCE = 0.05  # seconds between two readings of a queue that is about to be empty
+PULL_AT = 0.9  # acknowledged share of the first third at which the outage begins, amid running sends
+SPANS = {
+    "outage": ("down", "up"),
+    "until_failover": ("down", "failed over"),
+    "until_home": ("up", "recovered"),
+    "until_drained": ("up", "drained"),
+}
+Write = Callable[[object], None]
+
+
+class Story:
+    """One run of a plan."""
+
+    def __init__(self, plan: DemoPlan, board: Scoreboard, journal: Path | None = None) -> None:
+        self._plan = plan
+        self._board = board
+        self._ledger = Ledger()
+        self._journal = journal
+        self._marks: dict[str, float] = {}
+
+    def run(self) -> DemoResult:
+        """Run it to the end. Raises CommandError when a step takes longer than PATIENCE or a thread fails."""
+        with ExitStack() as pieces:
+            journals = Journals(self._journal, pieces)
+            broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}, journal=self._journal))
+            stage = Stage(self._plan, self._board, broker)
+            sent, moved, received = (journals.of(role) for role in (Role.SENDER, Role.SYPHON, Role.RECEIVER))
+            application = Application(self._plan, self._board, self._ledger, sent, received)
+            stage.primary.create_queue(QUEUE)
+            self._board.note(
+                f"{PRIMARY_NAME} and {SECONDARY_NAME} are up; queue {QUEUE!r} is on {PRIMARY_NAME}"
+            )
+            client = pieces.enter_context(stage.client())
+            pieces.callback(client.on_event(self._pairing_said))
+            pieces.callback(client.on_event(sent))
+            pieces.enter_context(stage.monitor_backlogs())
+            pieces.enter_context(stage.syphon(moved, report_forwards=journals.is_wanted))
+            self._outage(stage, client, application)
+            return self._outcome(stage)
+
+    def _outage(self, stage: Stage, client: PairedServiceBusClient, application: Application) -> None:
+        with stage.threads("sender", SENDERS, lambda: application.send(client), application.stop):
+            self._mark("began", "the application sends")
+            application.begin(Act.BEFORE)
+            first_third = PULL_AT * self._plan.messages_of(Act.BEFORE)
+            self._await(stage, "the first third to be sent", lambda score: score.acknowledged >= first_third)
+            stage.primary.take_down("reset")
+            self._power(is_up=False, text=f"{PRIMARY_NAME} goes down, in the middle of sends")
+            application.begin(Act.DURING)
+            self._board.wait_for(lambda _: stage.failure is not None, self._plan.outage)
+            stage.primary.bring_up()
+            self._power(is_up=True, text=f"{PRIMARY_NAME} is back")
+            application.begin(Act.AFTER)
+            self._await(stage, "the entity to come home", lambda s: s.state == EntityState.HEALTHY.name)
+            with stage.threads("receiver", RECEIVERS, lambda: application.receive(client), application.stop):
+                self._homecoming(stage, application)
+
+    def _homecoming(self, stage: Stage, application: Application) -> None:
+        everything = self._plan.messages
+        self._poll(stage, "the backlogs to drain", lambda: not any(stage.depths().values()))
+        self._mark("drained", "the syphon has brought the parked messages home")
+        seen = self._board.read().emptied_at
+        if seen is not None and seen > self._marks["up"]:  # while we were waiting for the ping
+            self._marks["drained"] = seen
+        self._await(stage, "every message to be accepted", lambda score: score.acknowledged == everything)
+        self._mark("sent", "every message has been accepted by a broker")
+        self._await(stage, "every message to arrive", lambda _: not self._ledger.outstanding)
+        # A duplicate may follow the last message: wait for an empty queue, not for the last id.
+        self._poll(stage, f"{QUEUE} to be empty", lambda: not stage.primary.counts(QUEUE).total)
+        application.report_empty()
+        self._mark("received", "every message has arrived")
+
+    # Waiting.
+
+    def _await(self, stage: Stage, what: str, holds: Callable[[Score], bool]) -> None:
+        came = self._board.wait_for(lambda score: stage.failure is not None or holds(score), PATIENCE)
+        self._check(stage, what, came)
+
+    def _poll(self, stage: Stage, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not (came := holds()) and stage.failure is None and time.monotonic() < deadline:
+            time.sleep(GLANCE)
+        self._check(stage, what, came)
+
+    def _check(self, stage: Stage, what: str, came: bool) -> None:
+        if stage.failure is not None:
+            text = f"the demo failed, {type(stage.failure).__name__}: {one_line(stage.failure)}"
+            raise CommandError(text, ExitCode.FAILED) from stage.failure
+        if not came:
+            text = f"timed out after {PATIENCE:g} s, waiting for {what}; {self._ledger.check()}"
+            raise CommandError(text, ExitCode.FAILED)
+
+    # The timeline.
+
+    def _mark(self, name: str, text: str) -> None:
+        self._marks[name] = self._board.elapsed()
+        self._board.note(text)
+
+    def _power(self, *, is_up: bool, text: str) -> None:
+        self._board.update(lambda score: setattr(score, "primary_is_up", is_up))
+        self._mark("up" if is_up else "down", text)
+
+    def _pairing_said(self, event: PairingEvent) -> None:
+        match event:
+            case EntitySuspected():
+                self._became(EntityState.SUSPECT, "is SUSPECT: sends raise, the application repeats them")
+            case EntityFailedOver():
+                self._marks["failed over"] = self._board.elapsed()
+                self._became(EntityState.FAILED_OVER, "has FAILED OVER: its messages are parked")
+            case EntityRecovered():
+                self._marks["recovered"] = self._board.elapsed()
+                self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
+            case PingSent(number=number):
+                self._board.note(f"ping {number}")
+            case PingFailed():
+                self._board.note("the ping was not accepted")
+            case BacklogsCreated(created=created):
+                self._board.note(f"{len(created)} backlog queues made on {SECONDARY_NAME}")
+            case BacklogsNotCreated(cause=cause) | BacklogWithdrawn(cause=cause):
+                self._board.note(f"trouble with a backlog: {cause}")
+
+    def _became(self, state: EntityState, text: str) -> None:
+        self._board.update(lambda score: setattr(score, "state", state.name))
+        self._board.note(f"{QUEUE} {text}")
+
+    def _outcome(self, stage: Stage) -> DemoResult:
+        spans = {name: (self._marks.get(a), self._marks.get(b)) for name, (a, b) in SPANS.items()}
+        known = {n: round(b - a, 3) for n, (a, b) in spans.items() if a is not None and b is not None}
+        durations = {"total": round(self._board.elapsed(), 3)} | known
+        numbers = billed(stage.primary, stage.secondary)
+        return DemoResult(self._ledger.check(), self._board.read(), numbers, durations)
+
+
+class Journals:
+    """The journals of one story, closed with ``pieces``; without a directory nothing is written."""
+
+    def __init__(self, directory: Path | None, pieces: ExitStack) -> None:
+        self._directory = directory
+        self._pieces = pieces
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._directory is not None
+
+    def of(self, role: Role) -> Write:
+        """Open a journal and return its write function.
+
+        Raises CommandError when the directory cannot be used.
+        """
+        if self._directory is None:
+            return lambda event: None
+        from sbpair.observation import Journal, JournalError, PairLabels
+
+        try:
+            journal = Journal(self._directory, role=role, pair=PairLabels(PRIMARY_NAME, SECONDARY_NAME))
+        except JournalError as error:
+            raise CommandError(str(error), ExitCode.CONFIGURATION) from error
+        return self._pieces.enter_context(journal).write

@@ -1,0 +1,87 @@
+"""The search for canaries on both namespaces, by peeking, which locks nothing.
+
+On a queue it starts after the newest message at the start of the drill, so that a long queue costs no more than
+a short one. A partitioned queue numbers each partition separately: there every search starts at the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+
+from sbpair.auth.connection_string import Namespace
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.envelope.inspect import ParkedMessage
+from sbpair.syphon.look import DEAD_LETTERS, PAGE, look
+
+FIRST_OF_A_PARTITION = 1 << 48  # the upper 16 bits of a sequence number are the partition's
+TIMEOUT = 15.0  # seconds to connect to a side
+MOST_IN_A_BACKLOG = 10_000  # messages searched in one backlog queue
+
+
+@dataclass(slots=True)
+class CanarySearch:
+    """Searches one pair, and counts the peeks."""
+
+    primary: Namespace
+    secondary: Namespace
+    path: str
+    ca_file: str | None
+    start: int = 1
+    peeks: int = 0
+    _connections: dict[str, NamespaceConnection] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(each.close() for each in self._connections.values()))
+
+    async def at_home(self, wanted: Collection[str]) -> dict[str, int]:
+        """Which of ``wanted`` are on the primary: sequence numbers by message id."""
+        found: dict[str, int] = {}
+        last = self.start - 1
+        async for message in self._find(self.primary, self.path, self.start, None):
+            last = max(last, message.sequence_number or 0)
+            if message.message_id is not None and message.message_id in wanted:
+                found[message.message_id] = message.sequence_number or 0
+        if last < FIRST_OF_A_PARTITION:
+            self.start = last + 1
+        return found
+
+    async def in_backlog(self, backlog: str, wanted: Collection[str]) -> set[str]:
+        """Which of ``wanted`` are still in this backlog queue, locked or not."""
+        return {str(each.message_id) for each in await self._parked(backlog, wanted)}
+
+    async def dead_lettered(self, backlog: str, wanted: Collection[str]) -> dict[str, str]:
+        """Which of ``wanted`` were dead-lettered on this backlog queue: reasons by message id."""
+        return {
+            str(each.message_id): f"{each.reason}: {each.description}"
+            for each in await self._parked(backlog + DEAD_LETTERS, wanted)
+        }
+
+    async def is_empty(self) -> bool:
+        """Whether the entity at which the canaries arrive is empty."""
+        return not [each async for each in self._find(self.primary, self.path, 1, 1)]
+
+    async def _parked(self, path: str, wanted: Collection[str]) -> list[ParkedMessage]:
+        messages = self._find(self.secondary, path, 1, MOST_IN_A_BACKLOG)
+        return [each async for each in messages if each.message_id in wanted]
+
+    async def _find(
+        self, namespace: Namespace, path: str, start: int, most: int | None
+    ) -> AsyncIterator[ParkedMessage]:
+        connection = await self._connected(namespace)
+        self.peeks += 1
+        seen = 0
+        async for message in look(connection, path, start=start, most=most):
+            seen += 1
+            self.peeks += seen % PAGE == 1
+            yield message
+
+    async def _connected(self, namespace: Namespace) -> NamespaceConnection:
+        """An open connection: the service closes idle ones."""
+        connection = self._connections.get(namespace.netloc)
+        if connection is None or not connection.is_open:
+            connection = await connect(namespace, ca_file=self.ca_file, timeout=TIMEOUT)
+            self._connections[namespace.netloc] = connection
+        return connection

@@ -1,0 +1,115 @@
+"""Terminal output: tables and ages on standard output, notices on standard error, with every secret blanked.
+
+`as_json_lines` switches the notices of the process to JSON lines, the final error included, so that a log
+collector reads a single format.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+import click
+
+from sbpair.auth.redaction import BLANK, blank_keys
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LOGGER = "sbpair.command"
+SHORTEST_SECRET = 6  # characters; a shorter "secret" would blank ordinary words
+WIDTH_IN_A_FILE = 200  # columns
+UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+_secrets: set[str] = set()
+_is_json = False
+
+
+# Secrets.
+
+
+def remember(secret: str) -> None:
+    """Blank this value in all later output: as it is, URL-encoded and in base64."""
+    if len(secret) >= SHORTEST_SECRET:
+        encoded = base64.b64encode(secret.encode()).decode()
+        _secrets.update({secret, quote(secret, safe=""), quote(secret), quote_plus(secret), encoded})
+
+
+def redact(text: str) -> str:
+    """Blank the remembered secrets in ``text``, and whatever looks like a key or a token."""
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, BLANK)
+    return blank_keys(text)
+
+
+# Notices.
+
+
+def as_json_lines() -> None:
+    """Write notices and events as JSON lines from now on; `event_notice` then writes nothing."""
+    from sbpair.observation.logs import use_json_logs
+
+    global _is_json
+    use_json_logs()
+    _is_json = True
+
+
+def notice(line: str, command: str = "", level: int = logging.INFO) -> None:
+    """Write a redacted line to standard error; as text it starts with the name of the command."""
+    if _is_json:
+        logging.getLogger(LOGGER).log(level, "%s", redact(line))
+    else:
+        click.echo(f"sbpair{command and ' '}{command}: {redact(line)}", err=True)
+
+
+def event_notice(line: str, command: str) -> None:
+    """Write a sentence about an event; nothing as JSON lines, where the log holds the event itself."""
+    if not _is_json:
+        notice(line, command)
+
+
+# Tables and ages.
+
+
+def plain(text: str) -> str:
+    """``text`` with control characters replaced: none moves the cursor or changes colours."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def show(table: Table) -> None:
+    """Print ``table`` to standard output; cells that exceed their column wrap and are never cut."""
+    from rich.console import Console
+
+    for column in table.columns:
+        column.overflow = "fold"
+    width = None if sys.stdout.isatty() else WIDTH_IN_A_FILE
+    Console(width=width, highlight=False, markup=False, emoji=False).print(table)
+
+
+def age_seconds(since: int | None, now: int) -> float | None:
+    """Seconds from ``since`` to ``now``, both in milliseconds since the epoch; 0 if ``since`` is later."""
+    return None if since is None else max(now - since, 0) / 1000
+
+
+def age_text(seconds: float | None) -> str:
+    """``3 h 12 min``: the two largest units; ``-`` for None."""
+    if seconds is None:
+        return "-"
+    rest = int(seconds)
+    words: list[str] = []
+    for size, unit in UNITS:
+        number, rest = divmod(rest, size)
+        if number or words:
+            words.append(f"{number} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
+def instant_text(milliseconds: int | None) -> str:
+    """``2026-11-21 07:00:00Z``; ``-`` for None."""
+    if milliseconds is None:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,55 @@
+"""Signals that stop a command, and the orderly stop of one that moves messages.
+
+The first signal lets in-flight messages finish and prints the counts. A second one exits at once: a message
+that was sent but not yet removed then exists twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from queue import SimpleQueue
+
+import click
+
+from sbpair.cli.errors import ExitCode
+
+SIGNALS = tuple(  # SIGHUP: a closed terminal; Windows has no such signal
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+
+
+class StopRequest:
+    """What the main thread of a command waits for; set by a signal or by another thread.
+
+    threading.Event cannot be used: a signal that interrupts its wait() while it holds its lock makes the
+    handler's set() wait for that lock, forever.
+    """
+
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[None] = SimpleQueue()  # put() may be called in a signal handler
+
+    def set(self, *_: object) -> None:
+        """Let :meth:`wait` return. The arguments are those of a signal handler."""
+        self._requests.put(None)
+
+    def wait(self) -> None:
+        """Return once :meth:`set` was called, before or meanwhile."""
+        self._requests.get()
+
+
+def stop_on_signal() -> asyncio.Event:
+    """An event of the running loop, set by the first of SIGNALS; a second one exits with code 1."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(ExitCode.FAILED)
+        stop.set()
+        click.echo("sbpair: stopping; a second signal exits at once", err=True)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal)
+    return stop

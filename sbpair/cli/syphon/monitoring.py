@@ -1,0 +1,263 @@
+"""Monitoring of a running syphon: journal, status pages and webhook, each enabled by a flag.
+
+An unwritable journal directory, an occupied port or an invalid webhook ends the command with exit code 3 before
+any message is received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from sbpair.cli.errors import ConfigurationError, configuration
+from sbpair.cli.namespaces import NamespaceArgument, fetched
+from sbpair.cli.output import notice, remember
+
+if TYPE_CHECKING:
+    from sbpair.auth.connection_string import Namespace
+    from sbpair.client.route import Route
+    from sbpair.observation import Journal, Metrics, PairLabels, Webhook
+    from sbpair.observation.sinks import Sink
+    from sbpair.syphon import Syphon
+
+    from ...syphon.status import SyphonStatus
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+PROBE_TIMEOUT = 5.0  # seconds for both sides together
+LOOPBACK = "127.0.0.1"
+SOURCES = ("env:", "file:")
+SIDES = ("primary", "secondary")
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """The monitoring flags of the command line."""
+
+    journal: Path | None
+    status_port: int | None
+    status_host: str
+    webhook: str | None
+    webhook_secret: str | None
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(each is not None for each in (self.journal, self.status_port, self.webhook))
+
+
+def monitoring_options(command: Command) -> Command:
+    """Add the flags of the journal, the status pages and the webhook; see `monitoring_from`."""
+    for option in reversed(
+        (
+            click.option(
+                "--journal",
+                type=click.Path(file_okay=False, path_type=Path),
+                metavar="DIR",
+                help="Write every event to files in this directory, as JSON lines.",
+            ),
+            click.option(
+                "--status-port",
+                type=click.IntRange(0, 65535),
+                metavar="PORT",
+                help="Serve /live, /ready, /health, /metrics and /state on this port; 0 takes any free one.",
+            ),
+            click.option(
+                "--status-host",
+                metavar="ADDRESS",
+                default=LOOPBACK,
+                show_default=True,
+                help="With --status-port: the address to listen on, 0.0.0.0 or :: for probes and scrapes "
+                "from other hosts. The pages show names of namespaces and queues, but no keys.",
+            ),
+            click.option(
+                "--webhook",
+                metavar="URL",
+                help="POST a signed notice of dead letters and of overdue backlogs (--overdue-after) to this "
+                "URL, env:NAME or file:PATH.",
+            ),
+            click.option(
+                "--webhook-secret",
+                metavar="SOURCE",
+                help="The key that signs the notices, 16 characters or more: env:NAME or file:PATH.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def monitoring_from(
+    journal: Path | None,
+    status_port: int | None,
+    status_host: str,
+    webhook: str | None,
+    webhook_secret: str | None,
+) -> Monitoring:
+    """Resolve and validate the monitoring flags. Raises ConfigurationError, without any secret in it."""
+    if (webhook is None) != (webhook_secret is None):
+        raise ConfigurationError("--webhook and --webhook-secret go together; one of them is missing")
+    if webhook is None or webhook_secret is None:
+        return Monitoring(journal, status_port, status_host, None, None)
+    if not webhook_secret.startswith(SOURCES):
+        raise ConfigurationError("--webhook-secret must be env:NAME or file:PATH")
+    url, secret = fetched(webhook, "--webhook"), fetched(webhook_secret, "--webhook-secret")
+    remember(url)
+    remember(secret)
+    return Monitoring(journal, status_port, status_host, url, secret)
+
+
+@asynccontextmanager
+async def monitored(
+    syphon: Syphon, monitoring: Monitoring, primary: NamespaceArgument, secondary: NamespaceArgument
+) -> AsyncIterator[None]:
+    """Monitor the syphon until the block ends.
+
+    Raises ConfigurationError when the journal, the status server or the webhook cannot start.
+    """
+    async with AsyncExitStack() as stack:
+        if monitoring.is_wanted:
+            options = syphon.options
+            with configuration():
+                sides = (
+                    primary.namespace(options.primary_endpoint_address),
+                    secondary.namespace(options.secondary_endpoint_address),
+                )
+                await _open(stack, syphon, monitoring, sides)
+        yield
+
+
+async def _open(
+    stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, sides: tuple[Namespace, Namespace]
+) -> None:
+    from sbpair.envelope.names import namespace_label
+    from sbpair.observation import Metrics, PairLabels, attach
+    from sbpair.observation.metrics import show_syphon
+
+    label, _, _ = syphon.backlogs[0].partition("/")
+    pair = PairLabels(label, namespace_label(sides[1].netloc))
+    metrics = Metrics()
+    metrics.read_counters("sbpair_syphon", lambda: syphon.counters)
+    metrics.read_state("sbpair_syphon_state", lambda: syphon.status.state)
+    show_syphon(metrics, syphon)
+    journal = _journal(stack, syphon, monitoring, pair)
+    webhook = _webhook(stack, monitoring, pair)
+    sinks: list[Sink] = [metrics]
+    if journal is not None:
+        metrics.read_counters("sbpair_journal", lambda: journal.counters)
+        sinks.append(journal)
+    if webhook is not None:
+        metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
+        sinks.append(webhook)
+    stack.callback(attach(syphon, *sinks))
+    if monitoring.status_port is not None:
+        state = _state_of(syphon, pair, journal, webhook)
+        await _serve(stack, syphon, (monitoring.status_host, monitoring.status_port), sides, metrics, state)
+
+
+def _journal(
+    stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, pair: PairLabels
+) -> Journal | None:
+    from sbpair.observation import Journal, Role
+
+    if monitoring.journal is None:
+        return None
+    journal = stack.enter_context(Journal(monitoring.journal, role=Role.SYPHON, pair=pair))
+    stack.callback(
+        lambda: journal.write(syphon.counters.snapshot())
+    )  # the last record before the closing one
+    return journal
+
+
+def _webhook(stack: AsyncExitStack, monitoring: Monitoring, pair: PairLabels) -> Webhook | None:
+    from sbpair.observation import Role, Webhook
+
+    if monitoring.webhook is None or monitoring.webhook_secret is None:
+        return None
+    webhook = Webhook(monitoring.webhook, monitoring.webhook_secret, role=Role.SYPHON, pair=pair)
+    stack.push_async_callback(asyncio.to_thread, webhook.close)
+    return webhook
+
+
+def _state_of(
+    syphon: Syphon, pair: PairLabels, journal: Journal | None, webhook: Webhook | None
+) -> Callable[[], Mapping[str, object]]:
+    def state() -> Mapping[str, object]:
+        return {
+            "role": "syphon",
+            "pair": pair,
+            "state": syphon.status.state,
+            "reason": syphon.status.reason,
+            "refused": syphon.refusals,
+            "backlogs": syphon.backlogs,
+            "counters": syphon.counters,
+            "journal": journal and journal.counters,
+            "webhook": webhook and webhook.counters,
+        }
+
+    return state
+
+
+async def _serve(
+    stack: AsyncExitStack,
+    syphon: Syphon,
+    address: tuple[str, int],
+    sides: tuple[Namespace, Namespace],
+    metrics: Metrics,
+    state: Callable[[], Mapping[str, object]],
+) -> None:
+    from sbpair.observation import Status, StatusServer
+
+    def details() -> Mapping[str, object]:
+        status = syphon.status
+        return {"state": status.state, "why": status.reason, "refused": syphon.refusals}
+
+    status = Status(
+        probe=lambda: _probe_sides(sides, syphon),
+        is_ready=lambda: is_ready(syphon.status),
+        state=state,
+        metrics=metrics.exposition,
+        probe_timeout=PROBE_TIMEOUT,
+        details=details,
+    )
+    host, port = address
+    server = await stack.enter_async_context(StatusServer(status, port=port, host=host))
+    shown = f"[{server.host}]" if ":" in server.host else server.host
+    notice(f"status on http://{shown}:{server.port}/state", "syphon")
+
+
+def is_ready(status: SyphonStatus) -> bool:
+    """Whether the syphon works, or is waiting for a side that is known to be down."""
+    from ...syphon.status import SyphonState
+
+    waits = status.state is SyphonState.CONNECTING and status.reason is not None
+    return waits or status.state in (SyphonState.RUNNING, SyphonState.DRAINING)
+
+
+async def _probe_sides(sides: tuple[Namespace, Namespace], syphon: Syphon) -> None:
+    """Connect to both sides concurrently. Raises SyphonError with the problem of each side."""
+    from sbpair.client.errors import SyphonError
+
+    probed = zip(sides, ("", syphon.backlogs[0]), strict=True)
+    probes = [_probe(side, path, syphon.options.route) for side, path in probed]
+    answers = await asyncio.gather(*probes, return_exceptions=True)
+    wrong = [f"{side}: {error}" for side, error in zip(SIDES, answers, strict=True) if error is not None]
+    if wrong:
+        raise SyphonError("; ".join(wrong))
+
+
+async def _probe(side: Namespace, path: str, route: Route) -> None:
+    """Connect and authorize for ``path``: the smallest proof that the namespace accepts this client."""
+    from sbpair.client.dial import connect
+
+    connection = await connect(side, route=route, timeout=PROBE_TIMEOUT)
+    try:
+        await connection.authorize(path)
+        await connection.close(timeout=1.0)
+    finally:
+        connection.abort()

@@ -1,0 +1,248 @@
+"""One run of `sbpair syphon` in a process: signals, progress lines, and the exit code.
+
+                  daemon                                       --drain
+first signal      finish in-flight messages, exit 0            the same, exit 1: not known to be empty
+second signal     exit at once with 1                          the same
+a refusal         retried; --exit-on-refusal: exit 4           exit 4 (3 for a certificate)
+unreachable       retried without end                          exit 5 after --patience
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from sbpair.cli.errors import CommandError, ExitCode, with_step
+from sbpair.cli.output import event_notice, notice
+from sbpair.cli.signals import SIGNALS
+from sbpair.syphon import SyphonFaulted
+from sbpair.syphon.events import (
+    BacklogCaughtUp,
+    BacklogDetached,
+    BacklogMissing,
+    BacklogOverdue,
+    BacklogStranded,
+    ClockDiffers,
+    DestinationHeld,
+    DestinationResumed,
+    MessageSetAside,
+    SideAccepted,
+    SideRefused,
+    SyphonConnected,
+    SyphonDisconnected,
+)
+
+if TYPE_CHECKING:
+    from sbpair.syphon import Syphon
+    from sbpair.syphon.events import SyphonEvent
+
+COMMAND = "syphon"
+UNAUTHORIZED = "amqp:unauthorized-access"
+PROGRESS_ON_TERMINAL, PROGRESS_IN_LOG = 1.0, 10.0  # seconds between two progress lines
+
+
+class SyphonRun:
+    """One run of a syphon, from the first connection to its exit code."""
+
+    def __init__(self, syphon: Syphon, *, patience: float | None) -> None:
+        self._syphon = syphon
+        self._patience = (
+            patience  # None: run until a signal; else drain, with this many seconds for a side to answer
+        )
+        self._shutdown = asyncio.Event()
+        self._over: asyncio.Future[None] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._last_problem = ""
+        self._last_line = ""
+        self._completed_before = 0
+
+    async def until_done(self) -> int:
+        """Run to the end. Returns the exit code; raises CommandError when refused or unreachable too long."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        self._syphon.on_event(self._on_event)
+        before = {number: signal.signal(number, self._signalled(loop)) for number in SIGNALS}
+        progress = asyncio.ensure_future(self._report_progress())
+        try:
+            await self._work()
+        finally:
+            progress.cancel()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return ExitCode.OK
+
+    async def _work(self) -> None:
+        assert self._over is not None  # noqa: S101  (made by until_done)
+        drains = self._patience is not None
+        work = asyncio.ensure_future(self._drain() if drains else self._syphon.run(self._shutdown))
+        await asyncio.wait([work, self._over], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            self._shutdown.set()  # release in-flight messages before reporting
+        try:
+            await work
+        except SyphonFaulted as error:
+            raise refused(str(error), None if drains else ExitCode.AUTHORIZATION) from error
+        finally:
+            if self._over.done():
+                self._over.result()
+
+    async def _drain(self) -> None:
+        """Drain until every backlog is empty or a signal arrives; the syphon closes in an orderly way.
+
+        Raises CommandError when it ended before every backlog was found empty.
+        """
+        drained = asyncio.ensure_future(self._syphon.drain())
+        stopped = asyncio.ensure_future(self._shutdown.wait())
+        try:
+            await asyncio.wait([drained, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (drained, stopped):
+                task.cancel()
+            await asyncio.gather(drained, stopped, return_exceptions=True)
+        if drained.cancelled():
+            text = "stopped before every backlog was found empty: messages may be left; drain again"
+            raise CommandError(text, ExitCode.FAILED)
+        drained.result()
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """Distinguish empty from missing backlogs: with a wrong name, messages stay behind.
+
+        Raises CommandError when no backlog exists, or one beyond the count holds messages.
+        """
+        if len(self._syphon.missing_backlogs) == len(self._syphon.backlogs):
+            text = f"no backlog queue exists on the secondary, not even {self._syphon.backlogs[0]}"
+            raise CommandError(f"{text}; check --primary-namespace-name", ExitCode.CONFIGURATION)
+        holding = [backlog for backlog, holds in self._syphon.stranded.items() if holds]
+        if holding:
+            text = (
+                f"messages are left in {', '.join(holding)}, beyond --backlogs {len(self._syphon.backlogs)}"
+            )
+            raise CommandError(f"{text}; drain again with the senders' backlog count", ExitCode.FAILED)
+
+    # Signals.
+
+    def _signalled(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
+        def handler(number: int, frame: FrameType | None) -> None:
+            if self._shutdown.is_set():
+                os._exit(ExitCode.FAILED)  # the second signal: at once, without closing
+            loop.call_soon_threadsafe(self._shutdown.set)
+            say("stopping; a second signal exits at once")
+
+        return handler
+
+    # Events.
+
+    def _on_event(self, event: SyphonEvent) -> None:
+        match event:
+            case SyphonConnected():
+                self._on_relief()
+                first, count = self._syphon.backlogs[0], len(self._syphon.backlogs)
+                say_event(f"connected; {count} backlog queues from {first} on")
+            case DestinationResumed():
+                self._on_relief()
+            case SyphonDisconnected(reason=reason, retry_in=wait):
+                self._on_problem(f"{reason}; again in {wait:.1f} s", reason)
+            case DestinationHeld(path=path, reason=reason, retry_in=wait):
+                self._on_problem(f"{path} is held: {reason}; again in {wait:.1f} s", reason)
+            case BacklogMissing(backlog=backlog):
+                say_event(f"{backlog} does not exist on the secondary; checked again later")
+            case SideRefused(side=side, cause=cause):
+                say_event(f"the {side} refuses the syphon: {cause}; no message moves until it accepts")
+            case SideAccepted(side=side):
+                say_event(f"the {side} accepts the syphon again")
+            case BacklogDetached(backlog=backlog, reason=reason):
+                self._on_problem(f"{backlog}: {reason}", reason)
+            case BacklogStranded(backlog=backlog, holds_messages=holds):
+                say_event(stranded_line(backlog, holds, len(self._syphon.backlogs)))
+            case ClockDiffers(ahead=ahead):
+                side = "ahead of" if ahead > 0 else "behind"
+                say_event(
+                    f"the secondary's clock is about {abs(ahead):.0f} s {side} this machine's: check its time"
+                )
+            case BacklogOverdue(backlog=backlog, age=age, threshold=threshold):
+                say_event(
+                    f"{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s"
+                )
+            case BacklogCaughtUp(backlog=backlog):
+                say_event(f"{backlog}: no message is overdue any more")
+            case MessageSetAside(backlog=backlog, path=path, reason=reason):
+                say_event(f"{backlog}: a message for {path or 'no usable path'} was dead-lettered: {reason}")
+
+    def _on_relief(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def _on_problem(self, line: str, reason: str) -> None:
+        say_event(line)
+        self._last_problem = reason
+        if self._patience is not None and self._giving_up is None:
+            self._completed_before = self._syphon.counters.completed
+            loop = asyncio.get_running_loop()
+            self._giving_up = loop.call_later(self._patience, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._syphon.counters.completed > self._completed_before and not self._syphon.refusals:
+            self._giving_up = None  # messages move: the problem is over, or will be reported again
+            return
+        if UNAUTHORIZED in self._last_problem:
+            self._end(refused(self._last_problem))
+            return
+        problem = f"gave up after {self._patience:g} s: {self._last_problem}"
+        self._end(CommandError(f"{problem}; no message is lost, drain again later", ExitCode.UNAVAILABLE))
+
+    def _end(self, error: CommandError) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(error)
+
+    # Progress.
+
+    async def _report_progress(self) -> None:
+        on_terminal = sys.stderr.isatty()
+        while True:
+            await asyncio.sleep(PROGRESS_ON_TERMINAL if on_terminal else PROGRESS_IN_LOG)
+            line = progress_line(self._syphon)
+            if line != self._last_line:
+                self._last_line = line
+                say(line)
+
+
+def progress_line(syphon: Syphon) -> str:
+    counters = syphon.counters
+    return (
+        f"{syphon.status.state.value}: received {counters.received}, forwarded {counters.forwarded}, "
+        f"completed {counters.completed}, dead-lettered {counters.dead_lettered}, in flight {counters.pending}"
+    )
+
+
+def stranded_line(backlog: str, holds_messages: bool, count: int) -> str:
+    state = "holds messages that this syphon does not bring home" if holds_messages else "exists"
+    return f"warning: {backlog} {state}, and --backlogs is {count}; use the senders' backlog count"
+
+
+def refused(reason: str, code: ExitCode | None = None) -> CommandError:
+    """The error for a refusal: ``code``, or else 4 for a credential and 3 for a certificate or an address."""
+    is_key = UNAUTHORIZED in reason
+    kind = code or (ExitCode.AUTHORIZATION if is_key else ExitCode.CONFIGURATION)
+    step = (
+        "check the keys: Listen on the secondary, Send on the primary"
+        if is_key
+        else "check the address and --ca-file"
+    )
+    return CommandError(with_step(Exception(reason), step), kind)
+
+
+def say(line: str) -> None:
+    """Report progress or a signal, for which no event exists."""
+    notice(line, COMMAND)
+
+
+def say_event(line: str) -> None:
+    """Report an event."""
+    event_notice(line, COMMAND)

@@ -1,0 +1,190 @@
+"""Claims-based security on one connection: put a token for each path on ``$cbs``, and keep it fresh.
+
+A token is put once for each path, and again before it expires. After a refusal the next link to the path puts
+another token. A failed renewal is retried until the token expires; then the peer detaches the links, and opening
+one again raises the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
+from sbpair.amqp.message import Message
+from sbpair.amqp.performatives import Condition
+from sbpair.amqp.types import Timestamp
+from sbpair.auth.connection_string import Namespace
+from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, Token
+
+from .errors import ConnectionLost, LinkRefused, SyphonError, TokenRefused
+from .link import LinkHost
+from .request import RequestNode
+
+logger = logging.getLogger("sbpair.syphon")
+
+NODE = "$cbs"
+
+# the status-code of $cbs as a link's condition
+CONDITIONS = {
+    401: "amqp:unauthorized-access",
+    403: "amqp:unauthorized-access",
+    404: "amqp:not-found",
+    408: "com.microsoft:timeout",
+    503: "com.microsoft:server-busy",
+}
+REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
+SHORT_PART = 0.75  # of its life, after which a token too short for that margin is renewed
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds between attempts to renew
+
+
+class TokenHost(LinkHost, Protocol):
+    """The connection as its tokens need it."""
+
+    namespace: Namespace
+
+    async def wait_open(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A token on ``$cbs``, and when to renew it, in seconds since the epoch."""
+
+    token: Token
+    due: float
+
+
+class Tokens:
+    """The tokens of one connection."""
+
+    def __init__(self, connection: TokenHost) -> None:
+        self._connection = connection
+        self._node: RequestNode | None = None
+        self._puts: dict[str, _Put] = {}
+        self._shown: set[str] = set()
+        self._putting: dict[str, asyncio.Task[None]] = {}
+        self._refresher: asyncio.Task[None] | None = None
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Resolves with the reason when the last token has expired and could not be renewed."""
+
+    @property
+    def shown(self) -> int:
+        """The number of audiences with a token on the peer; tokens cannot be withdrawn."""
+        return len(self._shown)
+
+    async def authorize(self, path: str) -> None:
+        """Put a token for ``path`` unless it has one.
+
+        Raises TokenRefused, LinkRefused or ConnectionLost.
+        """
+        task = self._putting.get(path)
+        if task is None:
+            task = self._putting[path] = asyncio.ensure_future(self._put(path))
+            task.add_done_callback(partial(self._was_put, path))
+        await asyncio.shield(task)
+
+    def _was_put(self, path: str, task: asyncio.Task[None]) -> None:
+        """After a failure, which the waiting callers receive, the next call tries again."""
+        has_failed = task.cancelled() or task.exception() is not None
+        if has_failed and self._putting.get(path) is task:
+            del self._putting[path]
+
+    def forget(self, path: str) -> None:
+        """Stop renewing the token of ``path``; the next :meth:`authorize` puts another."""
+        self._puts.pop(path, None)
+        self._putting.pop(path, None)
+
+    def stop(self) -> None:
+        """Stop renewing: the connection has ended."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+        self.ended.cancel()
+
+    async def _put(self, path: str) -> None:
+        await self._connection.wait_open()
+        namespace = self._connection.namespace
+        audience = namespace.audience(path)
+        token = await self._ask(audience)
+        before = self._puts.get(path)
+        if before is None or before.token.text != token.text:
+            await self._show(audience, token)
+        self._puts[path] = _Put(token, renewal_due(token.expires, time.time()))
+        if self._refresher is None or self._refresher.done():
+            self._refresher = asyncio.ensure_future(self._refresh())
+
+    async def _ask(self, audience: str) -> Token:
+        try:
+            return await self._connection.namespace.tokens.token(audience)
+        except CredentialRefused as error:
+            condition = Condition(UNAUTHORIZED_ACCESS, str(error))
+            raise TokenRefused("the credential gives no token", condition) from error
+        except CredentialUnavailable as error:
+            raise ConnectionLost(str(error)) from error
+
+    async def _show(self, audience: str, token: Token) -> None:
+        if self._node is None:
+            self._node = RequestNode(self._connection, NODE)
+        node = self._node
+        try:
+            await put_token(node, audience, token)
+            self._shown.add(audience)
+        except (ConnectionLost, LinkRefused):
+            if self._node is node:  # its links may be gone while the connection lives: open others next time
+                self._node = None
+                node.abandon()
+            raise
+
+    async def _refresh(self) -> None:
+        """Renew the tokens in the order in which they fall due."""
+        while self._puts:
+            path, put = min(self._puts.items(), key=lambda item: item[1].due)
+            await asyncio.sleep(max(0.0, put.due - time.time()))
+            if self._puts.get(path) is put:
+                await self._renew(path, put)
+
+    async def _renew(self, path: str, put: _Put) -> None:
+        try:
+            await self._put(path)
+        except SyphonError as error:
+            logger.warning("the token for %s was not renewed: %s", path, error)
+            left = put.token.expires - time.time()
+            if left > 0:
+                pause = min(LONGEST_RETRY, max(FIRST_RETRY, left / 4))
+                self._puts[path] = _Put(put.token, time.time() + pause)
+            else:
+                self.forget(path)
+                if not self._puts and not self.ended.done():
+                    self.ended.set_result(str(error))
+
+
+def renewal_due(expires: float, now: float) -> float:
+    """When to renew a token; all in seconds since the epoch. At least one second from now."""
+    life = expires - now
+    return now + max(FIRST_RETRY, life - REFRESH_MARGIN, life * SHORT_PART)
+
+
+async def put_token(node: RequestNode, audience: str, token: Token) -> None:
+    """Put ``token`` for ``audience``. Raises TokenRefused, LinkRefused, ConnectionLost."""
+    properties: dict[object, object] = {
+        "operation": "put-token",
+        "type": token.kind,
+        "name": audience,
+        "expiration": Timestamp(token.expires * 1000),
+    }
+    check(audience, await node.ask(properties, token.text))
+
+
+def check(audience: str, answer: Message) -> None:
+    """Raises TokenRefused unless ``answer`` accepts the token."""
+    said = answer.application_properties
+    status, description = said.get("status-code"), said.get("status-description")
+    if status in (200, 202):
+        return
+    symbol = CONDITIONS.get(status) if isinstance(status, int) else None
+    shown = int(status) if isinstance(status, int) else status  # as a plain number, not an AMQP type
+    condition = Condition(symbol or "amqp:internal-error", f"status {shown}: {description}")
+    raise TokenRefused(f"no access to {audience}", condition)

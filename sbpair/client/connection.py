@@ -1,0 +1,358 @@
+"""One AMQP connection to one namespace: an asyncio protocol around the engine in :mod:`sbpair.amqp`.
+
+    bytes in -> engine -> events -> Sender, Receiver, Tokens -> engine -> bytes out, once a chunk
+
+Authorises paths over ``$cbs``, keeps the tokens fresh, opens links and dispatches their events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar, cast
+from uuid import uuid4
+
+from sbpair.amqp.connection import Connection
+from sbpair.amqp.errors import AmqpError
+from sbpair.amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditDrained,
+    CreditGranted,
+    DispositionReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    MessageReceived,
+    SessionEnded,
+)
+from sbpair.amqp.handshake import Role
+from sbpair.amqp.limits import Limits
+from sbpair.amqp.link import Link, ReceiverLink
+from sbpair.amqp.performatives import Condition, Source, Target
+from sbpair.amqp.session import Session
+from sbpair.auth.connection_string import Namespace
+
+from .claims import Tokens
+from .errors import ConnectionLost, LinkRefused
+from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
+
+AnyLink = TypeVar("AnyLink", Sender, Receiver)
+
+UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
+IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
+LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
+WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
+
+
+class NamespaceConnection(asyncio.Protocol):
+    """A connection to one namespace, made by :func:`~sbpair.client.dial.connect`."""
+
+    def __init__(self, namespace: Namespace, *, container_id: str | None = None) -> None:
+        self.namespace = namespace
+        self._loop = asyncio.get_running_loop()
+        self._engine = Connection(
+            role=Role.CLIENT,
+            container_id=container_id or f"sbpair-syphon-{uuid4()}",
+            hostname=namespace.name,
+            idle_time_out=IDLE_TIME_OUT,
+            limits=Limits(max_message_size=LARGEST_MESSAGE, max_held=64 * LARGEST_MESSAGE),
+            now=self._loop.time(),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._session: Session | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[Condition | None] = self._loop.create_future()
+        self._links: dict[Link, ClientLink] = {}
+        self._tokens = Tokens(self)
+        self._flush_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_writable = True
+        self._is_paused = False
+
+    # Callbacks of asyncio.Protocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._engine.receive_data(data, self._loop.time())
+        self._process()
+
+    def eof_received(self) -> None:
+        self._engine.receive_eof(self._loop.time())
+        self._process()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._engine.receive_eof(self._loop.time())
+        self._dispatch()
+        self._fell(None)
+
+    def pause_writing(self) -> None:
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        self.is_writable = True
+        for link in list(self._links.values()):
+            link.on_writable()
+        self._flush()
+
+    # The interface of the owner.
+
+    async def wait_open(self) -> None:
+        """Wait for the peer's open. Raises ConnectionLost."""
+        await asyncio.shield(self._opened)
+
+    @property
+    def claims_ended(self) -> asyncio.Future[str]:
+        """Resolves with the reason when the last token has expired and could not be renewed.
+
+        Cancelled when the connection ends.
+        """
+        return self._tokens.ended
+
+    @property
+    def is_open(self) -> bool:
+        return not self.closed.done() and self._opened.done()
+
+    def begin(self) -> Session:
+        """Begin a session; delivery ids are numbered per session.
+
+        Raises LinkRefused when the peer allows no more channels, ConnectionLost.
+        """
+        session = self.opening("a session", self._engine.begin)
+        self.flush_soon()
+        return session
+
+    @property
+    def session(self) -> Session:
+        """The session shared by links that do not have their own."""
+        if self._session is None:
+            self._session = self.begin()
+        return self._session
+
+    async def open_sender(self, path: str) -> Sender:
+        """Authorise ``path`` and attach a sender. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        await self.authorize(path)
+        name = f"sbpair-sender-{uuid4()}"
+        link = self.opening(
+            f"a link to {path}",
+            lambda: self.session.attach_sender(
+                name,
+                target=Target(self.namespace.address(path)),
+                source=Source(name),
+                snd_settle_mode=UNSETTLED,
+                rcv_settle_mode=SECOND,
+            ),
+        )
+        return await self._attach(Sender(self, link, path))
+
+    async def open_receiver(
+        self,
+        path: str,
+        on_message: OnMessage,
+        on_disposition: OnDisposition | None = None,
+        on_drained: OnDrained | None = None,
+    ) -> Receiver:
+        """Authorise ``path`` and attach a peek-lock receiver in a session of its own.
+
+        It has no credit until :meth:`Receiver.flow` grants some. Raises TokenRefused, LinkRefused, ConnectionLost.
+        """
+        await self.authorize(path)
+        link = self.attach_receiver(path, snd_settle_mode=UNSETTLED, rcv_settle_mode=SECOND)
+        return await self._attach(Receiver(self, link, path, on_message, on_disposition, on_drained))
+
+    def attach_receiver(self, path: str, *, snd_settle_mode: int, rcv_settle_mode: int) -> ReceiverLink:
+        """Attach a receiver link in a session of its own, which ends with the link.
+
+        Raises LinkRefused, ConnectionLost.
+        """
+        name = f"sbpair-receiver-{uuid4()}"
+        session = self.begin()
+        try:
+            return self.opening(
+                f"a link to {path}",
+                lambda: session.attach_receiver(
+                    name,
+                    source=Source(self.namespace.address(path)),
+                    target=Target(name),
+                    snd_settle_mode=snd_settle_mode,
+                    rcv_settle_mode=rcv_settle_mode,
+                ),
+            )
+        except LinkRefused:
+            session.end()
+            raise
+
+    async def authorize(self, path: str) -> None:
+        """Put a token for ``path`` unless it has one, and keep it fresh.
+
+        Raises TokenRefused, ConnectionLost.
+        """
+        await self._tokens.authorize(path)
+
+    @property
+    def claims(self) -> int:
+        """The number of tokens on the peer, including those of paths no longer used."""
+        return self._tokens.shown
+
+    def forget(self, path: str) -> None:
+        """Stop renewing the token of ``path``; call when no link to it is open."""
+        self._tokens.forget(path)
+
+    def pause_reading(self) -> None:
+        """Read nothing from the peer until :meth:`resume_reading`; it does not time out meanwhile."""
+        if self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Close, wait up to ``timeout`` seconds for the peer's close, and close the socket."""
+        if not self.closed.done():
+            self._engine.handle_timer(
+                self._loop.time()
+            )  # updates its clock, on which the wait for the peer's close is based
+            self._engine.close()
+            self._flush()
+            await asyncio.wait([self.closed], timeout=timeout)
+        if self._transport is not None:
+            self._transport.abort()
+        self._fell(None)
+
+    def abort(self) -> None:
+        """Close the socket without an AMQP close; outcomes in flight stay unknown."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._fell(None)
+
+    def flush_soon(self) -> None:
+        """Write the engine's output once, before the loop next waits for I/O."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    # Internals.
+
+    async def _attach(self, link: AnyLink) -> AnyLink:
+        self.register(link)
+        try:
+            await link.wait_attached()
+        except LinkRefused:
+            self._tokens.forget(link.path)  # the token may be the cause: the next link puts another
+            raise
+        return link
+
+    def opening(self, what: str, attach: Callable[[], Opened]) -> Opened:
+        """Open a session or link in the engine; ``what`` names it in errors.
+
+        Raises LinkRefused when the engine allows no more, ConnectionLost.
+        """
+        if self.closed.done():  # aborted: the engine may live on, but no answer can arrive
+            raise ConnectionLost(f"{what} cannot be opened: the connection has ended", self.closed.result())
+        try:
+            return attach()
+        except AmqpError as error:
+            kind = LinkRefused if self.is_open else ConnectionLost
+            gone = self.closed.result() if self.closed.done() else None
+            raise kind(f"{what} cannot be opened: {error}", gone) from error
+
+    def register(self, link: ClientLink) -> None:
+        """Dispatch the events of ``link`` to it."""
+        self._links[link.link] = link
+        self.flush_soon()
+
+    def _process(self) -> None:
+        self._dispatch()
+        self._flush()
+
+    def _dispatch(self) -> None:
+        for event in self._engine.events():
+            self._on_event(event)
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case (
+                MessageReceived() | DispositionReceived() | CreditGranted() | CreditDrained() | LinkAttached()
+            ):
+                link = self._links.get(event.link)
+            case LinkDetached():
+                link = self._links.pop(event.link, None)
+                self._end_if_left(event.link.session)
+            case SessionEnded():
+                if event.session is self._session:
+                    self._session = None  # the next link begins a new one
+                self._lose(
+                    [each for each in self._links.values() if each.link.session is event.session],
+                    event.condition,
+                )
+                return
+            case ConnectionOpened():
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                return
+            case ConnectionClosed():
+                self._fell(event.condition)
+                return
+            case _:
+                return
+        if link is not None:
+            link.on_event(event)
+
+    def _end_if_left(self, session: Session) -> None:
+        """End a session that only the detached link used: channels are limited."""
+        if session is not self._session and not any(link.session is session for link in self._links):
+            session.end()
+
+    def _lose(self, links: list[ClientLink], condition: Condition | None) -> None:
+        for link in links:
+            self._links.pop(link.link, None)
+            link.on_lost(condition)
+
+    def _fell(self, condition: Condition | None) -> None:
+        """End once: notify every waiting caller and link."""
+        if self.closed.done():
+            return
+        self.closed.set_result(condition)
+        if not self._opened.done():
+            self._opened.set_exception(ConnectionLost(f"no connection to {self.namespace.name}", condition))
+            self._opened.exception()  # mark as retrieved: there may be no waiting caller
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tokens.stop()
+        self._lose(list(self._links.values()), condition)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        data = self._engine.data_to_send()
+        transport = self._transport
+        if transport is None:
+            return
+        if data and not transport.is_closing():
+            transport.write(data)
+        if self._engine.is_closed:
+            transport.close()
+        else:
+            self._arm()
+
+    def _arm(self) -> None:
+        """Wake the engine in time; sooner than planned when the peer has just said how silent we may be."""
+        when = self._engine.next_timer()
+        if when is None or self.closed.done() or (self._timer is not None and self._timer.when() <= when):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._is_paused:
+            self._engine.receive_data(b"", self._loop.time())  # it may well have spoken
+        self._engine.handle_timer(self._loop.time())
+        self._process()

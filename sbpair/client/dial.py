@@ -1,0 +1,72 @@
+"""Connect to a namespace: socket or WebSocket, TLS, and the AMQP handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from sbpair.auth.connection_string import Namespace
+
+from .connection import NamespaceConnection
+from .errors import ConnectionLost, SyphonFaulted
+from .route import Route
+
+
+async def connect(
+    namespace: Namespace,
+    *,
+    route: Route | None = None,
+    ca_file: str | None = None,
+    timeout: float = 60.0,
+    container_id: str | None = None,
+) -> NamespaceConnection:
+    """Open a connection within ``timeout`` seconds. ``ca_file`` is short for ``Route(ca_file)``.
+
+    Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or ``ca_file`` is unusable.
+    """
+    chosen = route or Route(ca_file)
+    context = _tls_context(chosen.ca_file) if namespace.uses_tls else None
+    try:
+        async with asyncio.timeout(timeout):
+            connection = await _open(namespace, chosen, context, container_id)
+            try:
+                await connection.wait_open()
+            except BaseException:  # a cancelled caller leaves no socket behind
+                connection.abort()
+                raise
+            return connection
+    except ssl.SSLCertVerificationError as error:
+        text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
+        raise SyphonFaulted(text) from error
+    except (OSError, TimeoutError) as error:
+        why = str(error) or f"no answer within {timeout:g} s"
+        raise ConnectionLost(f"{namespace.netloc} cannot be reached: {why}") from error
+
+
+async def _open(
+    namespace: Namespace, route: Route, context: ssl.SSLContext | None, container_id: str | None
+) -> NamespaceConnection:
+    def make() -> NamespaceConnection:
+        return NamespaceConnection(namespace, container_id=container_id)
+
+    if route.over_websocket:
+        from .websocket import open_websocket  # late: importing aiohttp is slow, and few need it
+
+        return await open_websocket(namespace, make, context=context, http_proxy=route.http_proxy)
+    _, connection = await asyncio.get_running_loop().create_connection(
+        make,
+        namespace.host,
+        namespace.port,
+        ssl=context,
+        server_hostname=namespace.host if context else None,
+    )
+    return connection
+
+
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise SyphonFaulted(f"the certificates in {ca_file} cannot be read: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

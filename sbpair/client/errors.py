@@ -1,0 +1,44 @@
+"""The errors of the client.
+
+SyphonError
+ ├── ConnectionLost    the connection ended or failed; outcomes in flight are unknown
+ ├── LinkRefused       the peer refused, or detached, a link
+ ├── TokenRefused      the peer refused the token for a path
+ └── SyphonFaulted     the namespace cannot be used until its configuration changes
+"""
+
+from __future__ import annotations
+
+from sbpair.amqp.performatives import Condition
+
+
+class SyphonError(Exception):
+    """The base class; ``condition`` is the peer's AMQP condition, if it gave one."""
+
+    def __init__(self, text: str, condition: Condition | None = None) -> None:
+        super().__init__(text if condition is None else f"{text}: {said(condition)}")
+        self.condition = condition
+
+
+class ConnectionLost(SyphonError):
+    """The connection ended, or could not be opened."""
+
+
+class LinkRefused(SyphonError):
+    """The peer refused or detached a link."""
+
+
+class TokenRefused(SyphonError):
+    """The peer refused the token for a path, or the credential gave none."""
+
+
+class SyphonFaulted(SyphonError):
+    """The namespace cannot be used, and waiting will not help: a credential, a certificate or an address is wrong."""
+
+
+def said(condition: Condition | None) -> str:
+    """A condition as printable text: one line, at most 1000 characters."""
+    if condition is None:
+        return "no condition given"
+    text = f"{condition.symbol}: {condition.description}" if condition.description else str(condition.symbol)
+    return "".join(c if c.isprintable() else " " for c in text)[:1000]

@@ -1,0 +1,132 @@
+"""Requests to a node of the service: ``$cbs`` or ``{entity}/$management``.
+
+A request goes out on one link; the answer arrives on another, correlated by the request's message id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.performatives import Accepted, Source, Target
+
+from .errors import ConnectionLost, LinkRefused
+from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
+
+CREDIT = 100
+
+
+class RequestNode:
+    """The two links to one node. Attaching begins on construction."""
+
+    def __init__(self, connection: LinkHost, node: str) -> None:
+        self._connection = connection
+        self._node = node
+        self._name = f"sbpair-request-{uuid4()}"
+        self._numbers = count(1)
+        self._answers: dict[object, asyncio.Future[Message]] = {}
+        self._receiver: Receiver | None = None
+        self._sender: Sender | None = None
+        self._opening = asyncio.ensure_future(self._open())
+
+    async def ask(self, properties: dict[object, object], body: object) -> Message:
+        """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
+
+        Raises LinkRefused, or ConnectionLost when no answer arrives.
+        """
+        sender = await asyncio.shield(self._opening)
+        number = f"{self._name}-{next(self._numbers)}"
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        request = Message(
+            properties=Properties(message_id=number, reply_to=self._name),
+            application_properties=properties,
+            body=ValueBody(body),
+        )
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                if not isinstance(await sender.send(request.encode()), Accepted):
+                    raise ConnectionLost(f"{self._node} did not accept a request")
+                return await self._either(answer, sender)
+        except TimeoutError:
+            raise ConnectionLost(f"no answer from {self._node} within {ANSWER_TIMEOUT:g} s") from None
+        finally:
+            self._answers.pop(number, None)
+
+    async def close(self) -> None:
+        """Detach both links. Never raises: callers of :meth:`ask` received the error."""
+        self._opening.cancel()
+        await asyncio.wait([self._opening])
+        if not self._opening.cancelled():
+            self._opening.exception()
+        links = [link for link in (self._receiver, self._sender) if link is not None]
+        await asyncio.gather(*(link.close() for link in links))
+
+    def abandon(self) -> None:
+        """Detach without waiting, after a node failed to answer."""
+        for link in (self._receiver, self._sender):
+            if link is not None:
+                link.let_go()
+
+    async def _either(self, answer: asyncio.Future[Message], sender: Sender) -> Message:
+        receiver = self._receiver
+        assert receiver is not None  # noqa: S101 - it was attached before the sender
+        either: tuple[asyncio.Future[Any], ...] = (answer, sender.detached, receiver.detached)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        condition = next(
+            (link.detached.result() for link in (receiver, sender) if link.detached.done()), None
+        )
+        if condition is not None and condition.symbol == MESSAGE_SIZE_EXCEEDED:
+            raise LinkRefused(f"the answer from {self._node} is too large", condition)
+        raise ConnectionLost(f"the link to {self._node} was lost before its answer", condition)
+
+    async def _open(self) -> Sender:
+        connection, name = self._connection, self._name
+        what = f"a link to {self._node}"
+        link = connection.opening(
+            what,
+            lambda: connection.session.attach_receiver(
+                f"{name}-in", source=Source(self._node), target=Target(name)
+            ),
+        )
+        self._receiver = Receiver(connection, link, self._node, self._on_answer)
+        connection.register(self._receiver)
+        out = connection.opening(
+            what,
+            lambda: connection.session.attach_sender(
+                f"{name}-out", target=Target(self._node), source=Source(name)
+            ),
+        )
+        sender = self._sender = Sender(connection, out, self._node)
+        connection.register(sender)
+        self._receiver.flow(CREDIT)
+        await self._receiver.wait_attached()
+        await sender.wait_attached()
+        return sender
+
+    def _on_answer(self, event: MessageReceived) -> None:
+        if not event.settled:
+            event.link.dispose(event.delivery_id, event.delivery_id, Accepted())
+        event.link.flow(CREDIT)
+        try:
+            message = Message.decode(event.payload)
+        except (
+            DecodeError,
+            IndexError,
+        ) as error:  # the request is unknown: fail all, so that none waits in vain
+            for waiting in self._answers.values():
+                if not waiting.done():
+                    waiting.set_exception(
+                        ConnectionLost(f"an answer from {self._node} is not valid AMQP: {error}")
+                    )
+            return
+        answer = self._answers.get(message.properties.correlation_id if message.properties else None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)

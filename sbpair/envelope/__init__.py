@@ -1,0 +1,1 @@
+"""The format of parked messages: park a message on its way out, restore it on its way home."""

@@ -1,0 +1,133 @@
+"""Names of namespaces and backlog queues (P-10), and the paths a parked message may be sent to (F-74).
+
+    backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/i
+
+Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+TRANSFER_SEGMENT = "x-servicebus-transfer"
+LONGEST_PATH = 260  # characters of an entity's path, the service's limit
+
+
+def namespace_label(endpoint: str) -> str:
+    """The short name of a namespace: the first label of its host, in lower case.
+
+    Takes ``sb://contoso.servicebus.windows.net/``, ``contoso.servicebus.windows.net`` or
+    ``localhost:5672``. A numeric address is its own label. A loopback label includes the port
+    (``localhost-5672``), the only difference between two local brokers (R-60).
+
+    Raises ValueError when the endpoint has no host.
+    """
+    netloc = endpoint.split("://", 1)[-1].split("/", 1)[0].strip().lower()
+    host, port = _host_and_port(netloc)
+    if not host:
+        raise ValueError("an endpoint without a host has no namespace name")
+    if port and is_this_machine(host):
+        return f"{host}-{port}"
+    return host if host.replace(".", "").isdigit() or ":" in host else host.split(".", 1)[0]
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host name or numeric address is the loopback."""
+    return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
+
+
+def _host_and_port(netloc: str) -> tuple[str, str]:
+    """Split ``[::1]:5672`` into ``("::1", "5672")``; the port is empty if absent."""
+    if netloc.startswith("["):
+        host, _, rest = netloc[1:].partition("]")
+        return host, rest.removeprefix(":")
+    host, _, port = netloc.partition(":")
+    return host, port
+
+
+def label_of_backlogs(primary: str, secondary: str, given: str | None) -> str:
+    """The name that the backlog queues on ``secondary`` carry: ``given``, or else the primary's label.
+
+    Raises ValueError when both endpoints have the same label and no name is given.
+    """
+    label = namespace_label(primary)
+    if given is not None:
+        return given
+    if label == namespace_label(secondary):
+        raise ValueError(
+            f"primary and secondary are both called {label!r}; "
+            "set primary_namespace_name in the options of the client and of the syphon "
+            "(--primary-namespace-name of a command)"
+        )
+    return label
+
+
+def check_namespace_name(name: object) -> None:
+    """Check a ``primary_namespace_name`` option; None is valid.
+
+    Raises TypeError or ValueError when backlog queues cannot carry the name.
+    """
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"primary_namespace_name must be text, not {name!r}")
+    if not name or name != name.strip() or "/" in name or any(ord(mark) < 32 for mark in name):
+        raise ValueError(f"primary_namespace_name must be a plain name without slashes, not {name!r}")
+
+
+def backlog_queue_name(namespace: str, index: int) -> str:
+    """The name, on the secondary, of backlog queue ``index`` of this primary namespace (P-10)."""
+    return f"{namespace}/{TRANSFER_SEGMENT}/{index}"
+
+
+def is_backlog_queue(path: str) -> bool:
+    """Whether an entity path is a backlog queue of some primary namespace (P-10)."""
+    parts = path.casefold().split("/")
+    return len(parts) == 3 and parts[1] == TRANSFER_SEGMENT and parts[2].isdigit()
+
+
+@lru_cache(maxsize=4096)
+def path_key(path: str) -> str:
+    """The key that identifies an entity: Service Bus compares paths case-insensitively."""
+    return path.strip("/").casefold()
+
+
+MAX_PATH_LENGTH = 260  # the service's limit on an entity path
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\?#%@:*<>|\"]")
+_SUBSCRIPTIONS = "subscriptions"
+
+
+def _has_odd_segment(path: str) -> bool:
+    return any(segment in ("", ".", "..") for segment in path.split("/"))
+
+
+def _is_reserved(path: str) -> bool:
+    segments = path.lower().split("/")
+    return any(segment.startswith("$") for segment in segments) or _SUBSCRIPTIONS in segments[1:]
+
+
+def _is_backlog(path: str) -> bool:
+    return TRANSFER_SEGMENT in path.lower().split("/")
+
+
+_RULES: tuple[tuple[Callable[[str], object], str], ...] = (
+    (lambda path: not path, "it is empty"),
+    (lambda path: len(path) > MAX_PATH_LENGTH, f"it is longer than {MAX_PATH_LENGTH} characters"),
+    (lambda path: "://" in path, "it is an absolute address"),
+    (_FORBIDDEN.search, "it holds a character no entity path may hold"),
+    (_has_odd_segment, "one of its segments is empty, '.' or '..'"),
+    (_is_reserved, "it names a reserved or subordinate entity"),
+    (_is_backlog, "it is a backlog queue"),
+)
+
+
+@lru_cache(maxsize=4096)  # many messages, few paths
+def path_refusal(path: str) -> str | None:
+    """Why the syphon must not send to ``path``, or None when it may (F-74).
+
+    Anyone who may send to a backlog queue chooses this path, and the syphon may send to every entity of the
+    primary: an unchecked path would let them deliver anywhere.
+    """
+    return next((why for breaks, why in _RULES if breaks(path)), None)

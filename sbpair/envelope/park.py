@@ -1,0 +1,302 @@
+"""Parking: rewrite a message so that a backlog queue keeps it for later (P-20, P-22).
+
+    message for "orders"                         parked copy
+    ---------------------------                  --------------------------------------
+    header.ttl                        cleared    x-ms-timetolive            PT5M, and x-sbpair-deadline
+    properties.absolute-expiry-time   cleared    x-sbpair-absoluteexpirytime, where there is no header.ttl
+    properties.group-id (session id)  cleared    x-ms-sessionid
+    x-opt-scheduled-enqueue-time      cleared    x-ms-scheduledenqueuetimeutc
+    x-opt-partition-key               cleared    x-sbpair-partitionkey
+                                                 x-ms-path, x-sbpair-version
+
+The deadline is written only under the policy that counts the time to live from the first attempt (G-15).
+Everything else is copied unchanged, so that the SDK encodes it with the same AMQP types as for the primary.
+The caller's object is never modified. No I/O.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol, runtime_checkable
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageBodyType,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
+
+from . import aliases as names
+from .aliases import format_duration, format_instant, instant_of, parse_instant
+from .copies import Message, raw, snapshot
+from .errors import ReservedPropertyError
+
+Annotations = dict[str | bytes, object]
+
+FOREVER = 922_337_203_685_477
+"""Milliseconds; the service's value for an unlimited time to live."""
+LAST_INSTANT = 253_402_300_799_999  # the end of the year 9999
+LONGEST_HEADER_TTL = 0xFFFF_FFFF  # milliseconds; the most the SDK can encode
+LONGEST_KEY = 128  # characters of a session id or partition key, the service's limit
+
+_RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
+_RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
+
+
+def prepare(message: object) -> AmqpAnnotatedMessage:
+    """Validate a message and copy it for sending (F-53); the copy has a message id.
+
+    Every attempt sends the same copy, whatever the caller does to the original meanwhile (R-12). A mapping is
+    passed to ServiceBusMessage as keyword arguments.
+
+    Raises TypeError when ``message`` is neither a message nor a mapping, ReservedPropertyError when an
+    application property has a reserved name, and ValueError when session id and partition key differ or a
+    check of the SDK fails.
+    """
+    if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        message = _from_mapping(message)
+    twin = snapshot(message)
+    if checked_id(twin) is None:
+        properties = twin.properties or AmqpMessageProperties()
+        # G-5: identifies duplicates, whichever attempt stored them
+        properties.message_id = str(uuid.uuid4())
+        twin.properties = properties
+    return twin
+
+
+def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
+    """The message id as text, or None, after the checks of :func:`prepare`.
+
+    Raises ReservedPropertyError, ValueError (F-53).
+    """
+    carried = inner.application_properties
+    if carried and not _RESERVED_KEYS.isdisjoint(carried):
+        taken = next(key for key in carried if key in _RESERVED_KEYS)
+        raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
+    properties = inner.properties
+    if properties is None:
+        return None
+    if inner.annotations and properties.group_id is not None:
+        _check_keys(properties.group_id, inner.annotations)
+    found = properties.message_id
+    if found is None or found.__class__ is str:
+        return found
+    return _id_text(found)
+
+
+def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> None:
+    # The SDK checks ServiceBusMessage only, and a partitioned entity would reject the message once restored.
+    for name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode()):
+        key = annotations.get(name)
+        if key is not None and _text(key) != _text(session):
+            raise ValueError("session id and partition key must be equal when a message has both")
+
+
+def message_id_of(message: Message) -> str:
+    """The message id as text, whatever its AMQP type; "None" without one."""
+    properties = raw(message).properties
+    return _id_text(None if properties is None else properties.message_id)
+
+
+def _id_text(found: object) -> str:
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+
+def deadline_of(message: Message, first_attempt: int) -> int | None:
+    """When a message first tried at ``first_attempt`` expires; None when it does not expire.
+
+    Both in milliseconds since the epoch. The time to live of a scheduled message starts at its scheduled
+    time (T-5). Raises ValueError when a time property is not a time.
+    """
+    inner = raw(message)
+    span = _span(inner)
+    if span is None or span == FOREVER:
+        return None
+    annotations = inner.annotations or {}
+    scheduled = _found(annotations, names.ANNOTATION_SCHEDULED)
+    start = first_attempt if scheduled is None else max(first_attempt, _milliseconds(scheduled))
+    return min(start + span, LAST_INSTANT)
+
+
+def with_deadline(message: Message, deadline: int | None) -> AmqpAnnotatedMessage:
+    """A copy that carries its deadline in an application property, as stored in the spool."""
+    twin = snapshot(message)
+    if deadline is not None:
+        carried = twin.application_properties or {}
+        twin.application_properties = {**carried, names.DEADLINE: format_instant(deadline)}
+    return twin
+
+
+def take_deadline(message: AmqpAnnotatedMessage, now: int) -> int | None:
+    """Remove and return the deadline of a message from the spool; the rest becomes its time to live.
+
+    ``now`` and the deadline are milliseconds since the epoch.
+    """
+    carried = message.application_properties
+    written = None if carried is None else carried.pop(names.DEADLINE, None)
+    if written is None:
+        return None
+    deadline = parse_instant(str(written))
+    scheduled = _found(message.annotations or {}, names.ANNOTATION_SCHEDULED)
+    start = now if scheduled is None else max(now, _milliseconds(scheduled))
+    header = message.header or AmqpMessageHeader()
+    header.time_to_live = min(max(deadline - start, 1), LONGEST_HEADER_TTL)
+    message.header = header
+    return deadline
+
+
+def _span(message: AmqpAnnotatedMessage) -> int | None:
+    """The time to live in milliseconds: the header's, or absolute expiry minus creation time."""
+    if message.header is not None and message.header.time_to_live:
+        return _milliseconds(message.header.time_to_live)
+    properties = message.properties
+    if properties is None or not properties.absolute_expiry_time or not properties.creation_time:
+        return None
+    span = _milliseconds(properties.absolute_expiry_time) - _milliseconds(properties.creation_time)
+    return span if span > 0 else None
+
+
+def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnotatedMessage:
+    """The parked copy of ``message``, addressed to ``path`` (P-20).
+
+    ``deadline``, in milliseconds since the epoch, is when the message expires (G-15). Raises ValueError when a
+    time property is not a time, or a session id or partition key is longer than 128 characters.
+    """
+    original = raw(message)
+    aliases: dict[str, object] = {names.PATH: path.strip("/"), names.VERSION: names.ENVELOPE_VERSION}
+    if deadline is not None:
+        aliases[names.DEADLINE] = format_instant(deadline)
+    header = _without_time_to_live(original.header, aliases)
+    properties = _without_session(original.properties, aliases)
+    if properties is not None and names.TIME_TO_LIVE in aliases:
+        properties.creation_time = None  # with a time to live the SDK writes its own on every attempt
+    annotations = _without_placement(original.annotations, aliases)
+    carried: dict[str | bytes, object] = dict(original.application_properties or {})
+    return AmqpAnnotatedMessage(
+        **_body(original),
+        header=header,
+        properties=properties,
+        application_properties={**carried, **aliases},  # type: ignore[dict-item]
+        annotations=annotations,  # type: ignore[arg-type]
+        delivery_annotations=_copied(original.delivery_annotations),
+        footer=_copied(original.footer),
+    )
+
+
+@runtime_checkable
+class _Keyed(Protocol):
+    """What the SDK accepts as a mapping: any operand of ``**``."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...  # noqa: ANN401
+
+
+def _from_mapping(given: object) -> ServiceBusMessage:
+    if not isinstance(given, _Keyed):
+        raise TypeError(
+            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
+            f"not {type(given).__name__}"
+        )
+    return ServiceBusMessage(**given)
+
+
+def _without_time_to_live(
+    header: AmqpMessageHeader | None, aliases: dict[str, object]
+) -> AmqpMessageHeader | None:
+    if header is None:
+        return None
+    if header.time_to_live:  # to the SDK zero means none
+        span = _milliseconds(header.time_to_live)
+        if span > FOREVER:
+            raise ValueError(f"a time to live must be at most {FOREVER} ms, not {span}")
+        aliases[names.TIME_TO_LIVE] = format_duration(span)
+    twin = copy.copy(header)
+    twin.time_to_live = None
+    return twin
+
+
+def _without_session(
+    properties: AmqpMessageProperties | None, aliases: dict[str, object]
+) -> AmqpMessageProperties | None:
+    if properties is None:
+        return None
+    if properties.group_id is not None:
+        aliases[names.SESSION_ID] = _key("session id", properties.group_id)
+    if properties.absolute_expiry_time and names.TIME_TO_LIVE not in aliases:
+        # With a time to live the SDK overwrites it.
+        aliases[names.ABSOLUTE_EXPIRY] = format_instant(_milliseconds(properties.absolute_expiry_time))
+    twin = copy.copy(properties)
+    twin.group_id = None
+    twin.absolute_expiry_time = None  # or it would expire in the backlog (G-16)
+    return twin
+
+
+def _without_placement(
+    annotations: Mapping[str | bytes, object] | None, aliases: dict[str, object]
+) -> Annotations | None:
+    if not annotations:
+        return None
+    kept: Annotations = dict(annotations)
+    scheduled = _taken(kept, names.ANNOTATION_SCHEDULED)
+    if scheduled is not None:
+        aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
+    key = _taken(kept, names.ANNOTATION_PARTITION_KEY)
+    if key is not None:
+        binary = _unwrapped(key)
+        text = _key("partition key", binary if not isinstance(binary, bytes) else binary.decode("latin-1"))
+        # Binary stays binary: the SDK encodes a bare byte string in a property as text.
+        is_binary = isinstance(binary, bytes)
+        aliases[names.PARTITION_KEY] = {"TYPE": "BINARY", "VALUE": binary} if is_binary else text
+    return kept or None
+
+
+def _found(annotations: Mapping[str | bytes, object], name: str) -> object | None:
+    return annotations.get(name.encode(), annotations.get(name))
+
+
+def _taken(annotations: Annotations, name: str) -> object | None:
+    return annotations.pop(name.encode(), annotations.pop(name, None))
+
+
+def _key(what: str, value: object) -> str:
+    # A backlog queue accepts any length; the destination would not.
+    text = _text(value)
+    if len(text) > LONGEST_KEY:
+        raise ValueError(f"a {what} must have at most {LONGEST_KEY} characters, not {len(text)}")
+    return text
+
+
+def _milliseconds(value: object) -> int:
+    value = _unwrapped(value)
+    if isinstance(value, datetime):
+        return instant_of(value)
+    if isinstance(value, (int, float)):
+        return int(value)
+    raise ValueError(f"not a time: {value!r}")
+
+
+def _text(value: object) -> str:
+    value = _unwrapped(value)
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _unwrapped(value: object) -> object:
+    # In the SDK a value may name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
+    return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
+
+
+def _body(message: AmqpAnnotatedMessage) -> dict[str, object]:
+    if message.body_type == AmqpMessageBodyType.DATA:
+        return {"data_body": list(message.body)}
+    if message.body_type == AmqpMessageBodyType.SEQUENCE:
+        return {"sequence_body": list(message.body)}
+    return {"value_body": message.body}
+
+
+def _copied(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
+    return dict(section) if section is not None else None

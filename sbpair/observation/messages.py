@@ -1,0 +1,85 @@
+"""Events for sent and received messages, which a program writes to the journal itself.
+
+    journal.write(send_accepted("orders", sender.send_messages(message)))
+    journal.write(messages_received("orders", receiver.receive_messages(100)))
+
+Healthy sends emit no event by themselves: a line for every message would cost more than the send. Receivers
+are the SDK's own and emit none either; write theirs to a journal with the role ``receiver``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Receipt(Protocol):
+    """The fields read from the receipt that the paired sender's ``send_messages`` returns."""
+
+    @property
+    def stored_in(self) -> Enum: ...
+    @property
+    def backlog(self) -> int | None: ...
+    @property
+    def message_ids(self) -> Sequence[str]: ...
+    @property
+    def ambiguous(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SendAccepted:
+    """A broker accepted all messages of one send. ``ambiguous``: a copy may be stored elsewhere too."""
+
+    path: str
+    stored_in: str
+    backlog: int | None
+    message_ids: tuple[str, ...]
+    ambiguous: bool
+
+
+def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
+    """The event for the receipt of a send to the entity ``path``, its ambiguity included (G-7)."""
+    return SendAccepted(
+        path, str(receipt.stored_in.value), receipt.backlog, tuple(receipt.message_ids), receipt.ambiguous
+    )
+
+
+class Received(Protocol):
+    """The fields read from the SDK's ``ServiceBusReceivedMessage``."""
+
+    @property
+    def message_id(self) -> str | None: ...
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def sequence_number(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesReceived:
+    """A program received these messages. The tuples run in parallel; "" and 0 stand for missing values."""
+
+    path: str
+    message_ids: tuple[str, ...]
+    session_ids: tuple[str, ...]
+    sequence_numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityEmptied:
+    """The entity and its dead-letter queue were empty, nothing was locked, and all receivers keep journals."""
+
+    path: str
+
+
+def messages_received(path: str, messages: Iterable[Received]) -> MessagesReceived:
+    """The event for messages received from the entity ``path`` (G-2)."""
+    every = list(messages)
+    return MessagesReceived(
+        path,
+        tuple(str(message.message_id or "") for message in every),
+        tuple(str(message.session_id or "") for message in every),
+        tuple(int(message.sequence_number or 0) for message in every),
+    )

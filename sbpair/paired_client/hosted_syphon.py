@@ -1,0 +1,248 @@
+"""Syphon in a sender's process (P-1, P-40): a thread with its own loop, or a task in the running loop.
+
+    start() --> running --close()--> finish messages in flight, release the rest (G-27)
+                   |----abort()--> drop the connections, settle nothing (P-50)
+                   '----fork-----> the parent's continues; start() in the child makes another
+
+Reports refused and recovered sides to the client; a refused side may fault the pair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from azure.servicebus import TransportType
+
+from sbpair.pairing.address import Access, proxy_url
+from sbpair.pairing.base_runtime import CLOSING
+from sbpair.pairing.pair_state import Role
+from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
+from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
+
+from ..syphon.status import SyphonCounters, SyphonStatus
+
+if TYPE_CHECKING:
+    from sbpair.pairing.base_runtime import BaseRuntime
+
+    from ..syphon.monitor import BacklogDepth
+
+logger = logging.getLogger("sbpair.syphon")
+
+MISSING = timedelta(seconds=3)  # between checks for a backlog queue: this client may be creating it
+MEASURED = timedelta(seconds=60)  # between measurements of the backlogs, for the gauges of the status pages
+LAST_STEPS = 3.0  # seconds that closing the connections may take after the last message
+_left_to_the_parent: list[object] = []  # keeps the parent's sockets and loops from being collected in a child
+
+
+class HostedSyphon:
+    """The syphon of one process; a fork replaces it. Forwards its events to its subscribers."""
+
+    def __init__(self, core: BaseRuntime) -> None:
+        self._core = core
+        self._callbacks: list[Callable[[object], object]] = []
+        self._syphon = self._made()
+
+    @property
+    def counters(self) -> SyphonCounters:
+        return self._syphon.counters
+
+    @property
+    def status(self) -> SyphonStatus:
+        return self._syphon.status
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """The reason, for each side that refuses it."""
+        return self._syphon.refusals
+
+    @property
+    def levels(self) -> dict[str, BacklogDepth]:
+        """How many messages wait in each backlog, where the status pages show it."""
+        return self._syphon.levels
+
+    @property
+    def stranded(self) -> dict[str, bool]:
+        """The backlog queues beyond its count, and whether they hold messages."""
+        return self._syphon.stranded
+
+    def on_event(self, callback: Callable[[object], object]) -> Callable[[], None]:
+        """Call ``callback`` with every event of the syphon. Returns a function that unsubscribes it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        try:
+            await self._syphon.run(stop)
+        except SyphonFaulted as error:
+            logger.error("the syphon of this process has stopped: %s", error)
+        except Exception:  # nobody awaits it, so its failure must be logged here
+            logger.exception("the syphon of this process has failed")
+
+    def _made(self) -> Syphon:
+        syphon = syphon_of(self._core)
+        syphon.on_event(self._told)
+        return syphon
+
+    def _told(self, event: SyphonEvent) -> None:
+        for callback in list(self._callbacks):
+            callback(event)
+        if isinstance(event, SideRefused):
+            self._core.side_refused(Role(event.side), event.cause)
+        elif isinstance(event, SideAccepted):
+            self._core.side_accepted(Role(event.side))
+
+    def _leave_to_the_parent(self) -> None:
+        _left_to_the_parent.append(self._syphon)
+        self._syphon = self._made()
+
+
+class SyphonThread(HostedSyphon):
+    """A hosted syphon in its own thread."""
+
+    def __init__(self, core: BaseRuntime) -> None:
+        super().__init__(core)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._stop = asyncio.Event()
+        self._is_closed = False
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._work, name="sbpair-syphon", daemon=True)
+                self._thread.start()
+
+    def abort(self) -> None:
+        self._in_loop(self._syphon.abort)
+        self._in_loop(self._stop.set)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self._in_loop(self._stop.set)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSING + LAST_STEPS)
+
+    def reset_in_child(self) -> None:
+        if self._thread is not None:
+            self._leave_to_the_parent()
+            self._begin()
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception:  # outermost frame of the thread
+            logger.exception("the syphon of this process has failed")
+        finally:
+            self._loop = None
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        await self._run(self._stop)
+
+    def _in_loop(self, call: Callable[[], object]) -> None:
+        if self._thread is None:
+            return
+        self._ready.wait(LAST_STEPS)
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(call)
+            except RuntimeError:  # it has just ended
+                logger.debug("the loop of the syphon has ended")
+
+
+class SyphonTask(HostedSyphon):
+    """A hosted syphon in the running loop."""
+
+    def __init__(self, core: BaseRuntime) -> None:
+        super().__init__(core)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        if self._task is None and not self._stop.is_set():
+            self._task = asyncio.get_running_loop().create_task(self._run(self._stop), name="sbpair-syphon")
+
+    def abort(self) -> None:
+        self._syphon.abort()
+        self._stop.set()
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._task is None:
+            return
+        await asyncio.wait((self._task,), timeout=CLOSING + LAST_STEPS)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def reset_in_child(self) -> None:
+        if self._task is not None:
+            _left_to_the_parent.append(self._task)
+            self._leave_to_the_parent()
+            self._begin()
+
+
+def syphon_of(core: BaseRuntime) -> Syphon:
+    """A syphon between the two sides of a client. Raises ValueError when its settings do not suit a syphon."""
+    primary, secondary = core.sides
+    one, other = primary.access(), secondary.access()
+    options = _options(core, one, other)
+    if one.connection_string is not None and other.connection_string is not None:
+        return Syphon.from_connection_strings(one.connection_string, other.connection_string, options=options)
+    return Syphon(
+        one.endpoint,
+        other.endpoint,
+        one.credential,  # type: ignore[arg-type]  # what the SDK takes, of either kind
+        secondary_credential=other.credential,
+        options=options,
+        use_tls=one.use_tls,
+    )
+
+
+def _transport(access: Access) -> tuple[object, ...]:
+    """The settings that a syphon has once for both sides."""
+    settings = access.settings
+    way = settings.transport_type, settings.http_proxy, settings.connection_verify, settings.ssl_context
+    return (*way, access.use_tls or access.connection_string is not None)  # a connection string carries it
+
+
+def _options(core: BaseRuntime, primary: Access, secondary: Access) -> SyphonOptions:
+    settings = primary.settings
+    if settings.ssl_context is not None:
+        raise ValueError("enable_syphon cannot use ssl_context; give connection_verify, or run sbpair syphon")
+    if _transport(primary) != _transport(secondary):
+        raise ValueError(
+            "enable_syphon needs one transport_type, http_proxy, connection_verify and use_tls for both "
+            "namespaces; run sbpair syphon where they differ"
+        )
+    watched = core.options.observation
+    over_websocket = settings.http_proxy is not None
+    over_websocket = over_websocket or settings.transport_type is TransportType.AmqpOverWebsocket
+    return SyphonOptions(
+        backlog_queue_count=core.options.backlog_queue_count,
+        primary_namespace_name=core.label,
+        connection_verify=settings.connection_verify,
+        over_websocket=over_websocket,
+        http_proxy=None if settings.http_proxy is None else proxy_url(settings.http_proxy),
+        primary_endpoint_address=primary.custom_endpoint_address,
+        secondary_endpoint_address=secondary.custom_endpoint_address,
+        missing_backlog_interval=MISSING,
+        measure_every=None if watched is None or watched.status is None else MEASURED,
+        stop_timeout=timedelta(seconds=CLOSING),
+    )

@@ -1,0 +1,210 @@
+"""Observation of a client from its own process: audit journal, metrics, webhook and status pages.
+
+Starts with the first sender and ends after the last event. A forked child has its own journals and webhooks
+(observation/fork.py). Its status pages start afresh; a fixed port stays with the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from sbpair.observation import (
+    EntityStates,
+    Journal,
+    Metrics,
+    PairLabels,
+    Status,
+    StatusThread,
+    Webhook,
+    attach,
+    send_accepted,
+)
+from sbpair.observation.metrics import show_syphon
+from sbpair.observation.record import Role as Writer
+from sbpair.observation.sinks import Sink, Source
+from sbpair.observation.status import PROBE_TIMEOUT
+
+if TYPE_CHECKING:
+    from sbpair.pairing.base_runtime import BaseRuntime
+    from sbpair.pairing.options import ObservationOptions
+
+    from ..pairing.outcome import SendReceipt
+    from .hosted_syphon import HostedSyphon
+
+
+class Observer:
+    """The observers of a blocking client and of the syphon it hosts."""
+
+    def __init__(self, core: BaseRuntime, syphon: HostedSyphon | None) -> None:
+        assert core.options.observation is not None  # noqa: S101  (else nobody asked for us)
+        self._options: ObservationOptions = core.options.observation
+        self._core, self._syphon = core, syphon
+        primary, secondary = core.sides
+        self._pair = PairLabels(core.label, secondary.info.label)
+        self._endpoints = {side.role: side.info.endpoint for side in (primary, secondary)}
+        self._metrics, self._states = Metrics(), EntityStates()
+        self._journal: Journal | None = None
+        self._webhook: Webhook | None = None
+        self._status: StatusThread | None = None
+        self._open: ExitStack | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def port(self) -> int | None:
+        """The port of the status pages."""
+        return None if self._status is None else self._status.port
+
+    def start(self) -> None:
+        """Start all observers. Raises JournalError, StatusError or ValueError naming the one that cannot start."""
+        with self._lock:
+            if self._open is None:
+                self._metrics, self._states = (
+                    Metrics(),
+                    EntityStates(),
+                )  # a start that failed left some behind
+                with ExitStack() as stack:
+                    self._watch(stack, self._core, Writer.SENDER)
+                    if self._syphon is not None:
+                        self._watch(stack, self._syphon, Writer.SYPHON)
+                    self._open = stack.pop_all()
+            if self._options.status is not None and self._status is None:
+                host, port = self._options.status
+                self._status = StatusThread(self._pages(), host=host, port=port).start()
+
+    def abort(self) -> None:
+        """Do nothing: a faulted pair is observed until its client is closed."""
+
+    def close(self) -> None:
+        """Stop the pages, deliver pending webhook notices, and write the journal's closing record."""
+        with self._lock:
+            status, self._status = self._status, None
+            stack, self._open = self._open, None
+        if status is not None:
+            status.close()
+        if stack is not None:
+            stack.close()
+
+    def reset_in_child(self) -> None:
+        """In a forked child: leave the pages to the parent."""
+        self._lock = threading.Lock()
+        self._status = None
+
+    def _watch(self, stack: ExitStack, source: Source, writer: Writer) -> None:
+        sinks: list[Sink] = [self._metrics]
+        if writer is Writer.SENDER:
+            sinks.append(self._states)
+        if self._options.journal is not None:
+            journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
+            sinks.append(journal)
+            if writer is Writer.SENDER:
+                self._journal = journal
+                self._metrics.read_counters("sbpair_journal", lambda: journal.counters)
+        if self._options.webhook is not None and self._options.webhook_secret is not None:
+            url, secret = self._options.webhook, self._options.webhook_secret
+            webhook = stack.enter_context(Webhook(url, secret, role=writer, pair=self._pair))
+            sinks.append(webhook)
+            if writer is Writer.SENDER:
+                self._webhook = webhook
+                self._metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
+        if writer is Writer.SYPHON and self._syphon is not None:
+            syphon = self._syphon
+            self._metrics.read_counters("sbpair_syphon", lambda: syphon.counters)
+            self._metrics.read_state("sbpair_syphon_state", lambda: syphon.status.state)
+            show_syphon(self._metrics, syphon)
+        stack.callback(attach(source, *sinks))
+        if self._options.journal_sends and writer is Writer.SENDER:
+            self._core.on_receipt = self._sent
+            stack.callback(lambda: setattr(self._core, "on_receipt", None))
+
+    def _sent(self, path: str, receipt: SendReceipt) -> None:
+        if self._journal is not None:
+            self._journal.write(send_accepted(path, receipt))
+
+    def _pages(self) -> Status:
+        return Status(
+            probe=self._probe,
+            is_ready=lambda: not self._core.is_closed,
+            state=self._state,
+            metrics=self._metrics.exposition,
+            pulse=self._pulse,
+        )
+
+    async def _pulse(self) -> None:
+        """Nothing to check: the pages answer from a thread of the sending process."""
+
+    async def _probe(self) -> None:
+        """Probe from the thread of the pages."""
+        await asyncio.to_thread(self._core.round_trip, PROBE_TIMEOUT)
+
+    def _state(self) -> Mapping[str, object]:
+        core, syphon = self._core, self._syphon
+        return {
+            "role": "sender",
+            "pair": self._pair,
+            "sides": {
+                role: {
+                    "endpoint": endpoint,
+                    "state": core.pair_state.state_of(role).value,
+                    "reason": core.pair_state.cause_of(role) or None,
+                }
+                for role, endpoint in self._endpoints.items()
+            },
+            "fault": core.pair_state.fault and str(core.pair_state.fault),
+            "entities": self._states.snapshot(),
+            "spooled": core.spooled(None),
+            "pings_sent": core.pair.pings_sent,
+            "journal": self._journal and self._journal.counters,
+            "webhook": self._webhook and self._webhook.counters,
+            "syphon": syphon
+            and {
+                "state": syphon.status.state,
+                "reason": syphon.status.reason,
+                "refused": syphon.refusals,
+                "counters": syphon.counters,
+            },
+        }
+
+
+class AsyncObserver:
+    """The observers of an asyncio client; blocking work runs in a thread."""
+
+    def __init__(self, core: BaseRuntime, syphon: HostedSyphon | None) -> None:
+        self._observer = _LoopObserver(core, syphon)
+
+    @property
+    def port(self) -> int | None:
+        """The port of the status pages."""
+        return self._observer.port
+
+    async def start(self) -> None:
+        self._observer.loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._observer.start)
+
+    def abort(self) -> None:
+        self._observer.abort()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._observer.close)
+
+    def reset_in_child(self) -> None:
+        self._observer.reset_in_child()
+
+
+class _LoopObserver(Observer):
+    """Probes in the client's loop, from the thread of the pages, so that a stuck loop is noticed."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    async def _pulse(self) -> None:
+        if self.loop is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop))
+
+    async def _probe(self) -> None:
+        if self.loop is None:
+            raise RuntimeError("the client is not in use yet")
+        asked = asyncio.run_coroutine_threadsafe(self._core.round_trip_in_loop(PROBE_TIMEOUT), self.loop)
+        await asyncio.wrap_future(asked)

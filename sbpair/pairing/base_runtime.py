@@ -1,0 +1,584 @@
+"""State and decisions that the blocking and the asyncio runtime share; only the waiting differs.
+
+Holds the pair and the spool of one client, makes the flows that a runtime drives, and turns SDK errors into
+results.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusError,
+)
+
+from sbpair.envelope import copies
+
+from . import sdk
+from .address import LinkSettings, Side
+from .backlog import Backlogs
+from .classify import Phase, classify, overruled
+from .dispatcher import EventDispatcher
+from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
+from .events import (
+    BacklogsCreated,
+    BacklogsNotCreated,
+    ClassifierFailed,
+    EntityFailedOver,
+    HeadroomShort,
+    PairFaulted,
+    PairingDisabled,
+    PairingEvent,
+    SideClosed,
+    SideFaulted,
+    SideRecovered,
+)
+from .headroom import Headroom
+from .health import EntityState
+from .options import PairedNamespaceOptions
+from .outcome import Classification, Failure, Stranded
+from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
+from .pair_state import PairState, Role, SideChange, SideState
+from .probe import LinkProbe, ping
+from .request import SendRequest
+from .retry import NO_RETRIES
+from .rotation import Choice
+from .spool.replay import SendAgain, Spooling
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from .outcome import SendReceipt
+
+
+LONGEST_LOOK = 3.0  # seconds for a look at a side that had refused us (P-50)
+LONGEST_ENTRY = 5.0  # seconds that entering a sender waits for its link
+LONGEST_PING = 30.0  # seconds for one ping, opening its link included
+CLOSING = 5.0  # seconds that close() waits for what is under way
+REASSIGNMENT = timedelta(seconds=15)  # the longest the service takes to reassign a message (Q-16)
+KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
+ACCEPTED = Result(0.0)  # by the fast path
+
+VARIABLE = "SBPAIR_DISABLE"
+_ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+
+logger = logging.getLogger("sbpair")
+
+
+class _PooledSender(Protocol):
+    """One SDK sender, of either kind."""
+
+    has_overrun: bool
+    was_reused: bool
+
+    @property
+    def is_open(self) -> bool: ...
+
+
+PooledT = TypeVar("PooledT", bound=_PooledSender, contravariant=True)
+
+
+class _SenderPool(Protocol[PooledT]):
+    """Where it comes from."""
+
+    def release(self, pooled: PooledT) -> None: ...
+
+    def discard(self, pooled: PooledT) -> None: ...
+
+
+class BaseRuntime:
+    """The state of one paired client, blocking or asyncio."""
+
+    _spooling: Spooling | None
+
+    def __init__(
+        self,
+        primary: Side,
+        secondary: Side,
+        label: str,
+        options: PairedNamespaceOptions,
+        administration: Callable[[], ServiceBusAdministrationClient],
+        rng: random.Random | None,
+    ) -> None:
+        self.dispatcher = EventDispatcher()
+        self.is_closed = False
+        self.pair_state = PairState(faults_on_refusal=options.fault_pair_on_refusal)
+        self._is_faulting = False  # the fault is acted on once
+        self.label, self.sides = label, (primary, secondary)
+        self.on_receipt: Callable[[str, SendReceipt], None] | None = None
+        self._primary, self._secondary = primary, secondary
+        self._has_left_spool = False  # in a fork, not logged yet
+        self.links: dict[str, LinkSettings] = {}  # by entity, where its senders were given some
+        self._side_news: list[PairingEvent] = []
+        self.is_disabled = is_disabled(os.environ)
+        self._is_announced = False
+        is_off = self.is_disabled or options.headroom == "off"
+        self.headroom = None if is_off else Headroom()
+        self.options = options
+        self._rng = rng or random.Random()
+        self.pair = Pair(
+            failover_interval=options.failover_interval.total_seconds(),
+            ping_interval=options.ping_primary_interval.total_seconds(),
+            backlog_count=options.backlog_queue_count,
+            redirects_suspects=options.suspect_policy == "redirect",
+            spills_on_quota=options.spill_on_quota,
+            busy_limit=_seconds(options.failover_on_busy_after),
+            retry=primary.retry,
+            rng=self._rng,
+        )
+        self._backlogs = Backlogs(label, options.backlog_queue_count, administration)
+        if options.operation_timeout <= REASSIGNMENT:  # Q-16
+            logger.warning(
+                "operation_timeout is %s: reassigning a message to another partition can take the service "
+                "%s, so a send may fail that would have succeeded",
+                options.operation_timeout,
+                REASSIGNMENT,
+            )
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """The context in which the pure state may be used."""
+        raise NotImplementedError
+
+    def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with every event. Returns a function that unsubscribes it."""
+        return self.dispatcher.subscribe(callback)
+
+    def round_trip(self, seconds: float) -> None:
+        """Open a link to the primary, or else to the secondary. Blocking runtime only."""
+        raise NotImplementedError
+
+    async def round_trip_in_loop(self, seconds: float) -> None:
+        """The asyncio twin of :meth:`round_trip`."""
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        """Dispatch the pending events; timers may have changed with them."""
+        raise NotImplementedError
+
+    @property
+    def retry_total(self) -> int | None:
+        """The retries of the SDK itself: 0, or None for its default while sbpair is disabled (G-4)."""
+        return None if self.is_disabled else 0
+
+    @property
+    def creates_backlogs(self) -> bool:
+        """Whether the backlog queues are created in the background."""
+        return not (self.options.assume_backlogs_exist or self.is_disabled)
+
+    def _opened_spool(
+        self,
+        label: str,
+        send_again: SendAgain,
+        tell: Callable[[Sequence[PairingEvent]], object],
+        *,
+        is_read_later: bool = False,
+    ) -> Spooling | None:
+        if self.is_disabled:  # messages in the file keep waiting
+            return None
+        return Spooling.opened(self.options, label, send_again, tell, self._rng, is_read_later=is_read_later)
+
+    def announce(self) -> None:
+        """Emit PairingDisabled, once, when this client is switched off."""
+        if self.is_disabled and not self._is_announced:
+            self._is_announced = True
+            self.dispatcher.tell(
+                [PairingDisabled(time.monotonic(), "", f"{VARIABLE} is set in the environment")]
+            )
+
+    def by_hand(self, act: Callable[[str, float], object], path: str) -> None:
+        """Apply an operator's decision about an entity; ignored while this client is switched off."""
+        if self.is_disabled:
+            logger.warning("%s(%r) was ignored: %s is set", act.__name__, path, VARIABLE)
+            return
+        with self.exclusive():
+            act(path, time.monotonic())
+        self.publish()
+
+    def classify(
+        self, error: Exception, phase: Phase, handled: BaseException | None = None
+    ) -> Classification:
+        """Classify an error by the classifier of the options, or else by the tables of classify.py."""
+        classification = classify(error, phase, handled)
+        if self.options.classifier is None:
+            return classification
+        try:
+            said = self.options.classifier(error)
+            return classification if said is None else overruled(classification, Failure(said))
+        except Exception as wrong:  # a failing classifier must not fail the send
+            self.dispatcher.tell([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
+            return classification
+
+    def _check_room(self, step: Attempt, path: str, request: SendRequest, limit: int | None) -> None:
+        """Check that what goes to the primary could also be parked; ``limit`` is the size limit of its link.
+
+        Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
+        """
+        headroom = self.headroom
+        if headroom is None:
+            return
+        headroom.linked(limit, is_backlog=step.backlog is not None)
+        if step.backlog is not None:
+            return
+        for message, deadline in request.unparked_until():
+            if sdk.is_smaller(copies.raw(message), headroom.roomy):
+                continue
+            if headroom.must_learn(time.monotonic()):
+                self._learn_limit()
+            short = headroom.shortage(message, path, deadline, limit)
+            if short is None:
+                continue
+            if self.options.headroom == "refuse" and not request.is_promised:
+                text = f"{short.size} bytes, where the smaller limit of the pair is {short.limit}"
+                raise ParkedMessageTooLargeError(path, MessageSizeExceededError(message=text))
+            now = time.monotonic()
+            self.dispatcher.tell([HeadroomShort(now, path, short.message_id, short.size, short.limit)])
+
+    def _learn_limit(self) -> None:
+        """Open a link to a backlog queue in the background, to learn its size limit."""
+        raise NotImplementedError
+
+    def _failed(
+        self,
+        pool: _SenderPool[PooledT],
+        pooled: PooledT | None,
+        error: Exception,
+        phase: Phase,
+        handled: BaseException | None,
+        request: SendRequest,
+    ) -> Result:
+        """The result of an attempt that raised; the pooled sender is kept if it may still be good."""
+        if pooled is None:
+            return Result(time.monotonic(), *self._classified(error, phase, handled, request))
+        if pooled.has_overrun:  # the SDK's error only reflects that the watch shut the socket
+            late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
+            late.__cause__ = error
+            error = late
+        error, classification = self._classified(error, phase, handled, request)
+        if classification.failure in KEPT and pooled.is_open:
+            pool.release(pooled)
+        else:
+            pool.discard(pooled)
+        return Result(time.monotonic(), error, classification, pooled.was_reused)
+
+    def _classified(
+        self, error: Exception, phase: Phase, handled: BaseException | None, request: SendRequest
+    ) -> tuple[Exception, Classification]:
+        """The error of an attempt, and its classification.
+
+        A message that cannot be encoded is the caller's fault, however the attempt failed (R-4). Encoding does
+        not depend on the service, so it is checked only after a failure that may hide it.
+        """
+        classification = self.classify(error, phase, handled)
+        if phase is Phase.ENCODING or classification.failure is not Failure.UNAVAILABLE:
+            return error, classification
+        fault = request.encoding_fault()
+        if fault is None:
+            return error, classification
+        if type(fault) not in (type(error), type(getattr(error, "inner_exception", None))):
+            error = ServiceBusError(f"The message cannot be encoded: {fault}.", error=fault)
+            error.__cause__ = fault
+        return error, classify(fault, Phase.ENCODING)
+
+    def opening_failed(self, path: str, error: Exception) -> None:
+        """Record that a link to the primary failed to open while no send waited for it (R-8)."""
+        classification = self.classify(error, Phase.OPENING)
+        result = Result(time.monotonic(), error, classification)
+        self._hear(None, result)
+        if self.is_disabled:
+            return
+        with self.exclusive():
+            self.pair.opening_failed(path, classification, result.now)
+        if self.pair.has_news:
+            self.publish()
+
+    # -- the two sides (P-50)
+
+    def closed_error(self) -> Exception:
+        """The error that calls raise on a closed client or a faulted pair."""
+        fault = self.pair_state.fault
+        if fault is None:
+            return ValueError("the paired client is closed")
+        names = self._primary.info.endpoint, self._secondary.info.endpoint
+        return PairFaultedError(*names, fault.role.value, str(fault))
+
+    def _check_side(self, role: Role) -> None:
+        """Raises ValueError for a side that was closed on its own, PairFaultedError in a faulted pair."""
+        if self.is_closed:
+            raise self.closed_error()
+        if self.pair_state.state_of(role) is SideState.CLOSED:
+            raise ValueError(f"the {role} side of the paired client is closed")
+
+    def _hear(self, backlog: int | None, result: Result) -> None:
+        """Update the state of the side from the result of an attempt."""
+        classification = result.classification
+        if self.is_disabled or (classification is None and self.pair_state.is_whole):
+            return
+        role = Role.PRIMARY if backlog is None else Role.SECONDARY
+        now = time.monotonic()
+        with self.exclusive():
+            if classification is None:
+                self._note(self.pair_state.answered(role, now))
+            elif classification.is_of_namespace and classification.failure is Failure.CONFIGURATION:
+                self._note(self.pair_state.refused(role, classification.why, now))
+        if self._side_news:
+            self.publish()
+
+    def side_refused(self, role: Role, why: str) -> None:
+        """A side refused another part of this process, the hosted syphon."""
+        with self.exclusive():
+            self._note(self.pair_state.refused(role, why, time.monotonic()))
+        self.publish()
+
+    def side_accepted(self, role: Role) -> None:
+        """A side that had refused another part of this process accepts it again."""
+        with self.exclusive():
+            self._note(self.pair_state.answered(role, time.monotonic()))
+        self.publish()
+
+    def _look_failed(self, role: Role, error: Exception) -> None:
+        """A probe of a side failed; an error about one entity still shows that the namespace answers."""
+        classification = self.classify(error, Phase.OPENING)
+        is_of_entity = classification.is_missing or isinstance(error, MessagingEntityDisabledError)
+        if is_of_entity and not classification.is_of_namespace:
+            self.side_accepted(role)
+
+    def _side_closed(self, role: Role) -> bool:
+        """Record that this side was closed. Returns whether both are now, which ends the pair."""
+        with self.exclusive():
+            self._note(self.pair_state.closed(role, time.monotonic()))
+            is_over = self.pair_state.is_over
+        self.publish()
+        return is_over
+
+    def _sides_tick(self, now: float) -> list[Role]:
+        """Advance the two sides, under the lock. Returns the sides to probe now."""
+        looks = self.pair_state.handle_timer(now)
+        fault = self.pair_state.fault
+        if fault is not None and not self.is_closed:
+            self.is_closed = True  # from here on every call raises
+            self._side_news.append(PairFaulted(now, "", fault.role.value, str(fault)))
+        return looks
+
+    def _note(self, changes: list[SideChange]) -> None:
+        now = time.monotonic()
+        self._side_news += [_SIDE_EVENT[each.after](now, "", each.role.value, each.cause) for each in changes]
+
+    def _happened(self) -> list[PairingEvent]:
+        """Take the pending events, under the lock."""
+        told, self._side_news = [*self.pair.events(), *self._side_news], []
+        return told
+
+    def _timer(self) -> float | None:
+        """When the pair or its sides need the timer next."""
+        timers = (self.pair.next_timer(), self.pair_state.next_timer())
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def bounded(self, seconds: float) -> float:
+        """The seconds one attempt may take: at most the SDK's ``try_timeout``."""
+        limit = self._primary.settings.try_timeout
+        return seconds if limit is None else min(seconds, limit)
+
+    def _bounded(self, step: Attempt) -> Attempt:
+        if self._primary.settings.try_timeout is None:
+            return step
+        now = time.monotonic()
+        return replace(step, until=now + self.bounded(step.until - now))
+
+    def _link_keywords(self, key: str) -> dict[str, Any]:
+        """Keyword arguments for the SDK's senders of this pool."""
+        links = self.links.get(key)
+        return {} if links is None else links.keywords()
+
+    def _leave_spool(self) -> None:
+        """In a forked child: the spool is the parent's."""
+        if self._spooling is not None:
+            self._spooling.disown()
+            self._spooling, self._has_left_spool = None, True
+
+    def is_spooling(self, path: str) -> bool:
+        """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
+        return self._spooling is not None and self._spooling.in_line(path) > 0
+
+    def spooled(self, path: str | None) -> int:
+        """How many messages wait in the spool, for this entity or for all."""
+        return 0 if self._spooling is None else self._spooling.waiting(path)
+
+    def _flow(
+        self,
+        path: str,
+        request: SendRequest,
+        choice: Choice,
+        started: float,
+        budget: float,
+        first: Result | None,
+    ) -> SendFlow:
+        """The flow of one send, or of an operation only the primary offers."""
+        deadline = started + budget
+        if request.is_for_primary_only or self.is_disabled:
+            # Switched off, the SDK retries by itself.
+            retry = NO_RETRIES if self.is_disabled else self._primary.retry
+            return primary_flow(started, deadline, first, retry)
+        if self.options.ttl_policy == "deadline":
+            request.fix_deadlines(wall_clock(started))
+        spool = SpoolUse.NEVER
+        if self._has_left_spool:
+            self._has_left_spool = False
+            logger.warning(
+                "the spool %s stays with the process that this one was forked from: here, what neither "
+                "namespace takes is raised; a client that is made after the fork can have a spool of its own",
+                self.options.spool,
+            )
+        if self._spooling is not None:
+            spool = SpoolUse.AT_ONCE if self._spooling.in_line(path) else SpoolUse.LAST_RESORT
+        return self.pair.send_flow(
+            path,
+            len(request),
+            choice,
+            now=started,
+            deadline=deadline,
+            first=first,
+            spool=spool,
+            message_ids=request.message_ids,
+        )
+
+    def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
+        """For messages from the spool: the same way, but not back into it."""
+        now = time.monotonic()
+        deadline = now + self.options.operation_timeout.total_seconds()
+        if request.is_for_primary_only:
+            is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
+            return _nowhere() if is_away else primary_flow(now, deadline)
+        return self.pair.send_flow(
+            path, len(request), choice, now=now, deadline=deadline, message_ids=request.message_ids
+        )
+
+    def _write(self, path: str, request: SendRequest) -> Exception | None:
+        """Write to the spool; returns the error, if any. Blocks."""
+        if self._spooling is None:
+            return SpoolError("the spool belongs to the process that this one was forked from")
+        try:
+            self._spooling.keep(path, request)
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return error
+        return None
+
+    def _creation_result(self, error: Exception | None) -> Result:
+        """The result of creating a backlog queue."""
+        return Result(time.monotonic(), error, None if error is None else self.classify(error, Phase.OPENING))
+
+    def _must_exist(self, backlog: int) -> Exception | None:
+        """The error when a missing backlog queue may not be created, else None."""
+        if not self.options.assume_backlogs_exist:
+            return None
+        name = self._backlogs.name(backlog)
+        return MessagingEntityNotFoundError(message=f"Backlog queue {name} does not exist.")
+
+    def _ping_attempt(self, path: str) -> tuple[Attempt, SendRequest]:
+        """The attempt that probes the primary entity: a ping, or opening a link."""
+        now = time.monotonic()
+        is_message = self.options.probe == "message"
+        self.pair.ping_left(path, now, is_billed=is_message)
+        until = now + min(LONGEST_PING, self.options.operation_timeout.total_seconds())
+        return Attempt(None, until, is_fresh=True), ping() if is_message else LinkProbe()
+
+    def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
+        """While an entity is suspect: the backlog its messages may need."""
+        if self.pair.state_of(path) is not EntityState.SUSPECT:
+            return None
+        return self.pair.rotation.pick(choice, time.monotonic())
+
+
+def _nowhere() -> SendFlow:
+    """For what only the primary takes, while nothing is sent there (P-4)."""
+    return Stranded(())
+    yield  # a generator, as every flow
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+_SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {
+    SideState.OPEN: SideRecovered,
+    SideState.CLOSED: SideClosed,
+    SideState.REFUSED: SideFaulted,
+}
+
+
+def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
+    """The event for the creation of the backlog queues, or its failure."""
+    now = time.monotonic()
+    if isinstance(created, Exception):
+        cause = f"{type(created).__name__}: {classify(created, Phase.OPENING).why}"
+        return BacklogsNotCreated(now, "", cause)
+    return BacklogsCreated(now, "", created)
+
+
+def closed(error: Exception) -> Result:
+    """The result of an attempt on a side that was closed meanwhile; the flow reports where messages are."""
+    return Result(
+        time.monotonic(),
+        error,
+        Classification(Failure.CALLER, "the client, or this side of it, is closed", is_local=True),
+    )
+
+
+def not_written_in_time() -> Result:
+    """The result when the disk does not answer: the message may still be in the spool (G-7)."""
+    error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
+    return Result(
+        time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+    )
+
+
+def counted(result: Result, accepted: int) -> Result:
+    """The result, with how many messages a backlog queue accepted on the way to it."""
+    return replace(result, accepted=accepted) if accepted else result
+
+
+def wall_clock(instant: float) -> int:
+    """An instant of the monotonic clock in milliseconds since the epoch, by the wall clock of now (F-88)."""
+    return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
+
+
+def time_left(until: float) -> float:
+    """Seconds until then. Raises OperationTimeoutError when there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OperationTimeoutError(message="No time was left for this attempt.")
+    return left
+
+
+def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
+    """The entities whose messages are to be parked from now on."""
+    return [event.path for event in happened if isinstance(event, EntityFailedOver)]
+
+
+def spared(pool: str) -> int:
+    """How many idle links the pool of this key keeps; a backlog's is opened again when it is needed."""
+    return 1 if role_of(pool) is Role.PRIMARY else 0
+
+
+def role_of(pool: str) -> Role:
+    """Which namespace the pool of this key leads to: no path of an entity begins with a slash."""
+    return Role.SECONDARY if pool.startswith("/") else Role.PRIMARY
+
+
+def is_disabled(environment: Mapping[str, str]) -> bool:
+    """Whether the switch is set. Raises ValueError for a value that says neither yes nor no."""
+    value = environment.get(VARIABLE, "").strip().casefold()
+    if value not in _ON | _OFF:
+        raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")
+    return value in _ON

@@ -1,0 +1,153 @@
+"""Base of the blocking and the asyncio sender: checks before a send, receipt or error after it. Nothing waits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair.envelope.names import path_key
+from sbpair.envelope.park import message_id_of, prepare
+
+from .address import LinkSettings
+from .base_runtime import BaseRuntime
+from .classify import Phase
+from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
+from .options import timeout_seconds
+from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
+from .request import PairedMessageBatch, SendRequest
+from .rotation import Choice
+from .sdk import is_smaller
+
+STANDARD_BATCH = 256 * 1024
+"""Bytes in a batch where no link can be asked: the Standard tier's limit."""
+
+LONGEST_ASK = 5.0
+"""Seconds that a batch waits at most for a link that can tell its limit (R-11)."""
+
+OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
+
+
+class BaseSender:
+    """A sender for one entity of the primary, a queue or a topic."""
+
+    def __init__(self, core: BaseRuntime, entity_name: str, namespace: str, links: LinkSettings) -> None:
+        self.entity_name = entity_name
+        self._key = path_key(entity_name)
+        budget = core.options.operation_timeout.total_seconds()
+        with core.exclusive():
+            self._health, seconds = core.pair.fast_path(entity_name, budget)
+            if links != LinkSettings():
+                core.links[self._key] = links
+        self._fast_budget = core.bounded(seconds)
+        self.fully_qualified_namespace = namespace
+        self._core = core
+        self._batch_limit: int | None = None  # the last one a link reported
+        self._choice = Choice()  # P-7: each sender picks its own
+        self._is_closed = False
+        self._name = links.client_identifier or f"SBSender-{uuid.uuid4()}"  # as the SDK makes it
+
+    @property
+    def client_identifier(self) -> str:
+        """What tells this sender from others, as the SDK's has it."""
+        return self._name
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    def _check_open(self) -> None:
+        if self._is_closed or self._core.is_closed:
+            if self._core.pair_state.fault is not None:
+                raise self._core.closed_error()
+            raise ValueError("the sender is closed; get another from an open paired client")
+
+    def _fast_message(self, message: object) -> tuple[AmqpAnnotatedMessage, str] | None:
+        """The prepared message and its id when the fast path may send it; None when it needs the flow.
+
+        Nearly every message passes here, so it is short on purpose. Raises as :func:`prepare` does.
+        """
+        core = self._core
+        if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
+            return None
+        if core.is_spooling(self.entity_name):
+            return None
+        outgoing = prepare(message)
+        headroom = core.headroom
+        if headroom is not None and not is_smaller(outgoing, headroom.roomy):
+            return None  # it may be too large to park: the flow checks (P-22)
+        return outgoing, message_id_of(outgoing)
+
+    def _fast_seconds(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._fast_budget
+        core = self._core
+        return core.bounded(core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1])
+
+    def _limit_without_link(self, error: ServiceBusError) -> int:
+        """The size limit of a batch while the primary cannot be asked; counts as a failure of it (R-11).
+
+        Raises the error when it is not an outage.
+        """
+        core = self._core
+        if core.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
+            raise error
+        core.opening_failed(self.entity_name, error)
+        if self._batch_limit is None:
+            self._batch_limit = STANDARD_BATCH  # the next batch does not wait for a link
+        return self._batch_limit
+
+    def _reported(self, receipt: SendReceipt) -> SendReceipt:
+        """The receipt, after the observer has seen it."""
+        if self._core.on_receipt is not None:
+            self._core.on_receipt(self.entity_name, receipt)
+        return receipt
+
+    def _checked(self, outcome: Outcome, request: SendRequest) -> Stored:
+        """Raises the caller's error unless every message was stored."""
+        if isinstance(outcome, Stored):
+            return outcome
+        error = _error(self.entity_name, outcome)
+        if self._core.pair_state.fault is not None:  # the fault is what ended the call
+            wrapped = self._core.closed_error()
+            wrapped.__cause__ = error
+            error = wrapped
+        if request.parked:
+            unaccepted = request.message_ids()[request.parked :]
+            raise PartlyParkedError(self.entity_name, request.locations(), unaccepted, error) from error
+        raise error
+
+
+def receipt(outcome: Stored, request: SendRequest) -> SendReceipt:
+    """The receipt of one call."""
+    stored_in = StoredIn.PRIMARY if outcome.backlog is None else StoredIn.BACKLOG
+    if outcome.is_spooled:
+        stored_in = StoredIn.SPOOL
+    ids, locations = request.message_ids(), request.locations()
+    if outcome.is_spooled and locations:
+        locations += (Location(StoredIn.SPOOL, None, ids[request.parked :]),)
+    return SendReceipt(
+        stored_in, outcome.backlog, ids, outcome.is_ambiguous, locations if len(locations) > 1 else ()
+    )
+
+
+def empty_batch(max_size_in_bytes: int | None, limit: int) -> PairedMessageBatch:
+    """Raises ValueError when the size exceeds the limit."""
+    if max_size_in_bytes is not None and max_size_in_bytes > limit:
+        raise ValueError(f"max_size_in_bytes must be at most {limit}, not {max_size_in_bytes}")
+    return PairedMessageBatch(max_size_in_bytes or limit)
+
+
+def _error(path: str, outcome: Refused | Stranded) -> Exception:
+    if isinstance(outcome, Stranded):
+        stranded = outcome.spool_error or BacklogUnavailableError(path, outcome.causes)
+        stranded.__cause__ = outcome.causes[0] if outcome.causes else None
+        return stranded
+    if outcome.is_parked and outcome.is_too_large:
+        too_large = ParkedMessageTooLargeError(path, outcome.error)
+        too_large.__cause__ = outcome.error
+        return too_large
+    return outcome.error

@@ -1,0 +1,306 @@
+"""Send requests: the messages of one call, and which of them are parked already.
+
+The caller's input is frozen before the first attempt: a generator would be empty at the second, and other
+iterables could change. A batch created by a paired sender keeps copies of its messages, so that they can be
+parked one by one. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from sbpair.envelope import aliases, copies, park
+from sbpair.envelope.copies import Message
+
+from . import sdk
+from .errors import ParkedScheduleError
+from .headroom import encoded_size
+from .outcome import Location, Stored, StoredIn
+
+
+class PairedMessageBatch(ServiceBusMessageBatch):
+    """A batch that keeps its messages as they were when added.
+
+    ``add_message`` raises ReservedPropertyError in addition to the errors of the SDK's batch.
+    """
+
+    def __init__(self, max_size_in_bytes: int | None = None) -> None:
+        super().__init__(max_size_in_bytes)
+        self.originals: list[AmqpAnnotatedMessage] = []
+
+    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
+        prepared = park.prepare(message)
+        super().add_message(prepared)
+        self.originals.append(prepared)
+
+    def _from_list(self, messages: Iterable[ServiceBusMessage]) -> None:
+        """Override of the SDK's internal fill, which would bypass :meth:`add_message`."""
+        for message in messages:
+            self.add_message(message)
+
+
+ENVELOPE_ROOM = 1024
+"""Bytes kept free in a batch, for the envelope that the SDK adds without counting it."""
+
+
+class BatchMaker(Protocol):
+    """Creates empty batches, by default of the size the link allows: an SDK sender, for one."""
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch: ...
+
+
+class PrimarySender(Protocol):
+    """The methods a request needs of an SDK sender, blocking or asyncio."""
+
+    # The SDK accepts lists of mixed types, although its annotations do not.
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> object: ...  # noqa: ANN401
+
+    def create_message_batch(self) -> object: ...
+
+    def schedule_messages(
+        self,
+        messages: Any,  # noqa: ANN401
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+    ) -> object: ...
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: list[int], *, timeout: float | None = None
+    ) -> object: ...
+
+
+class SendRequest:
+    """The messages of one call, frozen, and how many of them are parked.
+
+    ``outgoing`` is sent to the primary: the message, a list of messages, or the batch.
+    """
+
+    __slots__ = ("_parked", "_stored", "answer", "deadlines", "messages", "outgoing", "rewritten")
+
+    is_for_primary_only = False
+    is_promised = False
+    """Whether its messages were acknowledged earlier, so that local checks must not refuse them any more."""
+
+    def __init__(
+        self, outgoing: Message | list[Message] | ServiceBusMessageBatch, messages: Sequence[Message]
+    ) -> None:
+        self.outgoing = outgoing
+        self.messages = messages
+        self.rewritten: list[AmqpAnnotatedMessage] | None = None
+        self.deadlines: Sequence[int | None] | None = None
+        self.answer: object = None  # the primary's result
+        self._parked = 0
+        self._stored: list[tuple[int, int]] = []  # (backlog, end index of the messages it accepted)
+
+    def hand_over(self, sender: PrimarySender, timeout: float) -> object:
+        """Send this to the primary through an SDK sender; returns the result, or an awaitable of it."""
+        return sender.send_messages(self.outgoing, timeout=timeout)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def parked(self) -> int:
+        """Number of leading messages that backlog queues have accepted."""
+        return self._parked
+
+    def unparked_until(self) -> list[tuple[Message, int | None]]:
+        """The messages not known to be accepted by a broker, each with its deadline."""
+        deadlines = self.deadlines or [None] * len(self.messages)
+        return list(zip(self.messages, deadlines, strict=True))[self._parked :]
+
+    def message_ids(self) -> tuple[str, ...]:
+        return tuple([park.message_id_of(message) for message in self.messages])
+
+    def carry_trace(self) -> None:
+        """Store the caller's trace context in the messages, which are sent later."""
+        for message, _ in self.unparked_until():
+            sdk.carry_trace(copies.raw(message))
+
+    def fix_deadlines(self, first_attempt: int) -> None:
+        """Fix the deadlines, once: times to live run from ``first_attempt`` (G-15)."""
+        if self.deadlines is None:
+            self.deadlines = [park.deadline_of(message, first_attempt) for message in self.messages]
+
+    def rewrite(self, path: str) -> None:
+        """Create the copies to park, once. Raises ValueError if a message contains an invalid time."""
+        if self.rewritten is None:
+            self.rewritten = [
+                park.park(message, path, deadline) for message, deadline in self.unparked_until()
+            ]
+
+    def encoding_fault(self) -> Exception | None:
+        """The error of a message that cannot be encoded, or None. Batches encoded theirs when added."""
+        if isinstance(self.outgoing, ServiceBusMessageBatch):
+            return None
+        try:
+            for message in self.messages:
+                encoded_size(message)
+        except Exception as fault:  # of any type: the SDK cannot send it
+            return fault
+        return None
+
+    def stored_in(self) -> tuple[tuple[int, int], ...]:
+        """(backlog, end index) for each backlog queue that accepted messages so far, in order."""
+        return tuple(self._stored)
+
+    def locations(self) -> tuple[Location, ...]:
+        """The locations of the messages that backlog queues accepted so far, in order."""
+        ids, start, found = self.message_ids(), 0, []
+        for backlog, end in self._stored:
+            found.append(Location(StoredIn.BACKLOG, backlog, ids[start:end]))
+            start = end
+        return tuple(found)
+
+    def chunks(
+        self, maker: BatchMaker, backlog: int
+    ) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
+        """Yield the messages still to be parked, in order, in pieces that fit the link (P-22).
+
+        Request the next piece only after the broker accepted the one before.
+        """
+        rewritten = self.rewritten or []
+        while self._parked < len(rewritten):
+            rest = rewritten[self._parked :]
+            if len(rest) == 1:
+                piece, size = rest[0], 1
+                yield piece
+            else:
+                limit = maker.create_message_batch().max_size_in_bytes
+                batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
+                size = _fill(batch, rest)
+                yield batch if size else rest[0]  # too large for a batch, but perhaps not alone
+            self._accepted(backlog, max(size, 1))
+
+    def _accepted(self, backlog: int, count: int) -> None:
+        self._parked += count
+        if self._stored and self._stored[-1][0] == backlog:
+            self._stored.pop()
+        self._stored.append((backlog, self._parked))
+
+
+class SpooledRequest(SendRequest):
+    """Messages from the spool."""
+
+    __slots__ = ()
+
+    is_promised = True
+
+
+def freeze(given: object) -> SendRequest:
+    """Freeze the input of ``send_messages``: later changes by the caller have no effect.
+
+    Raises TypeError for anything but messages, batches and iterables of messages, and ReservedPropertyError.
+    """
+    if isinstance(given, ServiceBusMessageBatch):
+        return SendRequest(given, _contents(given))
+    if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
+        messages: list[Message] = [park.prepare(message) for message in given]
+        return SendRequest(messages, messages)
+    message = park.prepare(given)
+    return SendRequest(message, (message,))
+
+
+def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
+    if isinstance(batch, PairedMessageBatch):
+        return list(batch.originals)
+    kept = sdk.messages_of(batch)
+    if kept is None:
+        raise TypeError(
+            "this version of azure-servicebus keeps no messages in a batch; create it with "
+            "create_message_batch() of the paired sender"
+        )
+    return [park.prepare(message) for message in kept]
+
+
+def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage]) -> int:
+    for count, message in enumerate(messages):
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            return count
+    return len(messages)
+
+
+PARKED = -1
+"""The sequence number of a parked message, which the primary has not numbered yet. It keeps its time."""
+
+
+class ScheduleRequest(SendRequest):
+    """Messages to be enqueued at a given time."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, outgoing: list[copies.Message], at: datetime) -> None:
+        super().__init__(outgoing, outgoing)
+        self.at = at
+
+    def hand_over(self, sender: PrimarySender, timeout: float) -> object:
+        # Copies: the SDK modifies the messages it schedules.
+        own = [copies.snapshot(message) for message in self.messages]
+        return sender.schedule_messages(own, self.at, timeout=timeout)
+
+    def sequence_numbers(self, outcome: Stored) -> list[int]:
+        """One number per message: the primary's, or PARKED."""
+        if outcome.backlog is None and not outcome.is_spooled:
+            return list(cast("Iterable[int]", self.answer))
+        return [PARKED] * len(self)
+
+
+class Cancellation(SendRequest):
+    """Sequence numbers to cancel on the primary. A cancellation cannot be parked."""
+
+    __slots__ = ("numbers",)
+
+    is_for_primary_only = True
+
+    def __init__(self, numbers: list[int]) -> None:
+        super().__init__([], [])
+        self.numbers = numbers
+
+    def hand_over(self, sender: PrimarySender, timeout: float) -> object:
+        return sender.cancel_scheduled_messages(self.numbers, timeout=timeout)
+
+
+def scheduled(given: object, at: datetime) -> ScheduleRequest:
+    """A request to enqueue copies of the messages at ``at``.
+
+    Raises TypeError if ``at`` is not a datetime or ``given`` not one or more messages, and ReservedPropertyError.
+    """
+    if not isinstance(at, datetime):
+        raise TypeError(f"schedule_time_utc must be a datetime, not {at!r}")
+    if isinstance(given, ServiceBusMessageBatch):
+        raise TypeError("a batch cannot be scheduled; pass its messages as a list")
+    return ScheduleRequest([_at(message, at) for message in freeze(given).messages], at)
+
+
+def cancellation(path: str, given: int | Iterable[int]) -> Cancellation:
+    """A request to cancel scheduled messages by their sequence numbers.
+
+    Raises ParkedScheduleError if one of them is that of a parked message; then none is cancelled. Raises TypeError
+    or ValueError for invalid sequence numbers.
+    """
+    numbers = [given] if isinstance(given, int) else list(given)
+    if wrong := next((each for each in numbers if isinstance(each, bool) or not isinstance(each, int)), None):
+        raise TypeError(f"a sequence number must be a whole number, not {wrong!r}")
+    if not all(-(2**63) <= each < 2**63 for each in numbers):
+        raise ValueError("a sequence number has 64 bits at most")
+    if PARKED in numbers:
+        raise ParkedScheduleError(path)
+    return Cancellation(numbers)
+
+
+def _at(message: copies.Message, at: datetime) -> AmqpAnnotatedMessage:
+    twin = copies.snapshot(message)
+    kept = dict(twin.annotations or {})
+    kept.pop(aliases.ANNOTATION_SCHEDULED, None)
+    kept[aliases.ANNOTATION_SCHEDULED.encode()] = at
+    twin.annotations = kept
+    return twin

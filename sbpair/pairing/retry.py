@@ -1,0 +1,68 @@
+"""Retries of a failed send (R-7).
+
+The SDK's own retries are off in a paired client, so that every attempt is seen and classified. These replace
+them, with the SDK's names, defaults and formula. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how soon; the four settings of the SDK's client, all in seconds but the first.
+
+    Raises ValueError or TypeError that names the setting when one of them is out of range.
+    """
+
+    total: int = 3
+    backoff_factor: float = 0.8
+    backoff_max: float = 120.0
+    mode: str = "exponential"
+
+    MODES: ClassVar[tuple[str, ...]] = ("exponential", "fixed")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.total, bool) or not isinstance(self.total, int):
+            raise TypeError(f"retry_total must be a whole number, 0 or more, not {self.total!r}")
+        if self.total < 0:
+            raise ValueError(f"retry_total must be 0 or more, not {self.total}")
+        for name in ("backoff_factor", "backoff_max"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"retry_{name} must be a number of seconds, not {value!r}")
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"retry_{name} must be a finite number of seconds, 0 or more, not {value}")
+        if self.mode not in self.MODES:
+            raise ValueError(f"retry_mode must be 'exponential' or 'fixed', not {self.mode!r}")
+
+    def pause(self, retry: int) -> float | None:
+        """Seconds to wait before the first, second ... ``retry``; None when there is none any more."""
+        if retry > self.total:
+            return None
+        growth = 1.0 if self.mode == "fixed" else 2.0 ** min(retry, 64)
+        return min(self.backoff_max, self.backoff_factor * growth)
+
+
+NO_RETRIES = RetryPolicy(total=0)
+
+
+class Retries:
+    """The retries that one send has left."""
+
+    __slots__ = ("_made", "_policy")
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._made = 0
+
+    def next_at(self, now: float, until: float) -> float | None:
+        """When to try again; None when no retry, or no time before ``until``, is left for one."""
+        pause = self._policy.pause(self._made + 1)
+        if pause is None or now + pause >= until:
+            return None
+        self._made += 1
+        return now + pause

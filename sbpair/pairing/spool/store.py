@@ -1,0 +1,441 @@
+"""The spool: messages on disk that neither namespace accepted.
+
+    append --(one transaction, synced)--> waiting --accepted by a broker----------> deleted
+                                           ^   '---refused by the primary entity--> refused, with the reason
+                                           '-------------- redrive -----------------'
+
+The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut.
+Appends that arrive during a sync share the next one. Messages of one entity stay in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sqlite3
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sbpair.envelope.names import path_key
+
+from ..errors import SpoolError, SpoolFullError
+from .file import check_whole, close_file, open_file, spool_error
+
+OVERHEAD = 64  # bytes counted per message besides its own
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message to spool, serialized by :mod:`.codec`."""
+
+    message_id: str
+    message: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.message) + OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A message in the spool. ``spooled_at``: milliseconds since the epoch."""
+
+    number: int
+    path: str
+    message_id: str
+    spooled_at: int
+    message: bytes
+    is_intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolCount:
+    """The messages of one entity. ``oldest``: milliseconds since the epoch."""
+
+    path: str
+    waiting: int
+    refused: int
+    bytes: int
+    oldest: int
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """One append in progress."""
+
+    path: str
+    entries: Sequence[Entry]
+    now: int
+    is_done: bool = False
+    error: SpoolError | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+
+@dataclass(slots=True)
+class _Room:
+    """Usage, including appends in progress. Refused messages do not count (R-2)."""
+
+    most_messages: int
+    most_bytes: int
+    messages: int = 0
+    bytes: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)  # committed messages by entity
+
+
+class Spool:
+    """The spool of one client. Blocking and thread-safe.
+
+    ``primary`` is the name of the primary namespace; None opens a spool of any namespace, and creates none.
+    ``max_messages`` and ``max_bytes`` bound the waiting messages; the file can be somewhat larger. With
+    ``is_read_later`` the check for damage, which reads the whole file, is left to the first append or replay.
+
+    Raises SpoolError, naming the file, when it cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        primary: str | None,
+        max_messages: int = 1_000_000,
+        max_bytes: int = 256 * 2**20,
+        is_read_later: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self._connection = open_file(self.path, primary)
+        self._room = _Room(max_messages, max_bytes)
+        self._counting = threading.Lock()  # guards room and tickets; held briefly
+        self._writing = threading.Lock()  # guards the connection; held during a sync
+        self._tickets: list[_Ticket] = []
+        self._passed: dict[str, int] = {}  # by entity: the last number accepted by a broker, or overtaken
+        self._overtaken: dict[
+            str, list[int]
+        ] = {}  # by entity: refused by the backlogs, waiting for the primary
+        self._undeleted: set[int] = set()  # accepted, but deleting them failed
+        self._is_closed = self._is_broken = False
+        self._is_whole = False  # checked for damage
+        try:
+            if not is_read_later:
+                self._check_whole()
+            self._next = self._load()
+        except BaseException:
+            close_file(self._connection, self.path)
+            raise
+
+    # -- for senders
+
+    def waiting(self, path: str | None = None) -> int:
+        """Number of messages waiting for replay, of one entity or of all."""
+        if path is None:
+            with self._counting:
+                return self._room.waiting.total()
+        return self._room.waiting[path_key(path)]
+
+    def in_line(self, path: str) -> int:
+        """Number of messages of this entity ahead of a new one: those waiting and not overtaken."""
+        with self._counting:
+            key = path_key(path)
+            return self._room.waiting[key] - len(self._overtaken.get(key, ()))
+
+    def senders(self) -> list[str]:
+        """The entities with waiting messages."""
+        with self._counting:
+            return [sender for sender, count in self._room.waiting.items() if count > 0]
+
+    def append(self, path: str, entries: Sequence[Entry], now: int) -> None:
+        """Write the messages of one send, all or none; they are on disk when this returns.
+
+        ``now`` is in milliseconds since the epoch. Raises SpoolFullError when the bounds or the disk leave no
+        room, and SpoolError when writing fails; none of the messages is accepted then.
+        """
+        ticket = _Ticket(path, entries, now)
+        self._reserve(ticket)
+        with self._writing:  # the first thread also writes for those that arrived meanwhile
+            if not ticket.is_done:
+                self._write(self._taken())
+        if ticket.error is not None:
+            raise type(ticket.error)(
+                str(ticket.error)
+            ) from ticket.error  # a copy: other threads raise it too
+
+    # -- for the replay
+
+    def oldest(self, path: str, most: int) -> list[Spooled]:
+        """The oldest waiting messages of this entity, in order, at most ``most``."""
+        return self._selected(
+            "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
+            (path_key(path), self._passed.get(path_key(path), 0), most),
+        )
+
+    def overtake(self, path: str, message: Spooled) -> None:
+        """Let later messages pass this one, the oldest, which only the primary can accept (R-2).
+
+        Not persisted: after a restart the message is tried in its turn again.
+        """
+        with self._counting:
+            self._overtaken.setdefault(path_key(path), []).append(message.number)
+            self._passed[path_key(path)] = message.number
+
+    def oldest_overtaken(self, path: str) -> Spooled | None:
+        """The oldest overtaken message of this entity."""
+        with self._counting:
+            numbers = self._overtaken.get(path_key(path), [])[:1]
+        rows = self._selected("number = ? AND refused IS NULL", tuple(numbers)) if numbers else []
+        return rows[0] if rows else None
+
+    def delete(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Delete the oldest messages of this entity, which a broker has accepted.
+
+        Raises SpoolError when the file cannot be written. This process does not replay the messages even then;
+        they are deleted with the next ones, or on close. A process killed before that sends them again.
+        """
+        with self._counting:
+            self._uncount(path, messages)
+            key = path_key(path)
+            self._passed[key] = max(self._passed.get(key, 0), messages[-1].number)
+            self._undeleted.update(each.number for each in messages)
+        with self._writing:
+            self._delete_accepted()
+
+    def refuse(self, path: str, message: Spooled, reason: str) -> None:
+        """Take a message that the primary does not accept out of the replay, and store the reason.
+
+        It no longer counts against the bounds.
+        """
+        self._execute("UPDATE spooled SET refused = ? WHERE number = ?", [(reason, message.number)])
+        with self._counting:
+            self._uncount(path, [message])
+
+    # -- for operators
+
+    def counts(self) -> list[SpoolCount]:
+        """The contents by entity."""
+        rows = self._read(
+            "SELECT min(path), sum(refused IS NULL), sum(refused IS NOT NULL), sum(length(message)), "
+            "min(spooled_at) FROM spooled GROUP BY sender ORDER BY sender"
+        )
+        return [SpoolCount(*row) for row in rows]
+
+    def refusals(self) -> list[tuple[str, str, str]]:
+        """(path, message id, reason) of every refused message."""
+        return self._read(
+            "SELECT path, message_id, refused FROM spooled WHERE refused IS NOT NULL ORDER BY number"
+        )
+
+    def count(self, path: str | None = None, *, refused_only: bool = False) -> int:
+        """Number of messages :meth:`purge` would delete."""
+        condition = _OF_ENTITY + (_REFUSED if refused_only else "")
+        ((count,),) = self._read(_COUNT + condition, (_key(path),))
+        return int(count)
+
+    def purge(self, path: str | None = None, *, refused_only: bool = False) -> int:
+        """Delete the messages of one entity, or all; returns their number."""
+        return self._change("DELETE FROM spooled", _REFUSED if refused_only else "", path)
+
+    def redrive(self, path: str | None = None) -> int:
+        """Return the refused messages of one entity, or of all, to the replay; returns their number.
+
+        Each keeps its place in the order. The bounds do not apply.
+        """
+        return self._change("UPDATE spooled SET refused = NULL", _REFUSED, path)
+
+    # -- the end
+
+    def close(self) -> None:
+        """Close the file. Waiting messages stay in it for the next owner."""
+        with self._writing:
+            if not self._is_closed:
+                with suppress(SpoolError):
+                    self._delete_accepted()
+                self._is_closed = True
+                close_file(self._connection, self.path)
+
+    def disown(self) -> None:
+        """Stop using the file in a forked child: it is the parent's."""
+        self._is_closed = True
+        # The connection must not be finalized even at exit: SQLite would believe it holds the parent's lock and
+        # would remove the write-ahead log. So leak a reference.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+
+    # -- within
+
+    def _reserve(self, ticket: _Ticket) -> None:
+        with self._counting:
+            room = self._room
+            if room.messages + len(ticket.entries) > room.most_messages:
+                raise SpoolFullError(
+                    f"the spool {self.path} is full: it holds {room.messages} of {room.most_messages} messages"
+                )
+            if room.bytes + ticket.size > room.most_bytes:
+                raise SpoolFullError(
+                    f"the spool {self.path} is full: it holds {room.bytes} of {room.most_bytes} bytes"
+                )
+            room.messages += len(ticket.entries)
+            room.bytes += ticket.size
+            self._tickets.append(ticket)
+
+    def _taken(self) -> list[_Ticket]:
+        with self._counting:
+            taken, self._tickets = self._tickets, []
+        return taken
+
+    def _write(self, tickets: list[_Ticket]) -> None:
+        """Write all of them in one transaction."""
+        error: SpoolError | None = SpoolError(f"writing to the spool {self.path} was interrupted")
+        try:
+            self._check_usable()
+            self._transact(_INSERT, self._rows(tickets))
+            error = None
+        except SpoolError as failed:
+            error = failed
+        finally:
+            self._complete(tickets, error)
+
+    def _rows(self, tickets: Iterable[_Ticket]) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = []
+        for ticket in tickets:
+            sender = path_key(ticket.path)
+            for entry in ticket.entries:
+                checksum = zlib.crc32(entry.message)
+                rows.append(
+                    (self._next, sender, ticket.path, entry.message_id, ticket.now, entry.message, checksum)
+                )
+                self._next += 1
+        return rows
+
+    def _complete(self, tickets: list[_Ticket], error: SpoolError | None) -> None:
+        with self._counting:
+            for ticket in tickets:
+                ticket.is_done, ticket.error = True, error
+                if error is None:
+                    self._room.waiting[path_key(ticket.path)] += len(ticket.entries)
+                else:
+                    self._room.messages -= len(ticket.entries)
+                    self._room.bytes -= ticket.size
+
+    def _delete_accepted(self) -> None:
+        """Delete everything a broker has accepted. Called under the writing lock."""
+        with self._counting:
+            numbers = sorted(self._undeleted)
+        if numbers:
+            self._check_usable()
+            self._transact("DELETE FROM spooled WHERE number = ?", [(number,) for number in numbers])
+            with self._counting:
+                self._undeleted.difference_update(numbers)
+
+    def _uncount(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Remove messages from the counts. Called under the counting lock."""
+        key = path_key(path)
+        self._room.messages -= len(messages)
+        self._room.bytes -= sum(len(each.message) + OVERHEAD for each in messages)
+        self._room.waiting[key] -= len(messages)
+        if overtaken := self._overtaken.get(key):
+            gone = {each.number for each in messages}
+            self._overtaken[key] = [number for number in overtaken if number not in gone]
+
+    def _change(self, statement: str, condition: str, path: str | None) -> int:
+        """Apply an operator's change in one transaction and recount; returns the number of rows."""
+        with self._writing:
+            self._check_usable()
+            try:
+                changed = self._connection.execute(
+                    f"{statement}{_OF_ENTITY}{condition}", (_key(path),)
+                ).rowcount
+            except sqlite3.Error as error:
+                raise spool_error(self.path, error) from error
+            self._load()
+            return changed
+
+    def _execute(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        with self._writing:
+            self._check_usable()
+            self._transact(statement, rows)
+
+    def _transact(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(statement, rows)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            found = spool_error(self.path, error)
+            # After a failed sync the state of the disk is unknown: accept nothing more.
+            self._is_broken = not isinstance(found, SpoolFullError)
+            raise found from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _selected(self, condition: str, values: tuple[object, ...]) -> list[Spooled]:
+        columns = "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled WHERE "
+        rows = self._read(columns + condition, values)
+        return [
+            Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
+            for number, path, message_id, at, message, checksum in rows
+        ]
+
+    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._writing:
+            self._check_open()
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise spool_error(self.path, error) from error
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SpoolError(
+                f"the spool {self.path} is closed, or belongs to the process this one was forked from"
+            )
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        if not self._is_whole:
+            check_whole(self._connection, self.path)
+            self._is_whole = True
+
+    def _check_usable(self) -> None:
+        self._check_open()
+        if self._is_broken:
+            raise SpoolError(
+                f"the spool {self.path} accepts no more messages since a write to it failed; restart the process"
+            )
+
+    def _load(self) -> int:
+        """Count the waiting messages; returns the number for the next message."""
+        try:
+            found = self._connection.execute(
+                # By the partial index: reading `refused` would read each message, whose column precedes it.
+                "SELECT sender, count(*), sum(length(message)) FROM spooled INDEXED BY spooled_by_sender "
+                "WHERE refused IS NULL GROUP BY sender"
+            ).fetchall()
+            ((last,),) = self._connection.execute("SELECT max(number) FROM spooled").fetchall()
+        except sqlite3.Error as error:
+            raise spool_error(self.path, error) from error
+        with self._counting:
+            self._room.waiting = Counter({sender: waiting for sender, waiting, _ in found})
+            self._room.messages = self._room.waiting.total()
+            self._room.bytes = sum(size + OVERHEAD * waiting for _, waiting, size in found)
+        return 1 + (last or 0)
+
+
+_INSERT = (
+    "INSERT INTO spooled (number, sender, path, message_id, spooled_at, message, checksum) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+_COUNT = "SELECT count(*) FROM spooled"
+_OF_ENTITY = " WHERE (?1 IS NULL OR sender = ?1)"
+_REFUSED = " AND refused IS NOT NULL"
+
+
+def _key(path: str | None) -> str | None:
+    return None if path is None else path_key(path)

@@ -1,0 +1,291 @@
+"""Threads of a client: workers, the watch, and reopening after a fork.
+
+Each client has one lasting thread (:class:`Watch`), which ends calls that overrun (G-18) and runs the pair's
+timers. Short-lived workers (:class:`Workers`) run what can hang without a way to interrupt it: a name lookup,
+a token request, a TLS handshake. They are counted and capped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from .waiting import StillWaiting
+
+_logger = logging.getLogger("sbpair")
+
+MOST_WORKERS = 64
+POLL = 0.25  # seconds between two looks at the calls under way
+
+
+class Job(threading.Thread):
+    """One task on its own thread. A caller that stops waiting hands over the cleanup with :meth:`abandon`."""
+
+    def __init__(self, name: str, task: Callable[[], object], finished: Callable[[Job], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.error: Exception | None = None
+        self.has_begun = False
+        self._task = task
+        self._finished = finished
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._afterwards: Callable[[], object] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has ended."""
+        return self._done.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the task ended in time."""
+        return self._done.wait(max(seconds, 0.0))
+
+    def abandon(self, afterwards: Callable[[], object]) -> bool:
+        """Stop waiting: ``afterwards`` runs when the task ends. Returns False, and drops it, if it has ended."""
+        with self._lock:
+            if not self._done.is_set():
+                self._afterwards = afterwards
+                return True
+        return False
+
+    def run(self) -> None:
+        self.has_begun = True
+        try:
+            self._task()
+        except Exception as error:  # kept for the waiter
+            self.error = error
+        finally:
+            with self._lock:
+                self._done.set()
+            try:
+                if self._afterwards is not None:
+                    self._afterwards()
+            finally:
+                self._finished(self)
+
+
+class Workers:
+    """The jobs of one client."""
+
+    def __init__(self, most: int = MOST_WORKERS) -> None:
+        self._most = most
+        self._free = threading.Condition()
+        self._running: set[Job] = set()
+        self._queued: deque[Job] = deque()
+
+    def start(self, name: str, task: Callable[[], object], *, until: float = -math.inf) -> Job:
+        """Run a task as soon as a worker is free; a full pool alone does not mean that tasks hang.
+
+        Raises StillWaiting when none is free by ``until``, or the system has no thread to give.
+        """
+        job = Job(name, task, self._forget)
+        with self._free:
+            if not self._free.wait_for(self._has_room, max(until - time.monotonic(), 0.0)):
+                raise StillWaiting(message=f"{self._most} earlier operations still hang")
+            self._running.add(job)
+        try:
+            job.start()
+        except RuntimeError as error:  # the system has no thread to give
+            self._forget(job)
+            raise StillWaiting(message=f"no thread for {name}: {error}", error=error) from error
+        return job
+
+    def queue(self, name: str, task: Callable[[], object]) -> Job:
+        """Run a task when a worker and a thread are available; :meth:`push` tries again."""
+        job = Job(name, task, self._forget)
+        with self._free:
+            self._queued.append(job)
+        self.push()
+        return job
+
+    def push(self) -> None:
+        """Start queued tasks while workers are free."""
+        while True:
+            with self._free:
+                if not self._queued or not self._has_room():
+                    return
+                job = self._queued.popleft()
+                self._running.add(job)
+            try:
+                job.start()
+            except RuntimeError as error:  # the system has no thread to give: later, perhaps
+                with self._free:
+                    self._running.discard(job)
+                    self._queued.appendleft(job)
+                _logger.warning("no thread for %s, it is tried again: %s", job.name, error)
+                return
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a queued task back; False when it has been started."""
+        with self._free:
+            if job not in self._queued:
+                return False
+            self._queued.remove(job)
+            return True
+
+    def join(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for queued and running tasks."""
+        until = time.monotonic() + seconds
+        self.push()
+        with self._free:
+            running = [*self._running, *self._queued]
+        for job in running:
+            if job is not threading.current_thread() and job.wait(until - time.monotonic()):
+                job.join(max(until - time.monotonic(), 0.0))  # it may be just being started: waited for first
+
+    def _has_room(self) -> bool:
+        return len(self._running) < self._most
+
+    def _forget(self, job: Job) -> None:
+        with self._free:
+            self._running.discard(job)
+            self._free.notify()
+        self.push()
+
+
+class Watched(Protocol):
+    """A call under way. ``until``: when it must be ended; infinite while nothing is under way."""
+
+    until: float
+
+    def overrun(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class Watch:
+    """The one lasting thread of a client. It starts on first use.
+
+    ``tick(now)`` runs the timers and returns when to call it next.
+    """
+
+    def __init__(self, tick: Callable[[float], float | None]) -> None:
+        self._tick = tick
+        self._lock = threading.Lock()
+        self._watched: set[Watched] = set()
+        self._woken = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, call: Watched) -> None:
+        """Watch this call. Raises ValueError once closed."""
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the paired client is closed")
+            self._watched.add(call)
+        self.wake()
+
+    def remove(self, call: Watched) -> None:
+        with self._lock:
+            self._watched.discard(call)
+
+    def wake(self) -> None:
+        """Check the timers again, after a change."""
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                self._begin()
+        self._woken.set()
+
+    def _begin(self) -> None:
+        """Start the thread; where the system has none to give, the next call tries again (R-9)."""
+        thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _logger.warning("no thread to watch calls and timers, it is tried again: %s", error)
+            return
+        self._thread = thread
+
+    def release(self) -> None:
+        """After a fork, in the child: let go of the parent's connections, stored or under way."""
+        for call in list(self._watched):
+            call.release()
+
+    def close(self) -> None:
+        """End every call under way, stop the thread and wait for it."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        self._woken.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            is_closed = self._is_closed  # read first: what is added before it is set is ended below
+            wait = self._end_overrun(now, math.inf if is_closed else now)
+            if is_closed and wait == math.inf:
+                return
+            if not is_closed:
+                wait = min(wait, self._timers(now))
+            self._woken.wait(None if wait == math.inf else max(wait, 0.0))
+            self._woken.clear()
+
+    def _end_overrun(self, now: float, due: float) -> float:
+        """End the calls due by ``due``. Returns the seconds until the next check."""
+        with self._lock:
+            under_way = [call for call in self._watched if call.until != math.inf]
+            wait = POLL if self._watched and due != math.inf else math.inf
+        for call in under_way:
+            if call.until <= due:
+                call.overrun()
+            wait = min(wait, max(call.until - now, 0.0), POLL)
+        return wait
+
+    def _timers(self, now: float) -> float:
+        try:
+            due = self._tick(now)
+        except Exception:  # the outermost loop of a daemon: it must outlive one bad turn
+            _logger.exception("the timers of a paired client failed")
+            return 1.0
+        return math.inf if due is None else due - time.monotonic()
+
+
+# -- fork
+
+
+class Forkable(Protocol):
+    """A client that survives a fork. ``lock`` guards the state that must be copied whole."""
+
+    lock: threading.Lock
+
+    def reopen_in_child(self) -> None: ...
+
+
+_alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_held: list[Forkable] = []
+
+
+def reopen_after_fork(thing: Forkable) -> None:
+    """Reopen ``thing`` in every child that is forked while it lives."""
+    _alive.add(thing)
+
+
+def _before() -> None:
+    for thing in list(_alive):
+        thing.lock.acquire()
+        _held.append(thing)
+
+
+def _in_parent() -> None:
+    while _held:
+        _held.pop().lock.release()
+
+
+def _in_child() -> None:
+    while _held:
+        thing = _held.pop()
+        thing.lock.release()
+        thing.reopen_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

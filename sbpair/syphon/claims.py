@@ -1,0 +1,72 @@
+"""Claims: whether a side accepts the syphon's credential, checked before anything is received.
+
+    the whole namespace --accepted--> the side accepts
+        | refused
+        '-> each known path --one accepted--> the side accepts (a key for single entities)
+                | all refused
+                '-> the side refuses the syphon
+
+An accepted claim says nothing about rights, which are checked when a link is attached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ConnectionLost, SyphonError, SyphonFaulted, TokenRefused
+from sbpair.envelope.names import path_refusal
+
+from .look import look
+
+NAMESPACE = ""  # the path of a claim to the whole namespace
+MOST_PEEKED = 100  # parked messages of each backlog
+
+
+async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
+    """Claim ``paths`` until one is accepted; return None then, and the first refusal otherwise.
+
+    Raises ConnectionLost.
+    """
+    first: TokenRefused | None = None
+    for path in paths:
+        try:
+            await connection.authorize(path)
+            return None
+        except TokenRefused as error:
+            first = first or error
+    return first
+
+
+async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str]) -> AsyncIterator[str]:
+    """Yield the destinations of the oldest parked messages, each once; backlogs that cannot be peeked are skipped.
+
+    Raises ConnectionLost.
+    """
+    seen = set()
+    for backlog in backlogs:
+        try:
+            async for message in look(connection, backlog, most=MOST_PEEKED):
+                path = message.path
+                if path is not None and path not in seen and path_refusal(path) is None:
+                    seen.add(path)
+                    yield path
+        except ConnectionLost:
+            raise
+        except SyphonError:
+            continue
+
+
+def is_refusal(error: SyphonError) -> bool:
+    """Return whether ``error`` is a refusal of the credential, rather than a failure to connect."""
+    symbol = error.condition.symbol if error.condition is not None else None
+    return isinstance(error, SyphonFaulted) or symbol == UNAUTHORIZED_ACCESS
+
+
+def as_fault(error: TokenRefused) -> SyphonError:
+    """Convert a refused claim: to SyphonFaulted for a refused credential, to ConnectionLost otherwise (a busy node)."""
+    kind = SyphonFaulted if is_refusal(error) else ConnectionLost
+    fault = kind(str(error))
+    fault.condition = error.condition
+    return fault

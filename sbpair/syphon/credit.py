@@ -1,0 +1,141 @@
+"""Credit: how many messages a backlog may deliver, by the span of their locks and by memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
+FIRST_LIMIT = 64
+UNBOUNDED = 2**31 - 1
+SLOW_PART = 4  # a forward is slow when it takes a quarter of its lock
+
+INITIAL_SIZE = 256 * 1024  # bytes assumed per message before the first: the maximum of the Standard tier
+SMALLEST_SIZE = 1024  # bytes any message occupies, in objects and tables
+DECAY_SHIFT = 2  # an estimate loses a quarter with each grant of credit after which all messages were smaller
+
+
+class Window:
+    """The credit of one backlog link; ``most_active`` and ``most_held`` are counts of messages.
+
+        credit granted from zero = one billed receive (P-41)
+
+             grant                    15 minutes without a message
+        ZERO -------> WAITING -----------------------------------> drained, ZERO, and granted again
+                      |    ^
+              message |    | topped up before it runs out: no new receive
+                      v    |
+                     BUSY -'
+
+    ``limit`` is the number of active messages that can be settled well within one lock (F-63): it starts small, grows
+    by one with each message forwarded quickly, and is halved by a slow one. Messages held for destinations that
+    accept none have a limit of their own. Times are monotonic seconds.
+    """
+
+    def __init__(self, most_active: int, most_held: int) -> None:
+        self.limit = min(FIRST_LIMIT, most_active)
+        self.receives = 0
+        self._most_active = most_active
+        self._most_held = most_held
+        self._poll_ends: float | None = None
+
+    def room(self, active: int, held: int, settling: int = 0) -> int:
+        """Return how many more messages may be delivered."""
+        return max(0, min(self.limit - active, 2 * self.limit - active - settling, self._most_held - held))
+
+    def grant(
+        self, credit: int, active: int, held: int, now: float, settling: int = 0, most: int = UNBOUNDED
+    ) -> int | None:
+        """Return the credit to set, or None when the current one suffices.
+
+        ``credit`` is the current credit of the link; ``active``, ``held`` and ``settling`` count unsettled messages,
+        the last those that are forwarded and await the answer of their backlog: they have as much room again.
+        ``most`` is the limit of the memory budget.
+        """
+        room = min(most, self.room(active, held, settling))
+        if room == credit or room // 2 < credit < room:
+            return None  # topped up by halves: one flow for many messages
+        if credit == 0:
+            self.receive_began(now)
+        return room
+
+    def receive_began(self, now: float) -> None:
+        """Note that credit was granted from zero."""
+        self.receives += 1
+        self._poll_ends = now + RECEIVE_SPAN
+
+    def message_arrived(self, now: float) -> None:
+        """Note a delivery, which restarts the long poll."""
+        self._poll_ends = now + RECEIVE_SPAN
+
+    def forwarded(self, took: float, lock_span: float) -> None:
+        """Note a message accepted ``took`` seconds after its delivery with a lock of ``lock_span`` seconds."""
+        if took * SLOW_PART > lock_span:
+            self.limit = max(1, self.limit // 2)
+        else:
+            self.limit = min(self.limit + 1, self._most_active)
+
+    def next_timer(self) -> float | None:
+        """Return when the long poll ends; None without one."""
+        return self._poll_ends
+
+    def handle_timer(self, now: float) -> bool:
+        """Return True when the long poll has ended: drain the credit, then grant again."""
+        if self._poll_ends is None or now < self._poll_ends:
+            return False
+        self._poll_ends = None
+        return True
+
+
+class MemoryBudget:
+    """The bytes of messages in memory, at most ``total``, shared by a number of ``backlogs``.
+
+    ``used`` counts every message in memory and ``held`` those that wait for their destination, at most half of the
+    total. Free bytes are shared among the backlogs as credit, in messages of the recent size. Because messages vary in
+    size, more may arrive than expected: then the socket is not read until bytes are free. One message is always
+    accepted, whatever its size.
+    """
+
+    def __init__(self, total: int, backlogs: int) -> None:
+        self.total = total
+        self.used = 0
+        self.held = 0
+        self._backlogs = max(1, backlogs)
+        self.waiting: dict[Callable[[], None], None] = {}
+        """Called once half of the budget is free."""
+
+    def credit(self, size: int, wake: Callable[[], None]) -> int:
+        """Return how many messages of ``size`` bytes one backlog may deliver; with 0, ``wake`` is called later."""
+        free = self.total - self.used
+        if free <= 0:
+            self.wake_later(wake)
+            return 0
+        return max(1, free // self._backlogs // max(size, SMALLEST_SIZE))
+
+    def wake(self) -> None:
+        """Make the waiting calls if half of the budget is free."""
+        if self.used <= self.total // 2:
+            waiting, self.waiting = self.waiting, {}
+            for wake in waiting:
+                wake()
+
+    def wake_later(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once half of the budget is free."""
+        self.waiting[wake] = None
+
+    def may_hold(self, size: int) -> bool:
+        """Return whether a message that has to wait may stay in memory."""
+        return self.held + size <= self.total // 2
+
+
+class RecentSize:
+    """The size of the messages of one backlog: the recent maximum, updated with each grant of credit."""
+
+    def __init__(self) -> None:
+        self.bytes = INITIAL_SIZE
+
+    def update(self, largest: int) -> None:
+        """Note the size in bytes of the largest message since the last grant."""
+        if largest >= self.bytes:
+            self.bytes = largest
+        else:
+            self.bytes -= (self.bytes - largest) >> DECAY_SHIFT

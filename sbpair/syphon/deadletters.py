@@ -1,0 +1,229 @@
+"""The dead letters of a backlog queue: redrive them to the queue, or purge them.
+
+A redrive works in rounds:
+
+    peek    which dead letters are there, with this reason?
+    round   receive up to 100, send each to the backlog, and complete it once accepted
+    end     all are redriven, or no more arrive: the others count as missed
+
+Dead letters with other reasons stay locked until the end, their locks renewed, or they would be received again and
+again and hide those behind them. Each message is sent before it is completed: an interruption in between leaves a
+duplicate, never a loss. Messages dead-lettered meanwhile are left for the next redrive, or they would circulate
+between it and a syphon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected, Released
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ConnectionLost, said
+from sbpair.client.link import Receiver, Sender
+from sbpair.envelope.inspect import read_parked
+from sbpair.envelope.restore import redriven
+
+from .locks import renew_locks
+from .look import DEAD_LETTERS, look
+
+ROUND = 100  # messages locked at a time: few enough for locks of a minute
+WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds: another redrive may have locked them
+RENEWED_EVERY = 2.0  # seconds: less than half of the shortest lock
+LOCKS_AT_ONCE = 500  # in one renewal request
+MOST_REPEATED = 10  # rounds in a row without a new message
+SETTLED, FIRST = (
+    1,
+    0,
+)  # settle modes (AMQP 2.8.2, 2.8.3): the peer settles as it sends, so that receiving deletes
+PURGE_ROUND = 500  # messages
+
+
+@dataclass(slots=True)
+class RedriveCounts:
+    """The outcome of a redrive."""
+
+    redriven: int = 0  # sent to their backlog and removed from the dead letters
+    left: int = 0  # dead-lettered for another reason, or malformed
+    missed: int = 0  # locked by another receiver
+    refused: int = 0  # not accepted by the backlog: they are still dead letters
+    twice: int = 0  # sent to their backlog, but perhaps still dead letters too
+    refusal: str | None = None  # the answer of the backlog
+
+
+async def redrive(
+    connection: NamespaceConnection,
+    backlog: str,
+    counts: RedriveCounts,
+    *,
+    reason: str | None = None,
+    stop: asyncio.Event,
+) -> None:
+    """Send the dead letters of ``backlog`` to it again: all, or those with this ``reason``, in any case.
+
+    ``stop`` ends it between two rounds. Raises TokenRefused, LinkRefused, ConnectionLost; ``counts`` is up to date
+    then too.
+    """
+    wanted = set()
+    async for message in look(connection, backlog + DEAD_LETTERS):
+        if reason is not None and (message.reason or "").casefold() != reason.casefold():
+            counts.left += 1
+        elif message.sequence_number is not None:
+            wanted.add(message.sequence_number)
+    if wanted:
+        sender = await connection.open_sender(backlog)
+        try:
+            async with _Rounds.of(connection, backlog + DEAD_LETTERS) as rounds:
+                await _redrive(rounds, sender, wanted, counts, stop)
+        finally:
+            await sender.close()
+
+
+async def _redrive(
+    rounds: _Rounds, sender: Sender, wanted: set[int], counts: RedriveCounts, stop: asyncio.Event
+) -> None:
+    while wanted and not counts.refused and not stop.is_set():
+        taken = await rounds.take() or await rounds.wait_for(wanted)
+        if not taken:
+            counts.missed += len(wanted)
+            break
+        ours = [event for number, event in taken if number in wanted]
+        rounds.keep([event for number, event in taken if number not in wanted])
+        wanted.difference_update(number for number, _ in taken)
+        await asyncio.gather(*(_one(event, rounds.receiver, sender, counts) for event in ours))
+        if sender.detached.done() or rounds.receiver.detached.done():
+            raise ConnectionLost("the links were lost during the redrive")
+
+
+async def _one(event: MessageReceived, receiver: Receiver, sender: Sender, counts: RedriveCounts) -> None:
+    try:
+        payload = redriven(event.payload)
+    except (DecodeError, IndexError):
+        counts.left += 1
+        receiver.give_back(event.delivery_id, event.delivery_id, Released())
+        return
+    outcome = await sender.send(payload, event.message_format or 0)
+    if not isinstance(outcome, Accepted):
+        counts.refused += 1
+        counts.refusal = _refusal(outcome)
+        receiver.give_back(event.delivery_id, event.delivery_id, Released())
+    elif isinstance(await receiver.settled(event.delivery_id, Accepted()), Accepted):
+        counts.redriven += 1
+    else:
+        counts.twice += 1
+
+
+def _refusal(outcome: DeliveryState | None) -> str:
+    if isinstance(outcome, Rejected):
+        return said(outcome.error)
+    return "the link was lost before the answer" if outcome is None else type(outcome).__name__.lower()
+
+
+async def purge(
+    connection: NamespaceConnection, backlog: str, deleted: Callable[[], None], *, stop: asyncio.Event
+) -> None:
+    """Delete all dead letters of ``backlog``, calling ``deleted`` for each.
+
+    ``stop`` ends it between two rounds. Raises TokenRefused, LinkRefused, ConnectionLost.
+    """
+    path = backlog + DEAD_LETTERS
+    await connection.authorize(path)
+    seen = 0
+
+    def on_message(event: object) -> None:
+        nonlocal seen
+        seen += 1
+        deleted()
+
+    link = connection.attach_receiver(path, snd_settle_mode=SETTLED, rcv_settle_mode=FIRST)
+    receiver = Receiver(connection, link, path, on_message)
+    connection.register(receiver)
+    await receiver.wait_attached()
+    try:
+        while not stop.is_set():
+            before = seen
+            receiver.flow(PURGE_ROUND, drain=True)
+            await receiver.drained()
+            if receiver.detached.done():
+                raise ConnectionLost(f"no link to {path}", receiver.detached.result())
+            if seen == before:
+                return
+    finally:
+        await receiver.close()
+
+
+class _Rounds:
+    """Receives the messages of a queue in rounds, each a drain."""
+
+    def __init__(self, connection: NamespaceConnection, path: str) -> None:
+        self.connection, self.path = connection, path
+        self._arrived: list[MessageReceived] = []
+        self._seen: set[int] = set()
+        self._kept: dict[bytes, int] = {}  # lock token: delivery id
+        self._renewed_at = 0.0
+        self.receiver: Receiver
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, connection: NamespaceConnection, path: str) -> AsyncIterator[_Rounds]:
+        rounds = cls(connection, path)
+        rounds.receiver = await connection.open_receiver(path, rounds._arrived.append)
+        try:
+            yield rounds
+        finally:
+            for delivery_id in rounds._kept.values():
+                rounds.receiver.give_back(delivery_id, delivery_id, Released())
+            await rounds.receiver.close()
+
+    def keep(self, events: Iterable[MessageReceived]) -> None:
+        """Keep these messages locked until the end."""
+        self._kept |= {event.tag: event.delivery_id for event in events}
+
+    async def take(self) -> list[tuple[int, MessageReceived]]:
+        """Receive the next messages, with their sequence numbers; empty when there are no more.
+
+        A message delivered again because its lock ended is recognized by its number, and kept locked again.
+        """
+        for _ in range(MOST_REPEATED):
+            await self._renew()
+            self._arrived.clear()
+            self.receiver.flow(ROUND, drain=True)
+            await self.receiver.drained()
+            taken = [(read_parked(event.payload).sequence_number or 0, event) for event in self._arrived]
+            fresh = {number for number, _ in taken} - self._seen
+            if fresh or not taken:
+                self._seen |= fresh
+                return taken
+            self.keep(event for _, event in taken)
+        return []
+
+    async def wait_for(self, wanted: set[int]) -> list[tuple[int, MessageReceived]]:
+        """Wait for messages that others have locked; numbers that are gone are removed from ``wanted``."""
+        taken: list[tuple[int, MessageReceived]] = []
+        ends = asyncio.get_running_loop().time() + WAIT_FOR_OTHERS
+        while not taken:
+            there = {message.sequence_number async for message in look(self.connection, self.path)}
+            wanted.intersection_update(number for number in there if number is not None)
+            if not wanted or asyncio.get_running_loop().time() > ends:
+                break
+            await asyncio.sleep(PEEK_EVERY)
+            taken = await self.take()
+        return taken
+
+    async def _renew(self) -> None:
+        """Renew the kept locks every few seconds, whatever their span; lost ones are delivered again."""
+        now = asyncio.get_running_loop().time()
+        if not self._kept or now < self._renewed_at + RENEWED_EVERY:
+            return
+        self._renewed_at = now
+        tags = list(self._kept)
+        for first in range(0, len(tags), LOCKS_AT_ONCE):
+            chunk = tags[first : first + LOCKS_AT_ONCE]
+            ends = await renew_locks(self.connection, self.path, chunk)
+            for tag, end in zip(chunk, ends, strict=True):
+                if end is None:
+                    del self._kept[tag]

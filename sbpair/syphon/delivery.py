@@ -1,0 +1,530 @@
+"""Delivery to the entities of the primary: destinations, in-flight messages, and what the answers mean.
+
+    CLOSED --> OPENING --> OPEN <---------------------------------- METERED
+       ^          |          | nothing moves for a moment ------------^   ^
+       |  refused finally    | message held ---> WAITING ---> PROBING ----'
+       '----------'          '--> CLOSED         ^ the back-off |  one accepted
+            its link is gone, or was released    '--------------'
+
+While a destination is WAITING nothing is sent; then one message probes it. While METERED, few messages are in flight,
+twice as many with each sign of progress, until all that waited are sent. Only messages in flight count against the
+window of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted
+message ends in exactly one call of its :class:`MessageOrigin`, unless it is withdrawn first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from operator import attrgetter
+from typing import Protocol
+
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
+from sbpair.client.errors import ConnectionLost, SyphonError, said
+from sbpair.client.link import Sender
+from sbpair.envelope.restore import Forward, Poison
+
+from .backoff import Backoff
+from .events import DestinationHeld, DestinationResumed, SyphonEvent
+
+FIRST_RETRY = 0.5  # seconds
+STALLED_AFTER = 0.25  # seconds without an answer or credit after which messages in flight are stalled
+EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
+DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
+HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
+MIN_SUSPENSION = 0.5  # seconds; less is the time between reading two clocks
+FRESH = 0.5  # seconds for which the remaining time to live need not be computed again
+
+
+def time_suspended() -> float:
+    """Return the seconds this machine has been suspended since boot; 0.0 where the system does not say."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() if HAS_BOOTTIME else 0.0
+
+
+class DeliveryAction(Enum):
+    """What to do with a parked message once its destination has answered."""
+
+    COMPLETE = "complete"  # accepted: remove it from the backlog
+    DEAD_LETTER = "dead-letter"  # refused, as any further attempt would be
+    HOLD = "hold"  # settle nothing, and try again later
+
+
+DEAD_LETTER_REASONS: dict[str, str] = {
+    "amqp:not-found": "DestinationNotFound",
+    "amqp:resource-deleted": "DestinationNotFound",
+    "com.microsoft:entity-disabled": "DestinationDisabled",
+    "amqp:link:message-size-exceeded": "MessageSizeExceeded",
+    "amqp:not-allowed": "DestinationRefused",
+    "amqp:not-implemented": "DestinationRefused",
+    "amqp:invalid-field": "DestinationRefused",
+    "amqp:decode-error": "DestinationRefused",
+    "amqp:precondition-failed": "DestinationRefused",
+    "com.microsoft:precondition-failed": "DestinationRefused",
+    "com.microsoft:argument-error": "DestinationRefused",
+    "com.microsoft:argument-out-of-range": "DestinationRefused",
+}
+"""The dead-letter reason for each final condition.
+
+Messages refused with any other condition are held: waiting is always safe, and dead-lettering a deliverable message is
+not.
+"""
+
+
+def action_for(state: object) -> DeliveryAction:
+    """Return the action for the outcome of a transfer; HOLD for a state that is not terminal, or None (F-56)."""
+    if isinstance(state, Accepted):
+        return DeliveryAction.COMPLETE
+    if isinstance(state, Rejected):
+        return action_for_condition(state.error)
+    return DeliveryAction.HOLD
+
+
+def action_for_condition(condition: Condition | None) -> DeliveryAction:
+    """Return the action when a transfer, a link, or the token for it was refused with ``condition``."""
+    if condition is not None and str(condition.symbol) in DEAD_LETTER_REASONS:
+        return DeliveryAction.DEAD_LETTER
+    return DeliveryAction.HOLD
+
+
+class MessageOrigin(Protocol):
+    """The pump that a message came from; each method reports what became of it."""
+
+    def forwarded(self, message: InFlightMessage) -> None: ...
+    def refused(self, message: InFlightMessage, condition: Condition | None) -> None: ...
+    def held(self, message: InFlightMessage) -> None: ...
+    def resumed(self, message: InFlightMessage) -> None: ...
+    def stalled(self, message: InFlightMessage) -> None: ...
+    def lock_doubtful(self, message: InFlightMessage) -> None: ...
+    def poisoned(self, message: InFlightMessage, poison: Poison) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class InFlightMessage:
+    """A restored message on its way from a backlog to its destination."""
+
+    origin: MessageOrigin
+    delivery_id: int
+    path: str
+    payload: bytes
+    posted_at: float  # seconds, monotonic
+    lock_ends: float  # seconds, monotonic
+    lock_span: float  # seconds
+    tag: bytes  # the lock's token
+    destination: Destination
+    size: int = 0  # bytes in the memory budget
+    is_held: bool = False
+    is_stalled: bool = False  # in flight for so long that it does not count as active
+    is_released: bool = False  # its lock is given up, or kept in overflow
+    message_format: int = 0
+    restore_again: Callable[[], Forward | Poison] | None = (
+        None  # for one with a time to live: restores it as of now
+    )
+    restored_at: float = 0.0  # seconds, monotonic
+    suspended: float = field(default_factory=lambda: time_suspended())
+
+    def may_go(self, now: float) -> bool:
+        """Return whether to send the message now; a suspended machine may have outlived its lock (F-66).
+
+        A message with a time to live is restored with what remains of it, or dead-lettered when expired (G-15).
+        """
+        if now < self.lock_ends and not self.is_released and not self._slept():
+            return self._is_in_time(now)
+        self.destination.skipped(self)
+        if not self.is_released:
+            self.origin.lock_doubtful(self)
+        return False
+
+    def _slept(self) -> bool:
+        """Return whether the machine was suspended since the last call: its clock stood still, and locks ran on."""
+        suspended = time_suspended()
+        slept, self.suspended = suspended - self.suspended > MIN_SUSPENSION, suspended
+        return slept
+
+    def _is_in_time(self, now: float) -> bool:
+        if self.restore_again is None or now < self.restored_at + FRESH:
+            return True
+        restored, self.restored_at = self.restore_again(), now
+        if isinstance(restored, Forward):
+            self.payload = restored.payload
+            return True
+        self.destination.skipped(self)
+        self.origin.poisoned(self, restored)
+        return False
+
+    def answered(self, outcome: DeliveryState | None) -> None:
+        self.destination.answered(self, outcome)
+
+
+class DestinationState(Enum):
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+    METERED = "metered"
+    WAITING = "waiting"
+    PROBING = "probing"
+
+
+CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
+
+
+class DestinationHost(Protocol):
+    """The owner of a destination: it provides links."""
+
+    async def open_sender(self, destination: Destination) -> Sender:
+        """Open a link to ``destination``. Raises SyphonError."""
+
+    def destination_idle(self, destination: Destination) -> None:
+        """``destination`` has nothing to send: its link, and it, may be released."""
+
+    def unresponsive(self, reason: str) -> None:
+        """The peer does not answer: replace the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTimeouts:
+    """How long to wait for a destination; seconds."""
+
+    longest_retry: float  # between two attempts
+    answer: float  # until a link without progress is given up
+
+
+class Destination:
+    """The sender to one path, shared by the pumps of all backlogs."""
+
+    def __init__(
+        self,
+        path: str,
+        host: DestinationHost,
+        emit: Callable[[SyphonEvent], None],
+        timeouts: DeliveryTimeouts,
+    ) -> None:
+        self.path = path
+        self.state = CLOSED
+        self.used_at = 0.0  # seconds, monotonic
+        self._host = host
+        self._emit = emit
+        self._timeouts = timeouts
+        self._backoff = Backoff(FIRST_RETRY, timeouts.longest_retry, random.random)
+        self._loop = asyncio.get_running_loop()
+        self._queue: dict[InFlightMessage, None] = {}  # waiting messages, in order
+        self._sender: Sender | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._last_progress = (-1, 0.0)  # the last progress of the sender, and when it was seen
+        self._meter = 1
+        self._is_slow = False  # opening takes so long that waiting messages are held
+        self._hold_emitted = False
+        self._is_stopped = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its link is attached."""
+        return self._sender is not None and self._sender.is_open
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether all that waited was sent, and messages are accepted as they come."""
+        return self.state in (OPEN, CLOSED)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait here."""
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages sent and not answered."""
+        return 0 if self._sender is None else self._sender.in_flight
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is neither a link nor anything to send."""
+        return self.state in (OPEN, CLOSED) and not self.is_open and not self._queue
+
+    def post(self, message: InFlightMessage) -> None:
+        """Send ``message``, now or when the destination can take it."""
+        self.used_at = message.posted_at
+        if self.state is OPEN:
+            self._transfer(message)
+            return
+        self._queue[message] = None
+        if self.state is CLOSED:
+            self._start_opening(OPENING)
+        elif self.state is not OPENING or self._is_slow:
+            self._mark_held(message)
+
+    def withdraw(self, message: InFlightMessage) -> None:
+        """Stop waiting with a message that its origin takes back."""
+        self._queue.pop(message, None)
+
+    def stop(self) -> None:
+        """Stop sending; the origins release what is queued."""
+        self._is_stopped = True
+        for timer in (self._retry, self._watch):
+            if timer is not None:
+                timer.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        self._queue.clear()
+
+    def release_link(self) -> None:
+        """Close an idle link; the next message opens another."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.let_go()
+        if self.state is OPEN:
+            self.state = CLOSED
+        elif self.state is METERED:
+            self._wait("no progress, and its link was released for another destination")
+
+    def _transfer(self, message: InFlightMessage) -> None:
+        sender = self._sender
+        if sender is None or not sender.is_open:
+            self._queue[message] = None
+            self._start_opening(OPENING)
+            return
+        sender.transfer(message)
+        if self._watch is None:
+            self._start_watch()
+
+    def skipped(self, message: InFlightMessage) -> None:
+        """``message`` did not go out: where it was the probe, or metered, the next one is."""
+        self._loop.call_soon(self._next_goes)
+
+    def _next_goes(self) -> None:
+        if self.state is PROBING and not self.in_flight:
+            self._probe()
+        elif self.state is METERED:
+            self._send_metered()
+        elif not self.in_flight and not self._queue:
+            self._host.destination_idle(self)
+
+    def answered(self, message: InFlightMessage, state: DeliveryState | None) -> None:
+        """Handle the outcome of ``message``; None when it is unknown."""
+        verdict = action_for(state)
+        if verdict is DeliveryAction.HOLD:
+            self._hold(message, _reason(state, self._sender))
+            return
+        if self._hold_emitted:
+            self._hold_emitted = False
+            self._emit(DestinationResumed(time.time(), self.path))
+        if self.state is PROBING:
+            self._meter = 2
+            self.state = METERED
+            self._loop.call_soon(self._send_metered)
+        self._backoff.succeeded()
+        if verdict is DeliveryAction.COMPLETE:
+            message.origin.forwarded(message)
+        else:
+            message.origin.refused(message, state.error if isinstance(state, Rejected) else None)
+
+    # Waiting
+
+    def _hold(self, message: InFlightMessage, reason: str) -> None:
+        self._queue[message] = None
+        self._mark_held(message)
+        if self.state is not WAITING:
+            self._wait(reason)
+        self._loop.call_soon(self._offer_link)  # after the link has counted the answer
+
+    def _offer_link(self) -> None:
+        """Offer an idle link to other destinations (R-23)."""
+        if self.is_open and not self.in_flight and not self._is_stopped:
+            self._host.destination_idle(self)
+
+    def _mark_held(self, message: InFlightMessage) -> None:
+        if not message.is_held:
+            message.is_held = True
+            message.origin.held(message)
+
+    def _mark_resumed(self, message: InFlightMessage) -> None:
+        if message.is_held:
+            message.is_held = False
+            message.origin.resumed(message)
+
+    def _hold_all(self) -> None:
+        for message in list(self._queue):
+            self._mark_held(message)
+
+    def _wait(self, reason: str) -> None:
+        if self._is_stopped:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._is_slow = False
+        self._hold_all()
+        self.state = WAITING
+        span = self._backoff.failed()
+        self._emit_held(reason, span)
+        self._retry = self._loop.call_later(span, self._probe)
+
+    def _emit_held(self, reason: str, span: float) -> None:
+        self._hold_emitted = True
+        self._emit(DestinationHeld(time.time(), self.path, reason, span))
+
+    # Resuming
+
+    def _probe(self) -> None:
+        if self._sender is None or not self._sender.is_open:
+            self._start_opening(PROBING)
+            return
+        self.state = PROBING
+        self._restore_order()
+        message = self._next()
+        if message is None:
+            self._caught_up()  # all were released: the next message posted is the probe
+        else:
+            self._transfer(message)
+
+    def _next(self) -> InFlightMessage | None:
+        """Dequeue the next message to send; it cannot be released any more."""
+        for message in self._queue:
+            del self._queue[message]
+            self._mark_resumed(message)
+            return message
+        return None
+
+    def _restore_order(self) -> None:
+        """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
+        self._queue = dict.fromkeys(sorted(self._queue, key=attrgetter("delivery_id")))
+
+    def _progressed(self) -> None:
+        """Handle an answer or credit of the peer."""
+        if self.state is METERED:
+            self._meter *= 2
+            self._send_metered()
+
+    def _send_metered(self) -> None:
+        sender = self._sender
+        if self.state is not METERED:
+            return
+        if sender is None or not sender.is_open:
+            self._start_opening(METERED)
+            return
+        room = min(self._meter - sender.in_flight, sender.credit)
+        while room > 0 and (message := self._next()) is not None:
+            self._transfer(message)
+            room -= 1
+        if not self._queue:
+            self._caught_up()
+
+    def _caught_up(self) -> None:
+        self.state = OPEN
+        self._start_watch()
+
+    # Progress
+
+    def _start_watch(self) -> None:
+        if self._watch is None and not self._is_stopped:
+            self._last_progress = -1 if self._sender is None else self._sender.progress, self._loop.time()
+            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
+
+    def _check_progress(self) -> None:
+        self._watch = None
+        sender, now = self._sender, self._loop.time()
+        if self.state is OPENING:
+            self._is_slow = True
+            self._hold_all()
+            return
+        if sender is None or self.state is WAITING:
+            return
+        if not sender.in_flight and not self._queue:
+            self._host.destination_idle(self)
+            return
+        if sender.progress != self._last_progress[0]:
+            self._last_progress = sender.progress, now
+        else:
+            self._stall(sender, now - self._last_progress[1])
+        if self._watch is None and not self._is_stopped:
+            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
+
+    def _stall(self, sender: Sender, still: float) -> None:
+        """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
+        waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
+        self._queue = dict.fromkeys([*waiting, *self._queue])
+        self.state, self._meter = METERED, 1
+        for message in list(sender.unanswered()):
+            if isinstance(message, InFlightMessage) and not message.is_stalled:
+                message.is_stalled = True
+                message.origin.stalled(message)
+        self._hold_all()
+        if still >= self._timeouts.answer:
+            self._give_up_link(sender)
+        elif still >= EMIT_HELD_AFTER and not self._hold_emitted:
+            what = "does not answer" if sender.in_flight else "gives no credit"
+            self._emit_held(f"{self.path} {what}", self._timeouts.answer - still)
+        self._offer_link()
+
+    def _give_up_link(self, sender: Sender) -> None:
+        """Try another link; a peer that does not detach this one either is unresponsive."""
+        what = f"{self.path} has made no progress for {self._timeouts.answer:g} s"
+        self._sender = None
+        sender.let_go()
+        self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, what)
+        self._wait(what)
+
+    def _check_detached(self, sender: Sender, what: str) -> None:
+        if not sender.detached.done() and not self._is_stopped:
+            self._host.unresponsive(what)
+
+    # The link
+
+    def _start_opening(self, state: DestinationState) -> None:
+        if self._is_stopped:
+            return
+        self.state = state
+        if self._opening is not None and not self._opening.done():
+            return
+        self._start_watch()
+        self._opening = self._loop.create_task(self._open())
+        self._opening.add_done_callback(lambda task: task.cancelled() or task.result())
+
+    async def _open(self) -> None:
+        try:
+            sender = await self._host.open_sender(self)
+        except ConnectionLost as error:
+            self._wait(str(error))
+        except SyphonError as error:
+            self._refuse(error)
+        else:
+            self._is_opened(sender)
+
+    def _is_opened(self, sender: Sender) -> None:
+        self._sender = sender
+        self._is_slow = False
+        sender.on_progress = self._progressed
+        if self.state is PROBING:
+            self._probe()
+        elif self.state is METERED:
+            self._send_metered()
+        elif self.state is OPENING:
+            self.state = OPEN
+            while (message := self._next()) is not None:
+                self._transfer(message)
+        self._start_watch()
+
+    def _refuse(self, error: SyphonError) -> None:
+        """Handle a refused link, finally or for now."""
+        if action_for_condition(error.condition) is DeliveryAction.HOLD:
+            self._wait(str(error))
+            return
+        self.state = CLOSED
+        self._is_slow = False
+        queued, self._queue = self._queue, {}
+        for message in queued:
+            message.origin.refused(message, error.condition)
+        self._host.destination_idle(self)
+
+
+def _reason(state: DeliveryState | None, sender: Sender | None) -> str:
+    if isinstance(state, Rejected):
+        return said(state.error)
+    if state is not None:
+        return f"the message was answered with {type(state).__name__.lower()}"
+    gone = sender.detached.result() if sender is not None and sender.detached.done() else None
+    return f"the link was lost: {said(gone)}"

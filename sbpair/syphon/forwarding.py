@@ -1,0 +1,363 @@
+"""Forwarding sessions: a connection to each side, and the pumps and destinations that use them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, said
+from sbpair.client.link import Sender
+from sbpair.envelope import aliases
+from sbpair.envelope.names import path_key
+from sbpair.envelope.restore import UNKNOWN_VERSION
+
+from ..pairing.pair_state import Role
+from .backoff import Backoff
+from .claims import is_refusal
+from .credit import MemoryBudget
+from .delivery import DeliveryTimeouts, Destination
+from .events import SyphonEvent
+from .monitor import has_more
+from .options import SyphonOptions
+from .pump import Pump, PumpSettings
+from .status import BacklogLinks, SideRefusals, SyphonCounters
+
+logger = logging.getLogger("sbpair.syphon")
+
+FIRST_RETRY = 0.5  # seconds
+LEAST_IDLE_LIFE = 1.0  # seconds that an idle primary must have lasted to be reconnected alone
+RECONNECT_WITHIN = 5.0  # seconds
+LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
+MOST_LINKS = 256  # to destinations at a time: a connection supports about a thousand
+MOST_CLAIMS = 1000  # tokens on one connection to the primary; above, new links use another
+SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
+
+
+class LinkSlots:
+    """Limits the links to destinations to ``most`` at a time.
+
+    The destination that was idle for longest gives its slot to the next one. While all are busy, the next waits.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._holders: dict[Destination, None] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self, destination: Destination) -> None:
+        """Wait for a slot for ``destination``, which keeps the one it has."""
+        while destination not in self._holders and not self._free_one():
+            slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(slot)
+            try:
+                await slot
+            except asyncio.CancelledError:
+                self._wake_next()  # the free slot may have been ours
+                raise
+        self._holders[destination] = None
+
+    def free(self, destination: Destination) -> None:
+        """Give up the slot of ``destination``, whose link is closed."""
+        if self._holders.pop(destination, self) is not self:
+            self._wake_next()
+
+    def offer(self, destination: Destination) -> None:
+        """Let a waiting destination take the slot of an idle one."""
+        if self._waiting and destination in self._holders:
+            self._wake_next()
+
+    def _free_one(self) -> bool:
+        if len(self._holders) < self._most:
+            return True
+        idle = [each for each in self._holders if each.is_open and not each.in_flight]
+        if not idle:
+            return False
+        first = min(idle, key=lambda each: each.used_at)
+        del self._holders[first]
+        first.release_link()
+        return True
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
+                return
+
+
+class ForwardingSession:
+    """Forwards from all backlogs over two connections, until one of them is lost.
+
+    A session is used once: when a side is lost, all messages are released and the syphon creates another.
+    """
+
+    def __init__(
+        self,
+        primary: NamespaceConnection,
+        secondary: NamespaceConnection,
+        backlogs: Iterable[str],
+        options: SyphonOptions,
+        *,
+        counters: SyphonCounters,
+        emit: Callable[[SyphonEvent], None],
+        sides: SideRefusals,
+        links: BacklogLinks,
+        clock_differs: Callable[[float], None],
+        connect_primary: Callable[[], Awaitable[NamespaceConnection]],
+    ) -> None:
+        self._primary = primary
+        self._primary_since = asyncio.get_running_loop().time()
+        self._connect_primary = connect_primary
+        self._secondary = secondary
+        self._options = options
+        self._emit = emit
+        self._sides = sides
+        self._links = links
+        self._destinations: dict[str, Destination] = {}
+        self._slots = LinkSlots(MOST_LINKS)
+        self._senders: Counter[NamespaceConnection] = Counter()  # links to destinations, by connection
+        self._replacing = asyncio.Lock()
+        self._replaced = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
+        answer = options.operation_timeout.total_seconds()
+        self._timeouts = DeliveryTimeouts(options.retry_backoff_max.total_seconds(), answer)
+        names, allowed = tuple(backlogs), options.allowed_destinations
+        self.budget = MemoryBudget(options.memory_budget, len(names))
+        keys = None if allowed is None else frozenset(map(path_key, allowed))
+        settings = PumpSettings(
+            window=options.window,
+            answer_timeout=answer,
+            is_allowed=lambda path: keys is None or path_key(path) in keys,
+            destination_of=self._destination_of,
+            counters=counters,
+            budget=self.budget,
+            emit=emit,
+            attached=self._backlog_attached,
+            unresponsive=self.unresponsive,
+            clock_differs=clock_differs,
+            report_forwards=options.report_forwards,
+        )
+        self._pumps = [Pump(backlog, settings) for backlog in names]
+        self._failed: set[str] = set()  # backlogs that could not be attached at least once
+        self._pumping = asyncio.gather(*(self._keep_pumping(pump) for pump in self._pumps))
+
+    async def wait_broken(self) -> str:
+        """Wait until a side is lost; return why. An idle primary that closes is reconnected instead."""
+        while True:
+            sides = {"secondary": self._secondary, "primary": self._primary}
+            replaced = asyncio.ensure_future(self._replaced.wait())
+            any_of: list[asyncio.Future[Any]] = [self._pumping, replaced]
+            any_of += [each for side in sides.values() for each in (side.closed, side.claims_ended)]
+            try:
+                await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                replaced.cancel()
+            if self._replaced.is_set():
+                self._replaced.clear()
+                continue
+            if self._pumping.done():
+                self._pumping.result()  # it fails by a defect only, which must not be hidden
+            lost = next((name for name, side in sides.items() if side.closed.done()), None)
+            if lost == "primary" and self._is_idle() and await self._reconnect_primary():
+                continue
+            if lost is not None:
+                return f"the connection to the {lost} was lost: {said(sides[lost].closed.result())}"
+            ended = next((name for name, side in sides.items() if side.claims_ended.done()), None)
+            if ended is not None:
+                return f"our token for the {ended} has ended: {sides[ended].claims_ended.result()}"
+            return "the pumps have ended"
+
+    def _is_idle(self) -> bool:
+        lasted = asyncio.get_running_loop().time() - self._primary_since
+        return lasted >= LEAST_IDLE_LIFE and not any(pump.unsettled for pump in self._pumps)
+
+    async def _reconnect_primary(self) -> bool:
+        """Reconnect the primary alone: the long polls of the backlogs, which are billed, go on (P-41)."""
+        try:
+            async with asyncio.timeout(RECONNECT_WITHIN):
+                self._primary = await self._connect_primary()
+        except (SyphonError, TimeoutError):
+            return False
+        self._primary_since = asyncio.get_running_loop().time()
+        return True
+
+    @property
+    def secondary(self) -> NamespaceConnection:
+        """The connection to the secondary."""
+        return self._secondary
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether both sides are connected."""
+        return self._primary.is_open and self._secondary.is_open
+
+    def busy_backlogs(self) -> tuple[str, ...]:
+        """Return the backlogs that may hold messages: all but those whose receive waits."""
+        return tuple(pump.backlog for pump in self._pumps if not pump.is_waiting)
+
+    async def drain(self) -> None:
+        """Wait until every backlog is empty, of locked messages too, and nothing is unsettled."""
+        await asyncio.gather(*(self._drain(pump) for pump in self._pumps))
+
+    async def _drain(self, pump: Pump) -> None:
+        pump.drain()
+        await pump.is_empty.wait()
+        while not pump.is_missing and await self._has_more(pump.backlog):
+            await asyncio.sleep(LOCKED_PAUSE)  # until another receiver completes them or their locks end
+            pump.drain()
+            await pump.is_empty.wait()
+
+    async def _has_more(self, backlog: str) -> bool:
+        try:
+            return await has_more(self._secondary, backlog)
+        except SyphonError as error:
+            self._links.note_detached(backlog, str(error))
+            return True
+
+    async def stop(self) -> None:
+        """Finish active messages within ``stop_timeout``, release the others, and close both connections."""
+        within = self._options.stop_timeout.total_seconds()
+        try:
+            if not self._secondary.closed.done():
+                await asyncio.gather(*(pump.stop(within) for pump in self._pumps))
+        finally:
+            self._pumping.cancel()
+            for destination in self._destinations.values():
+                destination.stop()
+            await asyncio.gather(self._pumping, return_exceptions=True)
+            await asyncio.gather(*(each.close() for each in self._connections()), *self._closing)
+
+    def abort(self) -> None:
+        """Drop all connections at once."""
+        for each in self._connections():
+            each.abort()
+
+    def unresponsive(self, reason: str) -> None:
+        """Drop all connections because a peer does not answer."""
+        logger.warning("%s; reconnecting", reason)
+        self.abort()
+
+    def _connections(self) -> set[NamespaceConnection]:
+        return {self._secondary, self._primary, *self._senders}
+
+    # Destinations
+
+    def _destination_of(self, path: str) -> Destination:
+        key = path_key(path)
+        destination = self._destinations.get(key)
+        if destination is None:
+            destination = Destination(path, self, self._emit, self._timeouts)
+            self._destinations[key] = destination
+        return destination
+
+    async def open_sender(self, destination: Destination) -> Sender:
+        """Open a link to ``destination``, once a slot is free. Raises SyphonError."""
+        if destination.path == UNKNOWN_VERSION:
+            raise LinkRefused(
+                f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
+                "it waits for a syphon that knows this version, perhaps of a newer release"
+            )
+        await self._slots.take(destination)
+        try:
+            primary = await self._primary_with_capacity()
+            sender = await primary.open_sender(destination.path)
+        except BaseException as error:
+            self._slots.free(destination)
+            if isinstance(error, SyphonError):
+                self._refused(Role.PRIMARY, error)
+            raise
+        self._senders[primary] += 1
+        sender.detached.add_done_callback(lambda _: self._link_closed(destination, primary))
+        self._sides.accepted(Role.PRIMARY)
+        return sender
+
+    async def _primary_with_capacity(self) -> NamespaceConnection:
+        """Return a connection that accepts one more token: a connection keeps its tokens until it closes."""
+        async with self._replacing:
+            if self._primary.claims >= MOST_CLAIMS:
+                full, self._primary = self._primary, await self._connect_primary()
+                self._replaced.set()
+                self._close_if_unused(full)
+            return self._primary
+
+    def _close_if_unused(self, connection: NamespaceConnection) -> None:
+        if connection is not self._primary and not self._senders[connection]:
+            del self._senders[connection]
+            closing = asyncio.ensure_future(connection.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _link_closed(self, destination: Destination, connection: NamespaceConnection) -> None:
+        self._senders[connection] -= 1
+        self._close_if_unused(connection)
+        if not destination.is_open:  # it may have another link by now
+            self._slots.free(destination)
+            self.destination_idle(destination)
+
+    def destination_idle(self, destination: Destination) -> None:
+        """Offer the slot of an idle destination; forget it, and its token, without link and messages.
+
+        Senders choose the paths, so their number must not grow without bound.
+        """
+        self._slots.offer(destination)
+        key = path_key(destination.path)
+        if destination.is_unused and self._destinations.get(key) is destination:
+            del self._destinations[key]
+            self._primary.forget(destination.path)
+
+    # Backlogs
+
+    def _backlog_attached(self, backlog: str) -> None:
+        self._links.note_attached(backlog)
+        self._sides.accepted(Role.SECONDARY)
+
+    def _refused(self, role: Role, error: SyphonError) -> None:
+        """Note a refused link as that of its side, unless another link of the side is open (F-61)."""
+        others = self._destinations.values() if role is Role.PRIMARY else self._pumps
+        all_tried = role is Role.PRIMARY or len(self._failed) == len(self._pumps)
+        if all_tried and is_refusal(error) and not any(each.is_open for each in others):
+            self._sides.refused(role, str(error))
+
+    async def _keep_pumping(self, pump: Pump) -> None:
+        """Attach again whenever the link is lost; retry a missing queue at intervals."""
+        loop = asyncio.get_running_loop()
+        most = self._options.retry_backoff_max.total_seconds()
+        backoff = Backoff(FIRST_RETRY, most, random.random)
+        was_missing = False
+        while not self._secondary.closed.done():
+            began = loop.time()
+            try:
+                condition = await pump.run(self._secondary)
+            except ConnectionLost as error:
+                if self._secondary.closed.done():
+                    return
+                self._links.note_detached(pump.backlog, str(error))
+            except SyphonError as error:
+                self._failed.add(pump.backlog)
+                self._refused(Role.SECONDARY, error)
+                if error.condition is not None and error.condition.symbol == NOT_FOUND:
+                    if not was_missing:
+                        self._links.note_missing(pump.backlog)
+                    was_missing = pump.is_missing = True
+                    pump.is_empty.set()
+                    await asyncio.sleep(self._options.missing_backlog_interval.total_seconds())
+                    continue
+                self._links.note_detached(pump.backlog, str(error), is_refusal=is_refusal(error))
+            else:
+                if pump.is_stopping:
+                    return
+                was_missing = False
+                if (
+                    condition is None or condition.symbol != DETACH_FORCED
+                ):  # the detach of an idle link (P-41)
+                    self._links.note_detached(pump.backlog, said(condition))
+                if loop.time() - began >= SOUND:
+                    backoff.succeeded()
+                    continue
+            await asyncio.sleep(backoff.failed())

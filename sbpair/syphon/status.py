@@ -1,0 +1,143 @@
+"""The status of a syphon: its state, its counters, and the sides and backlogs that it cannot use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from ..pairing.pair_state import Role
+from .events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused, SyphonEvent
+
+GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_refused`
+
+
+class SyphonState(Enum):
+    """What a syphon is doing."""
+
+    IDLE = "idle"  # not started, or stopped
+    CONNECTING = "connecting"  # a side or an existing backlog queue is not connected; retried
+    RUNNING = "running"  # both sides are connected, and every existing backlog queue is attached
+    DRAINING = "draining"  # until the backlogs are empty, or in-flight messages are done at shutdown
+    REFUSED = "refused"  # a side refuses the syphon, see ``SyphonStatus.reason``; retried
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonStatus:
+    """The state, and the reason for CONNECTING and REFUSED."""
+
+    state: SyphonState
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class SyphonCounters:
+    """Counts of messages since the syphon was created, except ``receives`` and ``pending``."""
+
+    received: int = 0  # deliveries from a backlog
+    forwarded: int = 0  # accepted by their destination
+    completed: int = 0  # removed from their backlog, confirmed by its broker
+    dead_lettered: int = 0  # dead-lettered on their backlog, confirmed by its broker
+    released: int = 0  # released to their backlog
+    lock_lost: int = 0  # forwarded, but not removed from their backlog: they will be forwarded again
+    receives: int = 0  # long polls started: the billed operations of an idle backlog (P-41, G-24)
+    pending: int = 0  # received and not settled yet
+
+    def snapshot(self) -> SyphonCounters:
+        """Return a copy."""
+        return SyphonCounters(**asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class SideRefusal:
+    """Why a side refuses the syphon, and since when (monotonic seconds)."""
+
+    cause: str
+    since: float
+
+
+class SideRefusals:
+    """The sides that refuse the syphon as a whole (P-50).
+
+    A side does when ``$cbs`` or the credential refuses it, when its certificate is not trusted, and when a right is
+    missing for all of its links. It is retried all the time; an accepted claim or link ends the refusal. A refusal by
+    one queue while others accept concerns that queue only.
+    """
+
+    def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
+        self._emit = emit
+        self._refusals: dict[Role, SideRefusal] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def current(self) -> Mapping[Role, SideRefusal]:
+        """The refusals that last, by side; a copy, because other threads may read it."""
+        return dict(self._refusals)
+
+    @property
+    def reason(self) -> str | None:
+        """The current refusals in words; None without any."""
+        causes = [f"the {role} refuses us: {each.cause}" for role, each in sorted(self.current.items())]
+        return "; ".join(causes) or None
+
+    def refused(self, role: Role, cause: str) -> None:
+        """Note that a side refuses the syphon; emits SideRefused the first time."""
+        if role not in self._refusals:
+            self._refusals[role] = SideRefusal(cause, time.monotonic())
+            self._changed.set()
+            self._emit(SideRefused(time.time(), role.value, cause))
+
+    def accepted(self, role: Role) -> None:
+        """Note that a side accepted a claim or a link; emits SideAccepted after a refusal."""
+        if self._refusals.pop(role, None) is not None:
+            self._changed.set()
+            self._emit(SideAccepted(time.time(), role.value, "it accepts again"))
+
+    async def wait_refused(self) -> str:
+        """Wait until a side has refused for :data:`GRACE` seconds without interruption; return why."""
+        began = time.monotonic()
+        while True:
+            self._changed.clear()
+            now = time.monotonic()
+            left = [max(each.since, began) + GRACE - now for each in self._refusals.values()]
+            if self.reason is not None and min(left) <= 0:
+                return self.reason
+            try:
+                async with asyncio.timeout(min(left, default=None)):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+
+class BacklogLinks:
+    """The backlog queues that are missing, or exist and have no link."""
+
+    def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
+        self._emit = emit
+        self.missing: set[str] = set()
+        """Those that did not exist at the last attempt to attach."""
+        self.detached: dict[str, SyphonStatus] = {}
+        """The status of the syphon for each that exists and has no link."""
+        self.refusal: asyncio.Future[str] | None = None
+        """Set by a drain; gets the reason once a backlog refuses its link."""
+
+    def note_attached(self, backlog: str) -> None:
+        """Note that a link is attached."""
+        self.missing.discard(backlog)
+        self.detached.pop(backlog, None)
+
+    def note_missing(self, backlog: str) -> None:
+        """Note that a queue does not exist; emits BacklogMissing."""
+        self.detached.pop(backlog, None)
+        self.missing.add(backlog)
+        self._emit(BacklogMissing(time.time(), backlog))
+
+    def note_detached(self, backlog: str, reason: str, *, is_refusal: bool = False) -> None:
+        """Note that a link was lost or refused; emits BacklogDetached."""
+        self._emit(BacklogDetached(time.time(), backlog, reason))
+        state = SyphonState.REFUSED if is_refusal else SyphonState.CONNECTING
+        self.detached[backlog] = SyphonStatus(state, f"{backlog} is not attached: {reason}")
+        if is_refusal and self.refusal is not None and not self.refusal.done():
+            self.refusal.set_result(reason)

@@ -1,0 +1,346 @@
+"""Is every kind of credential enough, is its token renewed in time, and is a failure of it classified rightly?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+
+from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import at_host
+from sbpair.auth.credential import (
+    Bearer,
+    CredentialRefused,
+    CredentialUnavailable,
+    classified,
+    sign,
+    token_source,
+)
+from sbpair.broker import NamespaceControl
+from sbpair.client.claims import renewal_due
+from sbpair.client.dial import connect
+from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions, SyphonState
+from sbpair.syphon.events import SyphonDisconnected
+from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, parked, until
+
+
+class Given(NamedTuple):
+    """What a TokenCredential gives: here a signature, which the broker can verify."""
+
+    token: str
+    expires_on: int
+
+
+class Blocking:
+    """A credential as azure-identity's: blocking; ``fails`` is raised as long as it is set."""
+
+    def __init__(self, namespace: NamespaceControl, span: int = 3600) -> None:
+        self._name, self._key = key_of(namespace)
+        self._host, self._span = host_of(namespace), span
+        self.fails: Exception | None = None
+        self.scopes: list[str] = []
+        self.threads: set[int] = set()
+
+    def get_token(self, *scopes: str) -> Given:
+        self.scopes += scopes
+        self.threads.add(threading.get_ident())
+        if self.fails is not None:
+            raise self.fails
+        expires = int(time.time()) + self._span
+        return Given(sign(f"sb://{self._host}/", self._name, self._key, expires), expires)
+
+
+class OfAsyncio(Blocking):
+    """The same as azure.identity.aio has it."""
+
+    async def get_token(self, *scopes: str) -> Given:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().get_token(*scopes)
+
+
+def key_of(namespace: NamespaceControl) -> tuple[str, str]:
+    parts = dict(part.partition("=")[::2] for part in namespace.connection_string.split(";"))
+    return parts["SharedAccessKeyName"], parts["SharedAccessKey"]
+
+
+def host_of(namespace: NamespaceControl) -> str:
+    return f"localhost:{namespace.port}"
+
+
+def named_key(namespace: NamespaceControl) -> AzureNamedKeyCredential:
+    return AzureNamedKeyCredential(*key_of(namespace))
+
+
+def signature(namespace: NamespaceControl, span: int = 3600) -> str:
+    return sign(f"sb://{host_of(namespace)}/", *key_of(namespace), int(time.time()) + span)
+
+
+def sas(namespace: NamespaceControl) -> AzureSasCredential:
+    return AzureSasCredential(signature(namespace))
+
+
+def syphon_with(pair: Pair, primary: object, secondary: object) -> Syphon:
+    syphon = Syphon(
+        host_of(pair.primary),
+        host_of(pair.secondary),
+        primary,
+        secondary_credential=secondary,
+        use_tls=False,
+        options=SyphonOptions(backlog_queue_count=BACKLOGS, primary_namespace_name="contoso"),
+    )
+    syphon.on_event(pair.events.append)
+    return syphon
+
+
+@pytest.mark.spec("P-42")
+@pytest.mark.parametrize("kind", [named_key, sas, Blocking, OfAsyncio])
+async def test_every_kind_of_credential_brings_the_messages_home(
+    pair: Pair, kind: Callable[[NamespaceControl], object]
+) -> None:
+    await pair.park([parked(number) for number in range(20)])
+
+    async with asyncio.timeout(PATIENCE):
+        counters = await syphon_with(pair, kind(pair.primary), kind(pair.secondary)).drain()
+
+    assert (counters.completed, pair.primary.counts("orders").active) == (20, 20)
+
+
+async def test_a_token_credential_is_asked_for_the_service_bus_and_not_on_the_loop(pair: Pair) -> None:
+    credential = Blocking(pair.primary)
+    token = await token_source(credential).token("sb://x/orders")
+
+    assert token.kind == "jwt"
+    assert credential.scopes == ["https://servicebus.azure.net//.default"]
+    assert threading.get_ident() not in credential.threads
+    assert token.text not in repr(token)
+
+
+async def test_those_who_ask_at_once_are_served_by_one_token(pair: Pair) -> None:
+    credential = OfAsyncio(pair.primary)
+    source = token_source(credential)
+
+    await asyncio.gather(*(source.token(f"sb://x/{number}") for number in range(50)))
+
+    assert len(credential.scopes) == 1
+
+
+@pytest.mark.spec("F-41")
+@pytest.mark.parametrize("kind", [Blocking, OfAsyncio])
+async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
+    pair: Pair, kind: type[Blocking]
+) -> None:
+    credential = kind(pair.primary, span=2)
+    connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
+    try:
+        sender = await connection.open_sender("orders")
+        await until(lambda: len(credential.scopes) > 1)
+        assert isinstance(await sender.send(parked(1)), Accepted)
+        assert not sender.detached.done()
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("F-41")
+async def test_a_renewal_that_fails_is_tried_again_while_the_token_holds(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    credential = Blocking(pair.primary, span=5)
+    connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
+    try:
+        sender = await connection.open_sender("orders")
+        credential.fails = ServiceRequestError("no route to the token service")
+        await until(lambda: len(credential.scopes) > 1)
+        credential.fails = None
+        await until(lambda: len(credential.scopes) > 2)
+        assert isinstance(await sender.send(parked(1)), Accepted)
+    finally:
+        await connection.close()
+    assert "not renewed" in caplog.text
+    assert "no route" in caplog.text
+
+
+@pytest.mark.spec("F-41")
+async def test_a_key_that_was_rotated_and_updated_works_without_a_restart(pair: Pair) -> None:
+    name, key = key_of(pair.secondary)
+    credential = AzureNamedKeyCredential(name, "d3Jvbmcga2V5")
+    syphon = syphon_with(pair, named_key(pair.primary), credential)
+    await pair.park([parked(1)])
+    shutdown = asyncio.Event()
+    running = asyncio.create_task(syphon.run(shutdown))
+
+    await until(lambda: bool(pair.said(SyphonDisconnected)))
+    assert "unauthorized" in (syphon.status.reason or "")
+    assert (pair.waiting(), pair.set_aside()) == (1, 0)
+    credential.update(name, key)
+
+    await until(lambda: syphon.counters.completed == 1)
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+
+@pytest.mark.spec("F-41")
+async def test_a_credential_that_is_refused_faults_a_drain_and_settles_nothing(pair: Pair) -> None:
+    refused = Blocking(pair.secondary)
+    refused.fails = ClientAuthenticationError("the client secret has expired")
+    await pair.park([parked(1)])
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(SyphonFaulted, match="client secret has expired"):
+            await syphon_with(pair, named_key(pair.primary), refused).drain()
+
+    assert (pair.waiting(), pair.set_aside()) == (1, 0)
+
+
+@pytest.mark.spec("F-41")
+async def test_a_token_service_out_of_reach_is_waited_for(pair: Pair) -> None:
+    away = Blocking(pair.secondary)
+    away.fails = ServiceRequestError("no route to the token service")
+    await pair.park([parked(1)])
+    draining = asyncio.create_task(syphon_with(pair, named_key(pair.primary), away).drain())
+
+    await until(lambda: bool(pair.said(SyphonDisconnected)))
+    assert "token service cannot be reached" in pair.said(SyphonDisconnected)[0].reason
+    assert not draining.done()
+    away.fails = None
+
+    async with asyncio.timeout(PATIENCE):
+        assert (await draining).completed == 1
+
+
+@pytest.mark.spec("F-61", "F-41")
+async def test_a_primary_that_gives_no_token_holds_the_messages(pair: Pair) -> None:
+    refused = Blocking(pair.primary)
+    refused.fails = ClientAuthenticationError("no such application")
+    await pair.park([parked(1)])
+    shutdown = asyncio.Event()
+    syphon = syphon_with(pair, refused, named_key(pair.secondary))
+    running = asyncio.create_task(syphon.run(shutdown))
+
+    await until(lambda: syphon.status.state is SyphonState.REFUSED)
+    assert syphon.counters.received == 0
+    refused.fails = None
+
+    await until(lambda: syphon.counters.completed == 1)
+    assert pair.set_aside() == 0
+    shutdown.set()
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+
+def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
+    class Slow:
+        """Hangs when it is asked first."""
+
+        asked = 0
+
+        async def get_token(self, *scopes: str) -> Given:
+            self.asked += 1
+            if self.asked == 1:
+                await asyncio.Event().wait()
+            return Given("jwt", int(time.time()) + 60)
+
+    source = token_source(Slow())
+
+    async def give_up() -> None:
+        asyncio.ensure_future(source.token("a"))  # noqa: RUF006 - its loop ends it
+        await asyncio.sleep(0.01)
+
+    asyncio.run(give_up())
+    assert asyncio.run(source.token("a")).text == "jwt"  # and not the end of the first
+
+
+async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.auth.credential.ASK_WITHIN", 0.05)
+    never = threading.Event()
+
+    class Stuck:
+        def get_token(self, *scopes: str) -> Given:
+            never.wait(PATIENCE)
+            return Given("late", 0)
+
+    try:
+        with pytest.raises(CredentialUnavailable, match="no token within"):
+            await Bearer(Stuck()).token("sb://x/y")
+    finally:
+        never.set()
+
+
+def response(status: int) -> HttpResponseError:
+    error = HttpResponseError("said the token service")
+    error.status_code = status
+    return error
+
+
+def caused(error: Exception, by: Exception) -> Exception:
+    error.__cause__ = by
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ClientAuthenticationError("no"), CredentialRefused),
+        (caused(ClientAuthenticationError("no"), ServiceRequestError("dns")), CredentialUnavailable),
+        (caused(ClientAuthenticationError("no"), response(503)), CredentialUnavailable),
+        (caused(ClientAuthenticationError("no"), response(401)), CredentialRefused),
+        (response(429), CredentialUnavailable),
+        (response(400), CredentialRefused),
+        (ConnectionResetError("reset"), CredentialUnavailable),
+        (FileNotFoundError("certificate.pem"), CredentialRefused),
+        (ValueError("a tenant is needed"), CredentialRefused),
+    ],
+)
+def test_a_failure_to_get_a_token_is_a_refusal_or_an_outage(error: Exception, kind: type[Exception]) -> None:
+    assert type(classified(error)) is kind
+
+
+@pytest.mark.parametrize("credential", [None, "key", 42])
+def test_what_is_no_credential_is_said_at_once(credential: object) -> None:
+    with pytest.raises(TypeError, match="TokenCredential"):
+        Syphon("a.example", "b.example", credential)
+
+
+def test_a_connection_string_in_place_of_a_namespace_is_refused_without_its_key() -> None:
+    text = "Endpoint=sb://a.example/;SharedAccessKeyName=Root;SharedAccessKey=S3cret"
+    with pytest.raises(ValueError, match="named by its host") as raised:
+        Syphon(text, "b.example", AzureSasCredential("x"))
+    assert "S3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("life", "after"), [(3600, 3240), (300, 225), (4, 3), (-5, 1)])
+def test_a_token_is_renewed_six_minutes_before_its_end_and_a_short_one_at_three_quarters(
+    life: float, after: float
+) -> None:
+    assert renewal_due(1000 + life, 1000) == 1000 + after
+
+
+async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_put_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = AzureSasCredential(signature(pair.primary, span=4))
+    connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
+    shown: list[str] = []
+    try:
+        show = connection._tokens._show
+
+        async def noting(audience: str, token: object) -> None:
+            shown.append(audience)
+            await show(audience, token)
+
+        monkeypatch.setattr(connection._tokens, "_show", noting)
+        sender = await connection.open_sender("orders")
+        [first] = connection._tokens._puts.values()
+        await until(lambda: list(connection._tokens._puts.values()) != [first])
+        assert len(shown) == 1
+        credential.update(signature(pair.primary, span=3600))
+        await until(lambda: len(shown) == 2)
+        assert isinstance(await sender.send(parked(1)), Accepted)
+    finally:
+        await connection.close()

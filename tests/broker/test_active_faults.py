@@ -1,0 +1,154 @@
+"""Standing faults lie over one another: whatever ends first, the rest holds, and the one set last shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sbpair.broker.access import OpenAccess
+from sbpair.broker.clock import ClockReading
+from sbpair.broker.entities import QueueDescription
+from sbpair.broker.entities.partition import Health
+from sbpair.broker.faults import Disabled, Down, FaultRule, Outage, PartitionDown
+from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
+from sbpair.broker.server.active_faults import ActiveFaults
+
+from .conftest import NOON
+
+
+@dataclass
+class NamespaceServer:
+    """A station without a port: it notes how it is down."""
+
+    frontend: NamespaceFrontend
+    outage: Outage | None = None
+    seconds: float = 0.0
+    taken_down: list[Outage] = field(default_factory=list)
+
+    def read_clocks(self) -> ClockReading:
+        return ClockReading(self.seconds, NOON, NOON, 0.0)
+
+    def end_turn(self) -> None:
+        """There is nobody to deliver to."""
+
+    def take_down(self, outage: Outage, delay: float = 0.2) -> None:
+        self.outage = outage
+        self.taken_down.append(outage)
+
+    def bring_up(self) -> None:
+        self.outage = None
+
+
+class Lab:
+    def __init__(self, namespace) -> None:
+        namespace.create_queue("orders", QueueDescription(), NOON)
+        namespace.create_queue("parts", QueueDescription(enable_partitioning=True), NOON)
+        self.namespace = namespace
+        self.server = NamespaceServer(NamespaceFrontend(namespace, OpenAccess()))
+        self.standing = ActiveFaults(self.server)
+
+    def set(self, effect, path=None, **limits):
+        active = self.server.frontend.faults.add(FaultRule(effect, path, **limits), self.server.seconds)
+        return active, self.standing.apply()
+
+    def end(self, active):
+        self.server.frontend.faults.remove(active)
+        assert self.standing.apply() == {}
+
+    def seen(self):
+        """What the queue bars, how partition 0 is, and how the namespace is down."""
+        parts = self.namespace.queue("parts").partitions[0]
+        return self.namespace.queue("orders").status, parts.health, self.server.outage
+
+
+HEALTHY = ("Active", Health.UP, None)
+
+
+@pytest.fixture
+def lab(namespace):
+    return Lab(namespace)
+
+
+OVERLAPPING = [
+    (Disabled("SendDisabled"), Disabled("Disabled"), "orders"),
+    (PartitionDown(0), PartitionDown(0, throttled=True), "parts"),
+    (Down("refuse"), Down("silent"), None),
+]
+
+
+@pytest.mark.parametrize(("lower", "upper", "path"), OVERLAPPING, ids=["status", "partition", "namespace"])
+def test_when_one_of_two_ends_the_other_shows_whichever_it_is(lab, lower, upper, path):
+    one, _ = lab.set(lower, path)
+    beneath = lab.seen()
+    other, _ = lab.set(upper, path)
+    above = lab.seen()
+    assert HEALTHY != beneath != above != HEALTHY
+    lab.end(other)
+    assert lab.seen() == beneath
+    other, _ = lab.set(upper, path)
+    lab.end(one)
+    assert lab.seen() == above
+    lab.end(other)
+    assert lab.seen() == HEALTHY
+
+
+@pytest.mark.parametrize(("lower", "upper", "path"), OVERLAPPING, ids=["status", "partition", "namespace"])
+def test_each_counts_its_own_begins_and_none_for_showing_again(lab, lower, upper, path):
+    one, _ = lab.set(lower, path)
+    other, _ = lab.set(upper, path)
+    lab.end(other)
+    assert (one.hits, other.hits) == (1, 1)
+
+
+def test_faults_of_other_entities_and_partitions_do_not_overlap(lab):
+    one, _ = lab.set(Disabled(), "orders")
+    lab.set(Disabled("SendDisabled"), "parts")
+    lab.set(PartitionDown(1), "parts")
+    lab.end(one)
+    assert lab.seen() == HEALTHY
+    assert lab.namespace.queue("PARTS").status == "SendDisabled"
+    assert lab.namespace.queue("parts").partitions[1].health is Health.DOWN
+
+
+def test_one_that_is_set_first_and_begins_later_stays_beneath(lab, monkeypatch):
+    monkeypatch.setattr(lab.standing, "_arm", lambda seconds: None)  # the test looks at the clock
+    late, _ = lab.set(Disabled("SendDisabled"), "orders", after=5.0)
+    lab.set(Disabled("ReceiveDisabled"), "orders", lasting=10.0)
+    statuses = []
+    for lab.server.seconds in (1.0, 6.0, 11.0):
+        lab.standing.apply()
+        statuses.append(lab.seen()[0])
+    assert statuses == ["ReceiveDisabled", "ReceiveDisabled", "SendDisabled"]
+    assert late.hits == 1
+
+
+def test_what_an_operator_sets_meanwhile_is_there_when_the_fault_ends(lab):
+    fault, _ = lab.set(Disabled("ReceiveDisabled"), "orders")
+    asked = replace(lab.namespace.queue("orders").description, status="SendDisabled")
+    assert asked.status != fault.rule.effect.status
+    lab.namespace.update_queue("orders", asked, NOON)
+    assert lab.seen()[0] == "ReceiveDisabled"
+    lab.end(fault)
+    assert lab.seen()[0] == "SendDisabled"
+
+
+def test_one_that_cannot_begin_is_refused_and_ends_nothing(lab):
+    stands, _ = lab.set(Disabled(), "orders")
+    nowhere, refused = lab.set(Disabled(), "nowhere")
+    assert refused.keys() == {nowhere}
+    assert (stands.hits, nowhere.hits) == (1, 0)
+    assert lab.seen()[0] == "Disabled"
+
+
+def test_one_whose_entity_is_gone_ends_in_peace(lab):
+    fault, _ = lab.set(Disabled(), "orders")
+    lab.namespace.delete_queue("orders", NOON)
+    lab.end(fault)
+
+
+def test_stopping_ends_all_of_them(lab):
+    for effect, path in ((Disabled(), "orders"), (PartitionDown(0), "parts"), (Down(), None)):
+        lab.set(effect, path)
+    lab.standing.stop()
+    assert lab.seen() == HEALTHY

@@ -1,0 +1,84 @@
+"""Timers and endings on either event loop: nothing that the loop does keeps a broker from stopping (R-50)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbpair.broker import Broker
+from sbpair.broker.faults import Delay
+from sbpair.broker.server import broker as server
+from sbpair.broker.server.event_loop import Alarm, new_event_loop
+
+pytestmark = pytest.mark.spec("R-50")
+PATIENCE = 30.0
+LOOPS = pytest.mark.parametrize(
+    "make_loop", [new_event_loop, asyncio.new_event_loop], ids=["quick", "asyncio"]
+)
+MakeLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@LOOPS
+def test_an_instant_that_has_passed_rings_and_the_earliest_of_several_counts(make_loop: MakeLoop) -> None:
+    async def rings() -> list[str]:
+        loop, rung, done = asyncio.get_running_loop(), list[str](), asyncio.Event()
+        late, soon = Alarm(lambda: rung.append("late")), Alarm(lambda: (rung.append("soon"), done.set()))
+        late.set(loop.time() + 60)
+        for at in (loop.time() + 60, loop.time() - 1, loop.time() - 1, loop.time() + 30):
+            soon.set(at)
+        async with asyncio.timeout(PATIENCE):
+            await done.wait()
+        late.cancel()
+        late.cancel()
+        return rung
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        assert runner.run(rings()) == ["soon"]
+
+
+@LOOPS
+def test_answers_that_are_delayed_come_and_the_broker_serves_on(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "new_event_loop", make_loop)
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        with (
+            contoso.fault("orders", Delay(0.0)),
+            ServiceBusClient.from_connection_string(contoso.connection_string) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            for _ in range(20):
+                sender.send_messages(ServiceBusMessage("x"))
+        assert contoso.counts("orders").active == 20
+
+
+@LOOPS
+def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_stopping(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "new_event_loop", make_loop)
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        client = socket.create_connection(("127.0.0.1", contoso.port))
+        client.sendall(b"AMQP\x03\x01\x00\x00")
+        assert client.recv(8)
+        wires = contoso.server.wires
+
+        def gone_meanwhile() -> None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()  # a reset, of which the loop has not heard
+            for wire in list(wires.values()):
+                wire._leave()
+
+        broker._in_loop(gone_meanwhile)
+        until = time.monotonic() + PATIENCE
+        while wires:
+            assert time.monotonic() < until

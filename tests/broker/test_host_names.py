@@ -1,0 +1,73 @@
+"""With open access the names in a request are all that tells a web page from a client of this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair.broker.server.host_names import comes_from_us, names_us
+
+pytestmark = pytest.mark.spec("R-48")
+
+
+@pytest.mark.parametrize(
+    ("authority", "is_ours"),
+    [
+        ("localhost", True),
+        ("localhost:5672", True),
+        ("LOCALHOST:5672", True),
+        ("127.0.0.1:5672", True),
+        ("127.1.2.3", True),
+        ("[::1]:5672", True),
+        ("my.localhost:80", True),
+        ("contoso", True),
+        ("Contoso:5672", True),
+        ("contoso.servicebus.windows.net", True),
+        ("evil.example", False),
+        ("evil.example:5672", False),
+        ("localhost.evil.example", False),
+        ("notlocalhost", False),
+        ("127.0.0.1.evil.example", False),
+        ("contoso.evil.example", False),
+        ("other.servicebus.windows.net", False),
+        ("x.contoso.servicebus.windows.net", False),
+        ("192.168.1.7", False),
+        ("0.0.0.0", False),
+        ("localhost@evil.example", False),
+        ("evil.example#localhost", False),
+        ("", False),
+        ("[::1", False),
+        ("a" * 60_000 + ".localhost", False),
+    ],
+)
+def test_a_name_is_ours_when_no_page_can_have_it(authority, is_ours):
+    assert names_us(authority, "127.0.0.1", ("contoso",)) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("authority", "is_ours"),
+    [
+        ("broker:5672", True),
+        ("192.168.1.7:5672", True),
+        ("build.example", True),
+        ("localhost", True),
+        ("evil.example", False),
+        ("", False),
+    ],
+)
+def test_a_broker_that_listens_beyond_the_loopback_has_names_there(authority, is_ours):
+    assert names_us(authority, "build.example", ("contoso",)) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_ours"),
+    [
+        (None, True),
+        ("http://localhost:3000", True),
+        ("http://127.0.0.1", True),
+        ("https://evil.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_a_request_of_a_page_from_elsewhere_is_not_ours(origin, is_ours):
+    assert comes_from_us(origin, "127.0.0.1", ("contoso",)) is is_ours

@@ -1,0 +1,106 @@
+"""What is listed page by page, or added one by one, costs each of them one look (R-49)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.partitioned_entities import AnySubscription
+from sbpair.broker.entities.rule_operations import add_rule, remove_rule
+from sbpair.broker.entities.rules import CorrelationFilter, Rule, SqlFilter
+
+NOON = 1_800_000_000_000
+PAGE = 100
+pytestmark = pytest.mark.spec("R-49")
+
+
+def steps(function: Callable[[], object]) -> int:
+    """How many calls of Python functions it makes."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def listed(namespace: Namespace, path: str) -> list[str]:
+    sessions = namespace.queue(path).sessions
+    assert sessions is not None
+    found: list[str] = []
+    while page := sessions.ids(len(found), PAGE):
+        found += page
+    return found
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_listing_sessions_takes_steps_as_many_as_there_are(
+    namespace: Namespace, is_partitioned: bool
+) -> None:
+    description = QueueDescription(requires_session=True, enable_partitioning=is_partitioned)
+    took = []
+    for count in (1_000, 4_000):
+        queue = namespace.create_queue(f"q{count}", description, NOON)
+        for number in range(count):
+            queue.enqueue(StoredMessage(bare=b"x", session_id=f"s{number}"), NOON)
+        took.append(steps(lambda path=queue.path: listed(namespace, path)))
+        assert sorted(listed(namespace, queue.path)) == sorted(f"s{number}" for number in range(count))
+    assert took[1] < 6 * took[0]
+
+
+def test_a_listing_that_begins_anew_shows_what_is_there_then(namespace: Namespace) -> None:
+    queue = namespace.create_queue("orders", QueueDescription(requires_session=True), NOON)
+    for number in range(3 * PAGE):
+        queue.enqueue(StoredMessage(bare=b"x", session_id=f"s{number}"), NOON)
+    assert queue.sessions is not None
+    first = queue.sessions.ids(0, PAGE)
+    queue.enqueue(StoredMessage(bare=b"x", session_id="later"), NOON)
+    rest = [each for skip in (PAGE, 2 * PAGE) for each in queue.sessions.ids(skip, PAGE)]
+    assert len({*first, *rest}) == 3 * PAGE  # whole, as it was when it began
+    assert "later" in listed(namespace, "orders")
+
+
+def subscribed(namespace: Namespace, count: int, is_partitioned: bool) -> list[AnySubscription]:
+    topic = f"t{count}"
+    namespace.create_topic(topic, TopicDescription(enable_partitioning=is_partitioned), NOON)
+    return [
+        namespace.create_subscription(topic, f"s{number}", SubscriptionDescription(), NOON)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_adding_a_rule_takes_as_long_with_few_subscriptions_as_with_many(
+    namespace: Namespace, is_partitioned: bool
+) -> None:
+    took = []
+    for count in (4, 200):
+        last = subscribed(namespace, count, is_partitioned)[-1]
+        took.append(steps(lambda here=last: add_rule(here, Rule("mail", CorrelationFilter(to="you")), NOON)))
+    assert took[1] <= took[0] + 5
+
+
+def test_filters_are_counted_over_all_subscriptions_of_a_topic_as_they_come_and_go(
+    namespace: Namespace,
+) -> None:
+    first, second = subscribed(namespace, 2, False)
+    add_rule(first, Rule("sql", SqlFilter("a = 1")), NOON)
+    add_rule(second, Rule("sql", SqlFilter("a = 1")), NOON)
+    add_rule(second, Rule("mail", CorrelationFilter(to="you")), NOON)
+    counts = first.topic.filters
+    assert (counts.sql, counts.correlation) == (2, 1)
+    remove_rule(first, "sql")
+    namespace.delete_subscription("t2", "s1")
+    remove_rule(second, "sql")  # by a link that was there before
+    assert (counts.sql, counts.correlation) == (0, 0)

@@ -1,0 +1,64 @@
+"""A process that runs out of descriptors says so, and a broker asks for more than the usual (R-43)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from errno import EMFILE
+
+import pytest
+
+from sbpair.broker import Broker
+from sbpair.broker.server import event_loop
+
+pytestmark = pytest.mark.spec("R-43")
+PATIENCE = 30.0
+STARTED = """
+import json, resource
+from sbpair.broker import Broker
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+with Broker({"contoso": 0}):
+    print(json.dumps(resource.getrlimit(resource.RLIMIT_NOFILE)))
+"""
+
+
+def test_a_broker_that_starts_raises_the_soft_limit_as_far_as_it_may() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, timeout=PATIENCE)
+    soft, hard = json.loads(done.stdout)
+    wanted = event_loop.WANTED
+    assert soft == (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted))
+
+
+def test_a_limit_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: pytest.fail("it was high enough"))
+    event_loop.raise_limit(64)
+
+
+def test_a_connection_that_cannot_be_accepted_is_logged_and_served_later(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, is_out = socket.socket.accept, [True]
+
+    def out_of_descriptors(self: socket.socket) -> object:
+        if is_out[0]:
+            raise OSError(EMFILE, os.strerror(EMFILE))
+        return accept(self)
+
+    with Broker({"contoso": 0}) as broker, caplog.at_level(logging.WARNING, "sbpair.broker"):
+        monkeypatch.setattr(socket.socket, "accept", out_of_descriptors)
+        with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), PATIENCE) as client:
+            until = time.monotonic() + PATIENCE
+            while not caplog.records:
+                assert time.monotonic() < until
+            assert "'contoso'" in caplog.text
+            assert "Too many open files" in caplog.text
+            is_out[0] = False
+            client.sendall(b"AMQP\x03\x01\x00\x00")
+            assert client.recv(8) == b"AMQP\x03\x01\x00\x00"
+    assert len(caplog.records) == 1  # not each time it is tried again

@@ -1,0 +1,76 @@
+"""How large may a delivery be? The limit that the link tells, and the envelope of a full batch (R-46)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from sbpair.amqp.message import DataBody, Message
+from sbpair.amqp.performatives import Accepted, Rejected
+from sbpair.broker import Broker
+from sbpair.broker.frontends.validation import TOLERANCE
+
+pytestmark = pytest.mark.spec("R-46")
+LIMIT = 262_144
+TRACKED = re.compile(r"TrackingId:[0-9a-f-]{36}_B0, SystemTracker:contoso:Queue:orders, Timestamp:")
+
+
+def of_size(size: int) -> bytes:
+    envelope = len(Message(body=DataBody((bytes(LIMIT),))).encode()) - LIMIT
+    return Message(body=DataBody((bytes(size - envelope),))).encode()
+
+
+@pytest.mark.parametrize("more", [0, 21, TOLERANCE])
+def test_a_delivery_a_little_larger_than_the_limit_is_taken(lab, more: int) -> None:
+    queue, client = lab.queue(), lab.client()
+    assert isinstance(client.send(client.sender("orders"), of_size(LIMIT + more)), Accepted)
+    assert queue.counts(lab.now.entity).active == 1
+
+
+@pytest.mark.parametrize("more", [TOLERANCE + 1, LIMIT, 4 * LIMIT])
+def test_a_larger_one_is_refused_with_the_limit_and_the_tracking_id(lab, more: int) -> None:
+    queue, client = lab.queue(), lab.client()
+    answer = client.send(client.sender("orders"), of_size(LIMIT + more))
+    assert isinstance(answer, Rejected)
+    assert answer.error.symbol == "amqp:link:message-size-exceeded"
+    assert f"size:{LIMIT + more} bytes) exceeds the limit ({LIMIT} bytes)" in answer.error.description
+    assert TRACKED.search(answer.error.description)
+    assert queue.counts(lab.now.entity).active == 0
+
+
+def test_the_link_tells_the_limit_without_the_tolerance(lab) -> None:
+    lab.queue()
+    assert lab.client().sender("orders").remote_attach.max_message_size == LIMIT
+
+
+@pytest.mark.parametrize("size", range(90, 130, 5))
+def test_a_full_batch_of_the_sdk_is_taken(size: int, namespace_of_batches: ServiceBusClient) -> None:
+    """Messages of this and that size, so that batches end at and around the limit."""
+    with namespace_of_batches.get_queue_sender("orders") as sender:
+        batch = sender.create_message_batch()
+        try:
+            while True:
+                batch.add_message(ServiceBusMessage(bytes(size * 100), application_properties={"k": "v"}))
+        except ValueError:
+            pass
+        sender.send_messages(batch)
+
+
+@pytest.fixture(scope="module")
+def namespace_of_batches():
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
+            yield client
+
+
+def test_the_sdks_error_carries_the_tracking_id(namespace_of_batches: ServiceBusClient) -> None:
+    with (
+        namespace_of_batches.get_queue_sender("orders") as sender,
+        pytest.raises(MessageSizeExceededError, match=TRACKED.pattern),
+    ):
+        sender.send_messages(ServiceBusMessage(bytes(LIMIT + 1000)))

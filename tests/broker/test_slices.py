@@ -1,0 +1,190 @@
+"""Bulk work is done in slices: what is done in one turn of the loop, and that the rest follows (R-44)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.limits import Limits
+from sbpair.broker import Broker
+from sbpair.broker.clock import ManualClock
+from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_context import SLICE, SLICE_BYTES
+
+NOON = 1_800_000_000_000
+LATER = NOON + 60_000
+MANY = 10 * SLICE
+pytestmark = pytest.mark.spec("R-44")
+
+
+def filled(queue: Queue, count: int = MANY, **fields: object) -> Queue:
+    queue.enqueue_all([StoredMessage(bare=b"x", **fields) for _ in range(count)], NOON)
+    return queue
+
+
+def turns(namespace: Namespace, turn: Callable[[], object]) -> Iterator[int]:
+    """How much each turn did, until one does nothing."""
+    before = -1
+    while before != namespace.work_done:
+        before = namespace.work_done
+        turn()
+        yield namespace.work_done - before
+
+
+def test_messages_go_on_a_slice_at_a_time(namespace: Namespace) -> None:
+    source = filled(namespace.create_queue("orders", QueueDescription(), NOON))
+    archive = namespace.create_queue("archive", QueueDescription(), NOON)
+    namespace.update_queue("orders", replace(source.description, forward_to="archive"), NOON)
+    counts = []
+    while namespace.forward(NOON, SLICE):
+        counts.append(archive.counts(NOON).active)
+    assert counts == list(range(SLICE, MANY, SLICE)) or counts == list(range(SLICE, MANY + 1, SLICE))
+    assert archive.counts(NOON).active == MANY
+    assert [each.sequence_number for each in archive.peek(0, MANY, NOON)] == list(range(1, MANY + 1))
+
+
+def test_schedules_fall_due_a_slice_at_a_time(namespace: Namespace) -> None:
+    queue = filled(namespace.create_queue("orders", QueueDescription(), NOON), scheduled_for=LATER)
+    done = list(turns(namespace, lambda: namespace.handle_timer(LATER)))
+    assert max(done) <= SLICE
+    assert sum(done) == queue.counts(LATER).active == MANY
+    assert namespace.next_timer() is None
+
+
+def test_while_something_is_left_the_next_timer_is_now(namespace: Namespace) -> None:
+    filled(namespace.create_queue("orders", QueueDescription(), NOON), scheduled_for=LATER)
+    namespace.handle_timer(LATER)
+    assert namespace.next_timer() == LATER
+
+
+def test_schedules_of_many_queues_share_a_slice(namespace: Namespace) -> None:
+    for number in range(10):
+        filled(namespace.create_queue(f"q{number}", QueueDescription(), NOON), SLICE, scheduled_for=LATER)
+    done = list(turns(namespace, lambda: namespace.handle_timer(LATER)))
+    assert max(done) < 2 * SLICE
+    assert sum(done) == 10 * SLICE
+
+
+def test_locks_lapse_a_slice_at_a_time_and_none_of_them_holds_meanwhile(namespace: Namespace) -> None:
+    queue = filled(namespace.create_queue("orders", QueueDescription(), NOON))
+    held = [queue.receive(NOON) for _ in range(MANY)]
+    done = list(turns(namespace, lambda: namespace.handle_timer(LATER)))
+    assert max(done) <= SLICE
+    assert sum(done) == MANY
+    assert {each.delivery_count for each in held if each is not None} == {1}
+
+
+def test_who_receives_lets_no_more_than_a_slice_fall_due(namespace: Namespace) -> None:
+    queue = filled(namespace.create_queue("orders", QueueDescription(), NOON), scheduled_for=LATER)
+    message = queue.receive(LATER)
+    assert message is not None
+    assert namespace.work_done <= SLICE
+
+
+def test_messages_expire_a_slice_at_a_time(namespace: Namespace) -> None:
+    for fields, own in (({"default_message_time_to_live": 1000}, {}), ({}, {"time_to_live": 1000})):
+        name = "entity" if fields else "own"
+        queue = filled(namespace.create_queue(name, QueueDescription(**fields), NOON), **own)
+        queue.enqueue(StoredMessage(bare=b"fresh"), LATER)
+        found, rounds = None, 0
+        while found is None:
+            before, rounds = namespace.work_done, rounds + 1
+            found = queue.receive(LATER)
+            assert namespace.work_done - before <= 2 * SLICE
+        assert found.bare == b"fresh"
+        assert rounds >= MANY // (2 * SLICE)
+
+
+def test_a_large_credit_is_served_a_slice_at_a_time(lab) -> None:
+    filled(lab.queue())
+    client = lab.client()
+    receiver = client.receiver("orders")
+    receiver.flow(500_000)
+    client.server.receive_data(client.engine.data_to_send(), lab.now)
+    counts = []
+    more = True
+    while more:
+        more = lab.frontend.deliver(lab.now)
+        client.engine.receive_data(client.server.data_to_send(), lab.now.connection)
+        client.events += client.engine.events()
+        counts.append(len(client.take(MessageReceived)))
+    assert max(counts) <= SLICE
+    assert sum(counts) == MANY
+
+
+def test_large_messages_make_a_slice_of_bytes(lab) -> None:
+    queue = lab.queue()
+    queue.enqueue_all([StoredMessage(bare=bytes(200_000)) for _ in range(20)], NOON)
+    client = lab.client()
+    client.receiver("orders").flow(1000)
+    client.server.receive_data(client.engine.data_to_send(), lab.now)
+    while lab.frontend.deliver(lab.now):
+        assert len(client.server.data_to_send()) <= SLICE_BYTES + 2 * 200_100
+
+
+def test_who_is_alone_does_not_keep_others_from_their_turn(lab) -> None:
+    filled(lab.queue("many"))
+    filled(lab.queue("few"), 1)
+    busy, other = lab.client(), lab.client()
+    for client, path in ((busy, "many"), (other, "few")):
+        client.receiver(path).flow(MANY)
+        client.server.receive_data(client.engine.data_to_send(), lab.now)
+    for _ in range(2):  # whichever is looked at first
+        lab.frontend.deliver(lab.now)
+    other.engine.receive_data(other.server.data_to_send(), lab.now.connection)
+    assert sum(isinstance(event, MessageReceived) for event in other.engine.events()) == 1
+
+
+def test_a_receiver_that_does_not_read_gets_what_its_window_takes(lab) -> None:
+    queue = filled(lab.queue())
+    client = lab.client(limits=Limits(incoming_window=10))
+    receiver = client.receiver("orders")
+    receiver.flow(500_000)
+    client.server.receive_data(client.engine.data_to_send(), lab.now)
+    while lab.frontend.deliver(lab.now):
+        pass
+    locked = MANY - sum(each.lock_token is None for each in queue.peek(0, MANY, NOON))
+    assert locked <= 10 + SLICE
+    lab.run()  # it reads, and its window opens again and again
+    assert len(client.take(MessageReceived)) == MANY
+
+
+def test_a_drain_of_a_large_credit_gives_all_there_is(lab) -> None:
+    filled(lab.queue())
+    client = lab.client()
+    receiver = client.receiver("orders")
+    receiver.flow(MANY + 10, drain=True)
+    lab.run()
+    while receiver.credit:
+        lab.advance(connection=0.01)
+        lab.run()
+    assert len(client.take(MessageReceived)) == MANY
+
+
+@pytest.mark.parametrize("is_driven", [True, False])
+def test_a_broker_does_all_of_it(is_driven: bool) -> None:
+    clock = ManualClock(NOON) if is_driven else None
+    with Broker({"contoso": 0}, clock=clock) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("archive")
+        contoso.create_queue("orders", forward_to="archive")
+        now = NOON if is_driven else int(time.time() * 1000)
+        queue = contoso.server.frontend.namespace.queue("orders")
+        messages = [StoredMessage(bare=b"x", scheduled_for=now + 500) for _ in range(MANY)]
+
+        def enqueue() -> None:
+            queue.enqueue_all(messages, now)
+            contoso.server.end_turn()
+
+        broker._in_loop(enqueue)
+        if is_driven:
+            broker.advance(500)
+            assert contoso.counts("archive").active == MANY
+        until = time.monotonic() + 60
+        while contoso.counts("archive").active < MANY:
+            assert time.monotonic() < until

@@ -1,0 +1,138 @@
+"""What may a client make the broker hold before a claim of its is good? Next to nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
+from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.performatives import Source, Target
+from sbpair.broker.auth import make_token
+from sbpair.broker.frontends.amqp.client_connection import MOST_CLAIM_LINKS
+from sbpair.broker.frontends.amqp.connection_limits import HELD_FOR_A_STRANGER, MOST_TRIES
+
+NOON_S = 1_800_000_000
+AUDIENCE = "sb://localhost/orders"
+
+
+def unfinished(client, path: str, size: int) -> None:
+    """A delivery on a link of its own, of which the last frame never comes."""
+    link = client.sender(path)
+    client.engine.remote_max_frame_size = 4096
+    if not link.is_open:
+        return
+    link.transfer(b"x" * size, tag=b"t", force=True)
+    del client.engine._out[-2:]  # the last frame: head and payload
+    client.lab.run()
+
+
+def put_token(client, key: str = "a2V5") -> int:
+    request = Message(
+        properties=Properties(message_id="one"),
+        application_properties={"operation": "put-token", "type": "jwt", "name": AUDIENCE},
+        body=ValueBody(make_token(AUDIENCE, "Root", key, NOON_S + 60)),
+    )
+    return client.ask("$cbs", request).application_properties["status-code"]
+
+
+@pytest.mark.spec("R-33")
+def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
+    """A thousand links with a megabyte each took the broker from 42 to 968 MB."""
+    client = guarded.client()
+    for _ in range(30):
+        unfinished(client, "$cbs", 50_000)
+        assert client.server._engine._held <= HELD_FOR_A_STRANGER + 8192
+        if client.take(ConnectionClosed):
+            break
+    else:
+        pytest.fail("it may hold whatever it likes")
+
+
+@pytest.mark.spec("R-33")
+def test_a_client_has_few_links_to_show_its_claims_on(guarded):
+    client = guarded.client()
+    links = [client.sender("$cbs") for _ in range(MOST_CLAIM_LINKS + 5)]
+
+    refused = client.take(LinkDetached)
+    assert [event.link for event in refused] == links[MOST_CLAIM_LINKS:]
+    assert {event.condition.symbol for event in refused} == {"amqp:resource-limit-exceeded"}
+    links[0].detach()
+    guarded.run()
+    assert client.sender("$cbs").is_open
+
+
+@pytest.mark.spec("R-33")
+def test_a_request_to_show_a_claim_is_no_larger_than_a_claim(guarded):
+    client = guarded.client()
+    link = client.sender("$cbs")
+
+    assert link.remote_attach.max_message_size == 65_536
+
+
+@pytest.mark.spec("R-33")
+@pytest.mark.parametrize("proof", ["put-token", "plain"])
+def test_who_has_shown_a_claim_may_send_as_much_as_a_link_takes(guarded, proof):
+    guarded.queue()
+    if proof == "plain":
+        client = guarded.client(mechanism="PLAIN", response=b"\0Root\0a2V5")
+    else:
+        client = guarded.client()
+        assert put_token(client) == 202
+    for _ in range(20):
+        unfinished(client, "orders", 200_000)
+
+    assert not client.take(ConnectionClosed)
+    assert client.server._engine._held > 10 * HELD_FOR_A_STRANGER
+
+
+@pytest.mark.spec("R-33")
+def test_refused_attaches_of_a_stranger_are_counted(guarded):
+    client = guarded.client()
+    for number in range(300):
+        client.session.attach_receiver(f"{number}-{'x' * 1000}", source=Source("orders"))
+        client.server.receive_data(client.engine.data_to_send(), guarded.now)
+        client.server.data_to_send()  # it does not hear that each is refused, and never detaches
+        if client.server.is_closed:
+            return
+    pytest.fail("it may leave as many links behind as it likes")
+
+
+@pytest.mark.spec("R-40")
+def test_a_stranger_asks_only_so_often(guarded):
+    """A read of 256 KB may hold thousands of requests: all of them kept everybody else waiting."""
+    client = guarded.client()
+    link = client.sender("$cbs")
+    client.receiver("$cbs")
+    for number in range(5_000):
+        link.transfer(b"\x40", tag=number.to_bytes(4, "big"), force=True)
+    data = client.engine.data_to_send()
+    began = time.thread_time()
+    client.server.receive_data(data, guarded.now)
+    said = client.server.data_to_send()
+
+    assert time.thread_time() - began < 0.25
+    assert b"amqp:unauthorized-access" in said
+    assert guarded.frontend.rejections.total <= MOST_TRIES
+
+
+@pytest.mark.spec("R-40")
+def test_a_wrong_key_may_be_shown_a_few_times_before_the_right_one(guarded):
+    guarded.queue()
+    client = guarded.client()
+    for _ in range(20):
+        assert put_token(client, key="wrong") == 401
+    assert put_token(client) == 202
+    for _ in range(MOST_TRIES + 10):
+        assert client.sender("orders").is_open
+
+
+def test_where_access_is_open_nobody_is_a_stranger(lab):
+    lab.queue()
+    client = lab.client()
+    link = client.session.attach_sender("out", target=Target("orders"), source=Source("x"))
+    lab.run()
+    assert link.is_open
+    assert not client.take(MessageReceived)
+    assert client.server._engine.allowance > HELD_FOR_A_STRANGER

@@ -1,0 +1,48 @@
+"""A command that waits for a signal ends, wherever the signal interrupts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys, threading
+from {module} import {kind}
+
+stop, left = {kind}(), {line}
+signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+def trace(frame, event, argument):
+    global left
+    if event == "line":
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+    return trace
+
+late = threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM))
+late.daemon = True
+late.start()
+sys.settrace(trace)
+stop.wait()
+"""
+
+
+def ends(module: str, kind: str, line: int) -> bool:
+    """Whether a process ends that is signalled at this line of its wait, or after a second if it has fewer."""
+    program = PROGRAM.format(module=module, kind=kind, line=line)
+    try:
+        return subprocess.run([sys.executable, "-c", program], timeout=5).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+@pytest.mark.spec("R-63")
+def test_a_signal_at_any_line_of_the_wait_ends_it() -> None:
+    assert all(ends("sbpair.cli.signals", "StopRequest", line) for line in range(1, 4))
+
+
+def test_the_event_of_threading_would_wait_forever() -> None:
+    assert not all(ends("threading", "Event", line) for line in range(1, 6))

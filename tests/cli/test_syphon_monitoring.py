@@ -1,0 +1,258 @@
+"""`sbpair syphon` seen from outside: the journal, the status pages and the webhook of a real process."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.server
+import json
+import re
+import socket
+import threading
+from datetime import timedelta
+
+import httpx
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker
+from sbpair.observation import journal_files, read
+
+FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
+OPTIONS = PairedNamespaceOptions(
+    backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
+)
+SECRET = "CANARY+/=%pineapple+key/7aQ="
+PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
+
+
+@pytest.fixture
+def broker():
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running
+
+
+@pytest.fixture
+def keys(broker):
+    return {
+        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
+        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
+    }
+
+
+def park(broker, count, path="orders"):
+    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+    primary.take_down("refuse")
+    with (
+        PairedServiceBusClient.from_connection_strings(
+            primary.connection_string,
+            secondary.connection_string,
+            options=OPTIONS,
+            connection_verify=str(broker.ca_file),
+        ) as client,
+        client.get_queue_sender(path) as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(f"order {n}") for n in range(count)])
+    primary.bring_up()
+
+
+@pytest.fixture
+def hook():
+    """A receiver on loopback: (its URL, what it got)."""
+    got = []
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook?token={SECRET}", got
+    server.shutdown()
+    thread.join(20)
+    server.server_close()
+
+
+def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_path):
+    park(broker, 5)
+
+    done = sbpair("syphon", "--drain", *FLAGS, "--journal", str(tmp_path / "journal"), **keys)
+
+    assert done.returncode == 0, done.stderr
+    (path,) = journal_files(tmp_path / "journal", with_open=True)
+    records = list(read(path))
+    events = [record["event"] for record in records]
+    assert events[0] == "journal_opened"
+    assert events[-3:] == ["backlogs_drained", "syphon_counters", "journal_closed"]
+    assert records[-2]["completed"] == 5
+    assert records[-1]["is_last"] is True
+    assert [record["ordinal"] for record in records] == list(range(len(records)))
+    assert records[0]["pair"]["primary"] == "contoso"
+    for connection_string in keys.values():
+        key = connection_string.split("SharedAccessKey=")[1].split(";")[0]
+        assert key not in path.read_text()
+
+
+def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys, settled):
+    park(broker, 3)
+    running = start("syphon", "--status-port", "0", *FLAGS, **keys)
+    settled(lambda: any(PAGE.search(line) for line in running.errors))
+    url = next(found[1] for line in running.errors if (found := PAGE.search(line)))
+
+    def code(page):
+        return httpx.get(f"{url}/{page}", timeout=20).status_code
+
+    settled(lambda: httpx.get(f"{url}/state").json()["counters"]["completed"] == 3)
+    assert (code("live"), code("health"), code("ready")) == (200, 200, 200)
+    metrics = httpx.get(f"{url}/metrics").text
+    assert "sbpair_syphon_forwarded_total 3.0" in metrics
+    assert 'sbpair_syphon_state{state="running"} 1.0' in metrics
+
+    broker.namespace("contoso").take_down("refuse")
+    settled(lambda: httpx.get(f"{url}/state").json()["state"] == "connecting")
+    assert (code("live"), code("ready")) == (200, 200)  # it waits for a side that is down: that is its work
+    answer = httpx.get(f"{url}/health", timeout=20)
+    assert answer.status_code == 503
+    assert "primary: " in answer.json()["reason"]
+    assert "cannot be reached" in answer.json()["reason"]
+    assert "secondary: " not in answer.json()["reason"]
+    assert answer.json()["state"] == "connecting"
+
+    broker.namespace("contoso").bring_up()
+    settled(lambda: httpx.get(f"{url}/state").json()["state"] == "running")
+    assert (code("live"), code("ready"), code("health")) == (200, 200, 200)
+    exit_code, errors = running.stop()
+    assert exit_code == 0, errors
+
+
+@pytest.mark.spec("R-26", "R-61")
+def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key, settled):
+    wrong = keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])}
+    running = start("syphon", "--status-port", "0", *FLAGS, **wrong)
+    settled(lambda: any(PAGE.search(line) for line in running.errors))
+    url = next(found[1] for line in running.errors if (found := PAGE.search(line)))
+    settled(lambda: httpx.get(f"{url}/state").json()["state"] == "refused")
+
+    codes = {page: httpx.get(f"{url}/{page}", timeout=20).status_code for page in ("live", "ready", "health")}
+    assert codes == {"live": 200, "ready": 503, "health": 503}
+    assert list(httpx.get(f"{url}/state").json()["refused"]) == ["primary"]
+    assert list(httpx.get(f"{url}/health", timeout=20).json()["refused"]) == ["primary"]
+    metrics = httpx.get(f"{url}/metrics").text
+    assert 'sbpair_syphon_side_refused{side="primary"} 1.0' in metrics
+    assert 'sbpair_syphon_side_refused{side="secondary"} 0.0' in metrics
+    assert 'sbpair_syphon_state{state="refused"} 1.0' in metrics
+
+
+@pytest.mark.spec("R-61")
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", r"0\.0\.0\.0"), ("::1", r"\[::1\]")])
+def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, settled, host, shown):
+    if ":" in host and not has_ipv6():
+        pytest.skip("no IPv6 here")
+    running = start("syphon", "--status-port", "0", "--status-host", host, *FLAGS, **keys)
+    page = re.compile(rf"status on http://{shown}:(\d+)/state")
+    settled(lambda: any(page.search(line) for line in running.errors))
+    port = next(found[1] for line in running.errors if (found := page.search(line)))
+
+    reached = "[::1]" if ":" in host else "127.0.0.1"
+    assert httpx.get(f"http://{reached}:{port}/live", timeout=20).status_code == 200
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def test_a_dead_lettered_message_is_told_with_a_signature_that_fits(sbpair, broker, keys, hook):
+    url, got = hook
+    park(broker, 1, path="nowhere")
+
+    done = sbpair(
+        "syphon",
+        "--drain",
+        *FLAGS,
+        "--webhook",
+        "env:HOOK",
+        "--webhook-secret",
+        "env:HOOK_SECRET",
+        HOOK=url,
+        HOOK_SECRET=SECRET,
+        **keys,
+    )
+
+    assert done.returncode == 0, done.stderr
+    ((headers, body),) = got
+    said = json.loads(body)
+    assert (said["kind"], said["path"], said["reason"]) == ("dead-letter", "nowhere", "DestinationNotFound")
+    stamp, signature = re.fullmatch(r"t=(\d+),v1=(\w+)", headers["X-Sbpair-Signature"]).groups()
+    expected = hmac.new(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert signature == expected
+
+
+def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, broker, keys, hook, settled):
+    url, got = hook
+    park(broker, 2)
+    broker.namespace("contoso").take_down("refuse")
+    flags = ("--overdue-after", "1s", "--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
+    running = start("syphon", *flags, *FLAGS, HOOK=url, HOOK_SECRET=SECRET, **keys)
+
+    settled(lambda: len(got) == 1)
+    broker.namespace("contoso").bring_up()
+    settled(lambda: len(got) == 2)
+    exit_code, errors = running.stop()
+
+    assert exit_code == 0, errors
+    begun, over = (json.loads(body) for _, body in got)
+    assert (begun["kind"], begun["event"], begun["threshold"]) == ("backlog-age", "backlog_overdue", 1.0)
+    assert (over["kind"], over["event"]) == ("backlog-age", "backlog_caught_up")
+    assert begun["backlog"] == over["backlog"]
+    assert "has waited" in errors
+
+
+def test_a_port_that_is_taken_is_a_configuration_error(sbpair, pair_environment):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = sbpair("syphon", "--status-port", str(port), *FLAGS, **pair_environment)
+
+    assert done.returncode == 3
+    assert f"127.0.0.1:{port}: Address already in use" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_journal_that_cannot_be_written_is_a_configuration_error(sbpair, pair_environment, tmp_path):
+    (tmp_path / "file").write_text("")
+
+    done = sbpair("syphon", "--journal", str(tmp_path / "file" / "journal"), *FLAGS, **pair_environment)
+
+    assert done.returncode == 3
+    assert "cannot write a journal to" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--webhook", "http://h.example"), "go together"),
+        (("--webhook-secret", "env:HOOK_SECRET"), "go together"),
+        (("--webhook", "http://h.example", "--webhook-secret", SECRET), "must be env:NAME or file:PATH"),
+        (("--webhook", "http://h.example", "--webhook-secret", "env:NONE"), "'NONE' is not set"),
+        (("--webhook", "http://h.example", "--webhook-secret", "env:SHORT"), "at least 16 characters"),
+        (("--webhook", "h.example", "--webhook-secret", "env:HOOK_SECRET"), "http:// or https://"),
+    ],
+)
+def test_a_webhook_that_cannot_work_is_a_configuration_error(sbpair, pair_environment, flags, said):
+    done = sbpair("syphon", *flags, *FLAGS, HOOK_SECRET=SECRET, SHORT="short", **pair_environment)
+
+    assert done.returncode == 3
+    assert said in done.stderr

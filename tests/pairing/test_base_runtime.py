@@ -1,0 +1,116 @@
+"""What becomes of a link after an attempt failed, and whose fault is the failure? (R-4)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair import Failure, PairedNamespaceOptions
+from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.base_runtime import BaseRuntime
+from sbpair.pairing.classify import Phase
+from sbpair.pairing.pair_state import Role
+from sbpair.pairing.request import SendRequest, freeze
+
+GOOD = freeze(ServiceBusMessage("x"))
+UNENCODABLE = freeze(ServiceBusMessage("x", application_properties={"a": "\ud800"}))
+
+
+class Link:
+    """A link after its attempt failed."""
+
+    def __init__(self, *, is_open: bool) -> None:
+        self.is_open = is_open
+        self.has_overrun = False
+        self.was_reused = True
+
+
+class Store:
+    """Where links come from, and which of them came back."""
+
+    def __init__(self) -> None:
+        self.given: list[Link] = []
+        self.dropped: list[Link] = []
+
+    def release(self, pooled: Link) -> None:
+        self.given.append(pooled)
+
+    def discard(self, pooled: Link) -> None:
+        self.dropped.append(pooled)
+
+
+@pytest.fixture
+def core() -> BaseRuntime:
+    def unused() -> Any:
+        raise AssertionError("no administration is needed here")
+
+    sides = (Side(role, f"{role}.example", SdkSettings()) for role in Role)
+    return BaseRuntime(*sides, "contoso", PairedNamespaceOptions(), unused, None)
+
+
+@pytest.mark.parametrize("error", [MessageSizeExceededError(), ServiceBusServerBusyError()])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_after_a_refusal_a_link_is_used_again_unless_the_sdk_has_closed_it(
+    core: BaseRuntime, error: Exception, is_open: bool
+) -> None:
+    store, link = Store(), Link(is_open=is_open)
+    core._failed(store, link, error, Phase.SENDING, None, GOOD)
+    assert (store.given, store.dropped) == (([link], []) if is_open else ([], [link]))
+
+
+def test_after_an_outage_a_link_is_never_used_again(core: BaseRuntime) -> None:
+    store, link = Store(), Link(is_open=True)
+    core._failed(store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD)
+    assert (store.given, store.dropped) == ([], [link])
+
+
+GARBLED = ServiceBusError("Handler failed", error=TypeError("'NoneType' object is not subscriptable"))
+
+
+@pytest.mark.spec("R-4")
+@pytest.mark.parametrize(
+    ("sent", "failure", "is_ambiguous"),
+    [(GOOD, Failure.UNAVAILABLE, True), (UNENCODABLE, Failure.CALLER, False)],
+    ids=["encodable", "unencodable"],
+)
+def test_the_same_error_of_python_is_an_outage_or_the_callers_fault_as_the_message_can_be_encoded(
+    core: BaseRuntime, sent: SendRequest, failure: Failure, is_ambiguous: bool
+) -> None:
+    result = core._failed(Store(), Link(is_open=True), GARBLED, Phase.SENDING, None, sent)
+    assert result.classification is not None
+    assert (result.classification.failure, result.classification.is_ambiguous) == (failure, is_ambiguous)
+
+
+@pytest.mark.spec("R-4")
+def test_a_message_that_cannot_be_encoded_is_the_callers_fault_in_an_outage_too(core: BaseRuntime) -> None:
+    down = ServiceBusConnectionError(message="refused")
+    result = core._failed(Store(), None, down, Phase.OPENING, None, UNENCODABLE)
+    assert result.classification is not None
+    assert result.classification.failure is Failure.CALLER
+    assert isinstance(result.error, ServiceBusError)  # as the SDK has it
+    assert isinstance(result.error.__cause__, UnicodeEncodeError)
+
+
+@pytest.mark.spec("R-4")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [ServiceBusMessage("x"), ServiceBusMessage("y", application_properties={"n": 2**70})],
+        lambda: ServiceBusMessage("x", application_properties={"when": object()}),
+    ],
+    ids=["too large a number", "no AMQP type"],
+)
+def test_what_the_sdk_cannot_encode_is_found_without_a_link(
+    core: BaseRuntime, make: Callable[[], object]
+) -> None:
+    assert freeze(make()).encoding_fault() is not None
+    assert GOOD.encoding_fault() is None

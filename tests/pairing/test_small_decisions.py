@@ -1,0 +1,153 @@
+"""Decisions of a few lines: late openings, pings, the options of a watch, how a backlog queue differs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.management import QueueProperties
+
+from sbpair.pairing.backlog import FOREVER, differences
+from sbpair.pairing.options import ObservationOptions
+from sbpair.pairing.probe import LinkProbe, ping
+from sbpair.pairing.waiting import OVERDUE, Progress, StillWaiting, own_copy
+
+SECRET = "0123456789abcdef"
+
+
+@pytest.mark.spec("R-66", "R-8")
+@pytest.mark.parametrize(
+    ("sign_at", "late_at", "counts"),
+    [(None, OVERDUE, True), (None, OVERDUE - 0.01, False), (5.0, 5.0 + OVERDUE, True), (5.0, 5.9, False)],
+)
+def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_second(
+    sign_at: float | None, late_at: float, counts: bool
+) -> None:
+    signs = ["begun"]
+    progress = Progress(0.0, lambda: signs[-1])
+    if sign_at is not None:
+        signs.append("answered")
+        progress.look(sign_at)
+    late = progress.late(late_at)
+    assert isinstance(late, OperationTimeoutError)
+    assert isinstance(late, StillWaiting) is not counts
+    assert late.message == "The link was not opened in time."
+
+
+@pytest.mark.spec("R-66", "R-8")
+def test_a_sign_of_life_that_nobody_looked_at_before_counts_when_the_time_is_up() -> None:
+    signs = ["begun"]
+    progress = Progress(0.0, lambda: signs[-1])
+    signs.append("answered")
+    assert isinstance(progress.late(10.0), StillWaiting)
+    assert not isinstance(progress.late(10.0 + OVERDUE), StillWaiting)
+
+
+@pytest.mark.spec("R-66", "R-8")
+def test_an_error_that_several_are_told_of_is_another_object_with_the_same_causes() -> None:
+    error = ValueError("text")
+    error.__cause__, error.__context__ = KeyError("cause"), KeyError("context")
+    error.__suppress_context__ = True
+    copied = own_copy(error)
+    assert copied is not error
+    assert (type(copied), copied.args) == (ValueError, ("text",))
+    assert copied.__cause__ is error.__cause__
+    assert copied.__context__ is error.__context__
+    assert copied.__suppress_context__ is True
+
+
+@pytest.mark.spec("R-66", "R-8")
+def test_an_error_that_cannot_be_copied_is_told_as_it_is() -> None:
+    class Foreign(Exception):
+        def __copy__(self) -> Foreign:
+            raise TypeError("cannot be made again")
+
+    error = Foreign()
+    assert own_copy(error) is error
+
+
+@pytest.mark.spec("R-66", "P-30")
+def test_a_ping_is_empty_short_lived_and_in_a_session_of_its_own() -> None:
+    messages = [ping().messages[0] for _ in range(2)]
+    for message in messages:
+        assert b"".join(message.body) == b""
+        assert message.content_type == "application/vnd.ms-servicebus-ping"
+        assert message.time_to_live == timedelta(seconds=1)
+    assert messages[0].session_id != messages[1].session_id
+    assert len(LinkProbe().messages) == 0
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"journal": ""}, "journal must be the path of a directory, not ''"),
+        ({"journal": 7}, "journal must be the path of a directory, not 7"),
+        ({"journal_sends": 1}, "journal_sends must be True or False, not 1"),
+        ({"journal_sends": True}, "journal_sends needs a journal"),
+        ({"status": ("", 80)}, "status must be a host and a port from 0 to 65535, such as"),
+        ({"status": ("localhost", -1)}, "status must be a host"),
+        ({"status": ("localhost", 65536)}, "status must be a host"),
+        ({"status": ("localhost", True)}, "status must be a host"),
+        ({"status": "localhost:80"}, "status must be a host .* not 'localhost:80'$"),
+        ({"webhook": "https://a"}, "webhook and webhook_secret go together; one of them is missing"),
+        ({"webhook_secret": SECRET}, "webhook and webhook_secret go together; one of them is missing"),
+        ({"webhook": "ftp://a", "webhook_secret": SECRET}, "^webhook must be an http or https URL$"),
+        ({"webhook": "http://a", "webhook_secret": SECRET[1:]}, "webhook_secret must have at least 16 char"),
+    ],
+)
+def test_what_a_watch_cannot_do_is_refused_when_it_is_asked_for(options: dict[str, Any], told: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=told):
+        ObservationOptions(**options)
+
+
+@pytest.mark.spec("R-66", "S-6")
+def test_a_watch_takes_the_ends_of_its_ranges_and_shows_no_secret() -> None:
+    for port in (0, 65535):
+        ObservationOptions(status=("localhost", port))
+    for url in ("http://a/token", "https://a/token"):
+        options = ObservationOptions(
+            webhook=url, webhook_secret=SECRET, journal=Path("here"), journal_sends=True
+        )
+        assert "token" not in repr(options)
+        assert SECRET not in repr(options)
+
+
+def described(**different: object) -> QueueProperties:
+    ours = {
+        "max_size_in_megabytes": 5120,
+        "max_delivery_count": 2**31 - 1,
+        "default_message_time_to_live": timedelta(days=10_675_199),
+        "auto_delete_on_idle": None,
+        "lock_duration": timedelta(minutes=1),
+        "dead_lettering_on_message_expiration": True,
+        "requires_session": False,
+        "forward_to": None,
+    }
+    return cast("QueueProperties", SimpleNamespace(**ours | different))
+
+
+@pytest.mark.spec("R-66", "P-14")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_size_in_megabytes", 1024),
+        ("max_delivery_count", 10),
+        ("default_message_time_to_live", timedelta(days=9_999_999)),
+        ("auto_delete_on_idle", timedelta(minutes=5)),
+        ("lock_duration", timedelta(minutes=5)),
+        ("dead_lettering_on_message_expiration", False),
+        ("dead_lettering_on_message_expiration", None),
+        ("requires_session", True),
+        ("forward_to", "elsewhere"),
+    ],
+)
+def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name: str, value: object) -> None:
+    assert differences(described()) == []
+    assert differences(described(default_message_time_to_live=timedelta(days=10_000_000))) == []
+    assert differences(described(**{name: value})) == [f"{name} is {value}"]
+    assert FOREVER == "P10675199DT2H48M5.4775807S"

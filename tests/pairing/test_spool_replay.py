@@ -1,0 +1,424 @@
+"""What does a client do with its spool? (the brokers' answers are given; tests/outage asks real ones)"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+
+from sbpair.pairing.events import MessageParked, PairingEvent, SpooledMessageRefused, SpoolReplayed
+from sbpair.pairing.outcome import Failure, Outcome, Refused, Stored, Stranded
+from sbpair.pairing.pair import CaughtUp
+from sbpair.pairing.request import SendRequest, freeze
+from sbpair.pairing.rotation import Choice
+from sbpair.pairing.spool.codec import from_bytes, to_bytes
+from sbpair.pairing.spool.replay import MOST_IN_UNIT, Spooling
+from sbpair.pairing.spool.store import Entry, Spool, Spooled
+
+ACCEPTED = Stored(None, is_ambiguous=False)
+AWAY = Stranded(())
+
+
+def refused(
+    failure: Failure = Failure.CALLER, *, error: Exception | None = None, is_parked: bool = False
+) -> Refused:
+    return Refused(error or MessageSizeExceededError(message="never"), is_parked, False, failure)
+
+
+def rejected(condition: str) -> Refused:
+    """As the primary entity refuses a message, with this AMQP condition."""
+    return refused(error=ServiceBusError("refused", condition=condition))
+
+
+class Station:
+    """A spooling whose sends are answered by ``answer``, and noted."""
+
+    def __init__(self, path: Path) -> None:
+        self.spool = Spool(path, primary="contoso")
+        self.told: list[PairingEvent] = []
+        self.sent: list[list[str]] = []
+        self.for_primary_only: list[list[str]] = []  # of these, what must go nowhere else
+        self.choices: set[int] = set()
+        self.answer: Callable[[list[str]], Outcome] = lambda ids: ACCEPTED
+        self.spooling = Spooling(self.spool, self._send, self._tell, random.Random(7))
+
+    def keep(self, *ids: str, **fields: object) -> None:
+        self.spooling.keep(
+            "orders", freeze([ServiceBusMessage(each, message_id=each, **fields) for each in ids])
+        )
+
+    def replay(self) -> None:
+        """As a worker does when the time has come."""
+        self.spooling.notify([MessageParked(1e9, "other", 0, 1)])
+        assert self.spooling.due(2e9) == ["orders"]
+        self.spooling.replay("orders")
+
+    def refusals(self) -> list[tuple[str, str]]:
+        return [(e.message_id, e.cause) for e in self.told if isinstance(e, SpooledMessageRefused)]
+
+    def _send(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
+        assert path == "orders"
+        self.choices.add(id(choice))
+        self.sent.append(list(request.message_ids()))
+        if request.is_for_primary_only:
+            self.for_primary_only.append(self.sent[-1])
+        return self.answer(self.sent[-1])
+
+    def _tell(self, happened: Sequence[PairingEvent]) -> None:
+        self.told += happened
+
+
+@pytest.fixture
+def station(tmp_path: Path) -> Iterator[Station]:
+    station = Station(tmp_path / "spool")
+    yield station
+    station.spooling.close()
+
+
+@pytest.mark.spec("G-4", "F-89")
+def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_written(
+    station: Station,
+) -> None:
+    station.keep("a", "b")
+    station.spool._connection.execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
+    station.replay()
+    assert station.sent == [["a", "b"]]
+    assert station.spooling.waiting("orders") == 0  # so that newer messages go the direct way
+    assert not station.spool.oldest("orders", 10)
+    assert sum(event.count for event in station.told if isinstance(event, SpoolReplayed)) == 2
+
+
+@pytest.mark.spec("G-1")
+def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
+    ids = [f"{n:03}" for n in range(MOST_IN_UNIT * 2 + 5)]
+    for each in ids:
+        station.keep(each)
+    station.replay()
+    assert [len(batch) for batch in station.sent] == [MOST_IN_UNIT, MOST_IN_UNIT, 5]
+    assert [each for batch in station.sent for each in batch] == ids
+    assert len(station.choices) == 1  # one backlog for all of them, or they would overtake each other
+    assert [(e.count, e.left) for e in station.told if isinstance(e, SpoolReplayed)][-1] == (5, 0)
+    assert station.spooling.next_timer() is None
+
+
+@pytest.mark.spec("G-1")
+def test_of_a_batch_that_was_split_each_part_is_told_with_the_backlog_that_took_it(station: Station) -> None:
+    for n in range(5):
+        station.keep(str(n))
+    outcomes = [(AWAY, [(1, 2), (4, 1)]), (Stored(4, is_ambiguous=False), [(4, 2)])]
+
+    def send(path: str, request: SendRequest, choice: Choice) -> Outcome:
+        outcome, pieces = outcomes.pop(0)
+        for backlog, count in pieces:
+            request._accepted(backlog, count)
+        return outcome
+
+    station.spooling._send_again = send
+    station.replay()
+    told = [(e.backlog, e.message_ids, e.left) for e in station.told if isinstance(e, SpoolReplayed)]
+    assert told == [(1, ("0", "1"), 3), (4, ("2",), 2), (4, ("3", "4"), 0)]
+
+
+@pytest.mark.spec("G-1")
+def test_what_is_not_accepted_stays_and_is_tried_later(station: Station) -> None:
+    station.keep("a", "b")
+    for outcome in (
+        AWAY,
+        refused(Failure.UNAVAILABLE),
+        refused(Failure.CONFIGURATION),
+        refused(Failure.FULL),
+    ):
+        station.answer = lambda ids, outcome=outcome: outcome
+        station.replay()
+        assert station.spooling.waiting("orders") == 2
+        assert station.spooling.next_timer() is not None
+    assert station.refusals() == []
+
+
+@pytest.mark.spec("G-21")
+def test_the_one_message_that_no_broker_takes_is_found_and_set_aside(station: Station) -> None:
+    for n in range(20):
+        station.keep(str(n))
+    station.answer = lambda ids: refused() if "13" in ids else ACCEPTED
+    station.replay()
+    assert station.refusals() == [("13", "MessageSizeExceededError: never")]
+    accepted = [each for batch in station.sent if "13" not in batch for each in batch]
+    assert accepted == [str(n) for n in range(20) if n != 13]
+    assert station.spooling.waiting("orders") == 0
+    assert station.spool.refusals() == [("orders", "13", "MessageSizeExceededError: never")]
+
+
+def test_what_is_refused_while_the_client_closes_is_not_set_aside(station: Station) -> None:
+    station.keep("a")
+
+    def closing(ids: list[str]) -> Outcome:
+        station.spooling.stop()
+        return refused()
+
+    station.answer = closing
+    station.replay()
+    assert station.refusals() == []
+    assert station.spooling.waiting() == 1
+
+
+def test_a_replay_that_raises_is_tried_again(station: Station, caplog: pytest.LogCaptureFixture) -> None:
+    station.keep("a")
+
+    def broken(ids: list[str]) -> Outcome:
+        raise RuntimeError("a fault of ours")
+
+    station.answer = broken
+    station.replay()
+    assert "a fault of ours" in caplog.text
+    station.answer = lambda ids: ACCEPTED
+    station.replay()
+    assert station.spooling.waiting() == 0
+
+
+def test_messages_of_different_sessions_or_partitions_are_not_put_into_one_batch(station: Station) -> None:
+    for each, fields in (
+        ("a", {"session_id": "s"}),
+        ("b", {"session_id": "s"}),
+        ("c", {"session_id": "t"}),
+        ("d", {"partition_key": "p"}),
+        ("e", {"partition_key": "p"}),
+        ("f", {}),
+    ):
+        station.keep(each, **fields)
+    station.replay()
+    assert station.sent == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+
+
+def test_large_messages_go_in_smaller_batches(station: Station) -> None:
+    for each in "abcd":
+        station.spooling.keep("orders", freeze(ServiceBusMessage(bytes(60_000), message_id=each)))
+    station.replay()
+    assert station.sent == [["a", "b"], ["c", "d"]]
+
+
+@pytest.mark.spec("F-90")
+def test_a_message_damaged_on_the_disk_is_set_aside_and_the_next_ones_go(station: Station) -> None:
+    station.keep("a")
+    station.spool.append("orders", [Entry("garbage", b"\x00\x00\x00\x09nonsense")], 1)
+    station.keep("b", "c")
+    station.spool._connection.execute("UPDATE spooled SET message = x'00' WHERE message_id = 'b'")
+    station.replay()
+    assert station.sent == [["a"], ["c"]]
+    assert [each for each, _ in station.refusals()] == ["garbage", "b"]
+    assert "checksum" in station.refusals()[1][1]
+
+
+@pytest.mark.spec("G-4")
+def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(station: Station) -> None:
+    station.keep("a", "b", "c")
+    requests: list[SendRequest] = []
+    send = station._send
+
+    def in_part(path: str, request: SendRequest, choice: Choice) -> Outcome:
+        outcome = send(path, request, choice)
+        if not requests:
+            requests.append(request)
+            request._accepted(0, 2)  # as after two chunks that a backlog accepted
+            return AWAY
+        return outcome
+
+    station.spooling._send_again = in_part
+    station.replay()
+    assert station.sent == [["a", "b", "c"], ["c"]]
+
+
+def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_the_direct_way(
+    station: Station,
+) -> None:
+    station.keep("a")
+    held: list[Exception | None] = []
+
+    def sends_meanwhile(ids: list[str]) -> Outcome:
+        if ids == ["a"]:
+            station.keep("b")
+        else:  # the last one is on its way
+            sender = threading.Thread(target=another)
+            sender.start()
+            sender.join(0.05)
+            senders.append(sender)
+        return ACCEPTED
+
+    def another() -> None:
+        try:
+            station.keep("c")
+            held.append(None)
+        except CaughtUp as error:
+            held.append(error)
+
+    senders: list[threading.Thread] = []
+    station.answer = sends_meanwhile
+    station.replay()
+    senders[0].join(10)
+    assert isinstance(held[0], CaughtUp)
+    assert station.sent == [["a"], ["b"]]
+    assert station.spooling.waiting() == 0
+
+
+def test_a_sender_is_held_back_for_a_moment_only(station: Station) -> None:
+    station.keep("a", "b")
+    station.spooling._hold("orders")  # of a replay that now hangs
+    station.keep("c")
+    assert station.spooling.waiting() == 3
+
+
+@pytest.mark.spec("G-15", "F-86")
+def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    station = Station(tmp_path / "spool")
+    now = time.time_ns() // 1_000_000
+    for name, first_attempt in (("late", now - 61_000), ("in time", now)):
+        request = freeze(ServiceBusMessage("x", message_id=name, time_to_live=timedelta(minutes=1)))
+        request.fix_deadlines(first_attempt)
+        station.spooling.keep("orders", request)
+    station.spooling.replay("orders")
+    assert station.sent == [["in time"]]
+    (refusal,) = [event for event in station.told if isinstance(event, SpooledMessageRefused)]
+    assert refusal.message_id == "late"
+    assert refusal.cause.startswith("TTLExpiredException")
+    station.spooling.close()
+
+
+@pytest.mark.spec("R-2")
+def test_what_a_backlog_refuses_waits_for_the_primary_and_others_overtake_it(station: Station) -> None:
+    station.keep("a", "bad", "b")
+    primary_is_back = False
+
+    def answer(ids: list[str]) -> Outcome:
+        if "bad" not in ids or primary_is_back:
+            return ACCEPTED
+        return AWAY if station.for_primary_only[-1:] == [ids] else refused(is_parked=True)
+
+    station.answer = answer
+    station.replay()
+    assert station.refusals() == []
+    assert station.spooling.waiting("orders") == 1
+    assert station.spooling.in_line("orders") == 0  # newer messages go the direct way
+    accepted = [
+        each for event in station.told if isinstance(event, SpoolReplayed) for each in event.message_ids
+    ]
+    assert accepted == ["a", "b"]
+
+    station.replay()
+    assert station.for_primary_only == [["bad"]]  # nowhere else, and it is not forgotten
+    assert station.spooling.next_timer() is not None
+
+    primary_is_back = True
+    station.keep("c")
+    station.replay()
+    assert station.sent[-2:] == [["bad"], ["c"]]  # first the older one
+    assert station.spooling.waiting() == 0
+    assert station.spooling.next_timer() is None
+
+
+@pytest.mark.spec("R-2")
+def test_the_next_owner_tries_every_way_again(station: Station, tmp_path: Path) -> None:
+    station.keep("bad")
+    station.answer = lambda ids: refused(is_parked=True)
+    station.replay()
+    station.spooling.close()
+    again = Station(tmp_path / "spool")
+    again.replay()
+    assert again.sent == [["bad"]]
+    assert again.for_primary_only == []
+    again.spooling.close()
+
+
+@pytest.mark.spec("R-2")
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttributeError("'NoneType' object has no attribute 'x'"),
+        TypeError("a garbled answer"),
+        ValueError("the primary side of the paired client is closed"),
+        ServiceBusError("gone", condition="amqp:illegal-state"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_says_nothing_of_the_message_sets_nothing_aside(station: Station, error: Exception) -> None:
+    station.keep("a", "b")
+    station.answer = lambda ids: refused(error=error)
+    station.replay()
+    assert station.refusals() == []
+    assert station.spooling.waiting("orders") == 2
+    station.answer = lambda ids: ACCEPTED
+    station.replay()
+    assert station.sent[-1] == ["a", "b"]
+
+
+@pytest.mark.spec("R-2")
+@pytest.mark.parametrize(
+    "condition", ["amqp:not-allowed", "amqp:link:message-size-exceeded", "com.microsoft:argument-error"]
+)
+def test_what_the_primary_refuses_for_its_content_is_set_aside(station: Station, condition: str) -> None:
+    station.keep("bad")
+    station.answer = lambda ids: rejected(condition)
+    station.replay()
+    assert [each for each, _ in station.refusals()] == ["bad"]
+    assert station.spooling.waiting() == 0
+
+
+@pytest.mark.spec("R-2")
+def test_what_waited_for_the_primary_alone_and_is_refused_by_it_is_set_aside(station: Station) -> None:
+    station.keep("bad")
+    station.answer = lambda ids: (
+        rejected("amqp:not-allowed") if station.for_primary_only else refused(is_parked=True)
+    )
+    station.replay()
+    station.replay()
+    assert [each for each, _ in station.refusals()] == ["bad"]
+    assert station.spooling.waiting() == 0
+    assert station.spooling.next_timer() is None
+
+
+@pytest.mark.spec("R-2")
+def test_a_message_that_this_sdk_cannot_encode_stops_nobody(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station.keep("a", "odd", "b")
+    stored = station.spool.oldest("orders", 2)[1]
+    message = from_bytes(stored.message)
+    message.application_properties = {"n": 2**80}  # as an older SDK may have taken it
+    station.spool._connection.execute(
+        "UPDATE spooled SET message = ?, checksum = ? WHERE number = ?",
+        (to_bytes(message), zlib.crc32(to_bytes(message)), stored.number),
+    )
+    station.answer = lambda ids: refused(error=OverflowError("too large")) if "odd" in ids else ACCEPTED
+    station.replay()
+    assert [each for each, _ in station.refusals()] == ["odd"]
+    assert station.spooling.waiting() == 0
+
+
+@pytest.mark.spec("R-2", "R-66")
+def test_what_is_written_as_a_replay_ends_is_replayed_too(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    station.keep("a")
+    oldest = station.spool.oldest
+
+    def written_behind(path: str, most: int) -> list[Spooled]:
+        found = oldest(path, most)
+        if not found:
+            monkeypatch.undo()
+            station.spool.append("orders", [Entry("b", to_bytes(AmqpAnnotatedMessage(data_body=b"x")))], 1)
+        return found
+
+    monkeypatch.setattr(station.spool, "oldest", written_behind)
+    station.replay()
+    assert station.sent == [["a"]]
+    assert station.spooling.next_timer() is not None
+    station.replay()
+    assert len(station.sent) == 2
+    assert station.spooling.waiting() == 0

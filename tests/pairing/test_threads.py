@@ -1,0 +1,122 @@
+"""What runs beside the caller's thread, and how is its end awaited?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from sbpair.pairing.threads import Job, Watch, Workers
+
+
+def test_a_worker_that_is_just_being_started_does_not_disturb_who_waits_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers()
+    is_registered, may_start = threading.Event(), threading.Event()
+    begin = Job.start
+
+    def slowly(job: Job) -> None:
+        is_registered.set()
+        may_start.wait(5)
+        begin(job)
+
+    monkeypatch.setattr(Job, "start", slowly)
+    starter = threading.Thread(target=lambda: workers.start("slow", lambda: None))
+    starter.start()
+    assert is_registered.wait(5)
+    began = time.monotonic()
+    workers.join(0.05)
+    assert time.monotonic() - began < 2
+    may_start.set()
+    workers.join(5)
+    starter.join(5)
+    assert not starter.is_alive()
+
+
+def test_who_has_time_waits_for_room_among_the_workers() -> None:
+    workers, hold, done = Workers(most=1), threading.Event(), threading.Event()
+    workers.start("held", hold.wait)
+    until = time.monotonic() + 10
+    waiting = threading.Thread(target=lambda: workers.start("next", done.set, until=until))
+    waiting.start()
+    assert not done.wait(0.05)
+    hold.set()
+    assert done.wait(5)
+    waiting.join(5)
+    workers.join(5)
+
+
+def test_room_that_does_not_come_in_time_is_a_time_out() -> None:
+    workers, hold = Workers(most=1), threading.Event()
+    workers.start("held", hold.wait)
+    with pytest.raises(OperationTimeoutError, match="1 earlier operations still hang"):
+        workers.start("next", hold.wait, until=time.monotonic() + 0.02)
+    hold.set()
+    workers.join(5)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No thread can be started until the event is set."""
+    there_are_some, start = threading.Event(), threading.Thread.start
+
+    def refusing(thread: threading.Thread) -> None:
+        if not there_are_some.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    yield there_are_some
+    there_are_some.set()
+
+
+@pytest.mark.spec("R-9")
+def test_a_watch_whose_thread_cannot_start_tries_again(no_threads, caplog) -> None:
+    ticked = threading.Event()
+
+    def tick(now: float) -> float | None:
+        ticked.set()
+        return None
+
+    watch = Watch(tick)
+    with caplog.at_level(logging.WARNING, logger="sbpair"):
+        watch.wake()
+    assert "no thread" in caplog.text
+    no_threads.set()
+    watch.wake()
+    assert ticked.wait(5)
+    watch.close()
+
+
+@pytest.mark.spec("R-9")
+def test_a_watch_whose_thread_never_started_is_closed_without_an_error(no_threads) -> None:
+    watch = Watch(lambda now: None)
+    watch.wake()
+    watch.close()
+
+
+@pytest.mark.spec("R-9", "R-5")
+def test_a_queued_task_whose_thread_cannot_start_runs_when_there_is_one(no_threads) -> None:
+    workers, done = Workers(), threading.Event()
+    workers.queue("sbpair-close", done.set)
+    no_threads.set()
+    workers.push()
+    assert done.wait(5)
+    workers.join(5)
+
+
+def test_what_is_queued_runs_in_order_as_room_comes() -> None:
+    workers, hold, ran = Workers(most=1), threading.Event(), []
+    workers.queue("held", hold.wait)
+    jobs = [workers.queue("next", partial(ran.append, number)) for number in range(3)]
+    assert workers.withdraw(jobs[1])
+    hold.set()
+    jobs[2].wait(5)
+    workers.join(5)
+    assert ran == [0, 2]

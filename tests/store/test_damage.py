@@ -1,0 +1,268 @@
+"""Damage in a data directory: all that was acknowledged is there, or the broker refuses to start."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker.entities import QueueDescription, StoredMessage
+from sbpair.broker.errors import StoreDamaged, StoreError
+from sbpair.broker.store.integrity import Mark
+from sbpair.broker.store.schema import MIGRATIONS
+from tests.store.kept import NOON, Kept, contents
+
+DATABASE, LOG, MARK = "contoso.sqlite", "contoso.sqlite-wal", "contoso.sqlite-mark"
+SENDS = 40
+
+
+@pytest.fixture
+def used(kept: Kept) -> Kept:
+    """A namespace after some commits, as a process that was killed leaves it: database, log and mark."""
+    queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
+    kept.store.policy()
+    for number in range(SENDS):
+        queue.enqueue_all([StoredMessage(bare=b"%d" % number * 50) for _ in range(3)], NOON)
+        kept.store.commit()
+        if number % 7 == 0:
+            queue.receive_and_delete(NOON)
+            kept.store.commit()
+        if number == SENDS // 2:
+            kept.store.connection.execute("PRAGMA wal_checkpoint")  # so that there is both: file and log
+    return kept
+
+
+def left_by(kept: Kept, where: Path) -> Path:
+    shutil.copytree(kept.path, where, ignore=shutil.ignore_patterns("reserve", "owner.lock"))
+    return where
+
+
+def bytes_of(where: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in where.glob("contoso.*")}
+
+
+@pytest.mark.spec("R-41", "F-90")
+@pytest.mark.parametrize("name", [DATABASE, LOG, MARK])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_flipped_bit_costs_no_message_or_is_refused(
+    used: Kept, tmp_path: Path, name: str, seed: int
+) -> None:
+    committed, keys = contents(used.namespace, NOON), used.store.policy()
+    chance, refused = random.Random(f"{name} {seed}"), 0
+    whole = (used.path / name).read_bytes()
+    for attempt in range(30):
+        where = left_by(used, tmp_path / f"{attempt}")
+        damaged = bytearray(whole)
+        at = chance.randrange(8 * len(whole))
+        damaged[at // 8] ^= 1 << at % 8
+        (where / name).write_bytes(damaged)
+        before = bytes_of(where)
+        try:
+            again = Kept(where)
+        except StoreDamaged as error:
+            refused += str(where / DATABASE) in str(error)  # or the log, or the mark
+            assert bytes_of(where) == before  # it can be looked into, and put right
+            continue
+        assert contents(again.namespace, NOON) == committed
+        assert again.store.policy() == keys
+        again.close()
+        shutil.rmtree(where)
+    assert refused or name == DATABASE  # what of it is in the log too is not read
+
+
+@pytest.mark.spec("R-41")
+@pytest.mark.parametrize("what", ["gone", "empty", "cut"])
+@pytest.mark.parametrize("name", [DATABASE, LOG])
+def test_a_file_that_is_gone_empty_or_cut_is_refused_by_name(
+    used: Kept, tmp_path: Path, name: str, what: str
+) -> None:
+    where = left_by(used, tmp_path / "left")
+    file = where / name
+    if what == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"" if what == "empty" else file.read_bytes()[: 8192 * 3])
+    before = bytes_of(where)
+    with pytest.raises(StoreDamaged, match=r"contoso\.sqlite"):
+        Kept(where)
+    assert bytes_of(where) == before
+
+
+@pytest.mark.spec("R-41")
+def test_a_database_that_is_gone_after_an_orderly_end_is_refused(used: Kept) -> None:
+    used.close()
+    used.file.unlink()
+    with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: it is missing, though \d+ commits"):
+        used.open()
+    assert not used.file.exists()
+
+
+@pytest.mark.spec("R-41")
+def test_an_older_copy_of_the_database_is_refused_and_says_how_much_is_missing(
+    used: Kept, tmp_path: Path
+) -> None:
+    older = left_by(used, tmp_path / "older")
+    (older / MARK).unlink()
+    Kept(older).close()
+    used.namespace.queue("orders").enqueue(StoredMessage(bare=b"later"), NOON)
+    used.close()
+    shutil.copyfile(older / DATABASE, used.file)
+    with pytest.raises(StoreDamaged, match=r"the last 1 of \d+ commits is missing"):
+        used.open()
+
+
+@pytest.mark.spec("R-41")
+def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) -> None:
+    other = Kept(tmp_path / "other")
+    other.namespace.create_queue("orders", QueueDescription(), NOON)
+    other.close()
+    used.close()
+    shutil.copyfile(other.file, used.file)
+    with pytest.raises(StoreDamaged, match="is not the one that was made here"):
+        used.open()
+
+
+@pytest.mark.spec("R-41")
+def test_who_takes_the_mark_away_goes_on_with_what_there_is(used: Kept, tmp_path: Path) -> None:
+    where = left_by(used, tmp_path / "left")
+    (where / LOG).unlink()
+    with pytest.raises(StoreDamaged):
+        Kept(where)
+    (where / MARK).unlink()
+    again = Kept(where)
+    assert 0 < again.namespace.queue("orders").counts(NOON).active < 3 * SENDS
+    again.namespace.queue("orders").enqueue(StoredMessage(bare=b"on"), NOON)
+    again.reopen()
+    again.close()
+    (where / DATABASE).unlink()
+    with pytest.raises(StoreDamaged, match="it is missing"):
+        Kept(where)
+
+
+@pytest.mark.spec("R-41", "G-26")
+def test_a_commit_whose_end_was_not_told_to_the_mark_is_there(used: Kept, tmp_path: Path) -> None:
+    """A kill between the sync and the mark; a machine without power may have a mark older still."""
+    marks = []
+    queue = used.namespace.queue("orders")
+    for _ in range(3):
+        marks.append((used.path / MARK).read_bytes())
+        queue.enqueue(StoredMessage(bare=b"x"), NOON)
+        used.store.commit()
+    committed = contents(used.namespace, NOON)
+    for number, mark in enumerate(marks):
+        where = left_by(used, tmp_path / f"{number}")
+        (where / MARK).write_bytes(mark)
+        again = Kept(where)
+        assert contents(again.namespace, NOON) == committed
+        again.close()
+
+
+@pytest.mark.spec("R-41")
+def test_a_namespace_that_was_removed_begins_anew(used: Kept) -> None:
+    used.disk.forget("contoso")
+    assert not list(used.path.glob("contoso.*"))
+    used.reopen()
+    assert used.namespace.queues() == []
+
+
+@pytest.mark.spec("R-41", "G-26")
+def test_a_process_killed_before_its_first_commit_leaves_nothing_that_is_refused(tmp_path: Path) -> None:
+    mark = Mark.fresh(len(MIGRATIONS))
+    lefts: list[dict[str, bytes]] = [
+        {MARK: b""},
+        {MARK: mark.line()},
+        {MARK: mark.line(), DATABASE: b""},
+        {MARK: mark.line(), DATABASE: b"", LOG: b""},
+    ]
+    for number, left in enumerate(lefts):
+        where = tmp_path / f"{number}"
+        where.mkdir()
+        for name, written in left.items():
+            (where / name).write_bytes(written)
+        Kept(where).close()
+
+
+@pytest.mark.spec("R-41", "G-26")
+def test_the_names_of_database_and_mark_are_on_the_disk_before_anything_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that stops keeps what was synced: a file whose directory was not has no name after it."""
+    fsync, named = os.fsync, set[str]()
+
+    def recorded(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            named.update(os.listdir(descriptor))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    Kept(tmp_path / "data").close()
+    assert {DATABASE, MARK} <= named
+
+
+@pytest.mark.spec("R-66", "R-41")
+@pytest.mark.parametrize(
+    ("pragma", "told"),
+    [
+        ("application_id = 7", "it is not marked as a broker's any more"),
+        ("application_id = 0", "it is not marked as a broker's any more"),
+        (
+            f"user_version = {len(MIGRATIONS) + 1}",
+            f"its layout is {len(MIGRATIONS) + 1}, and was {len(MIGRATIONS)}",
+        ),
+        (
+            f"user_version = {len(MIGRATIONS) - 1}",
+            f"its layout is {len(MIGRATIONS) - 1}, and was {len(MIGRATIONS)}",
+        ),
+    ],
+)
+def test_a_database_whose_kind_or_layout_was_changed_is_damaged(used: Kept, pragma: str, told: str) -> None:
+    used.close()
+    with closing(sqlite3.connect(used.file)) as connection:
+        connection.execute(f"PRAGMA {pragma}")
+    before = bytes_of(used.path)
+    with pytest.raises(StoreDamaged, match=rf"^The file {used.file} is damaged: {told}\. Nothing in it"):
+        used.open()
+    assert bytes_of(used.path) == before
+
+
+@pytest.mark.spec("R-66", "R-41")
+@pytest.mark.parametrize("behind", [1, 3])
+def test_how_many_commits_are_missing_is_told_with_the_name_of_the_log(used: Kept, behind: int) -> None:
+    identity = used.store.settings()["identity"]
+    used.close()
+    commits = used.store.commits
+    (used.path / MARK).write_bytes(Mark(identity, len(MIGRATIONS), commits + behind).line())
+    verb = "is" if behind == 1 else "are"
+    with pytest.raises(
+        StoreDamaged,
+        match=rf"the last {behind} of {commits + behind} commits {verb} missing, since it is an older copy "
+        rf"or its write-ahead log, {LOG}, is damaged or gone",
+    ):
+        used.open()
+
+
+@pytest.mark.spec("R-66", "R-41")
+def test_a_mark_that_cannot_be_read_is_told_with_the_systems_reason(used: Kept) -> None:
+    used.close()
+    (used.path / MARK).unlink()
+    (used.path / MARK).mkdir()
+    with pytest.raises(StoreError, match=rf"^The file {used.path / MARK} cannot be read: Is a directory\.$"):
+        used.open()
+
+
+@pytest.mark.spec("R-66", "R-41")
+def test_a_file_that_is_no_database_is_refused_and_is_damage_only_where_one_of_ours_was(used: Kept) -> None:
+    used.close()
+    used.file.write_bytes(b"not a database" * 1000)
+    with pytest.raises(StoreDamaged, match="file is not a database"):
+        used.open()
+    (used.path / MARK).unlink()
+    with pytest.raises(StoreError, match="cannot be used: file is not a database") as told:
+        used.open()
+    assert not isinstance(told.value, StoreDamaged)

@@ -1,0 +1,176 @@
+"""Two namespaces and a syphon on a virtual clock, with the broker's own protocol: a month takes seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from sbpair.amqp.connection import Connection
+from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import parse
+from sbpair.broker.access import OpenAccess
+from sbpair.broker.clock import SystemClock
+from sbpair.broker.entities.descriptions import QueueDescription
+from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.quotas import Tier
+from sbpair.broker.faults import Effect, FaultRule, Operation
+from sbpair.broker.server.namespace_server import NamespaceServer
+from sbpair.broker.server.wire import AmqpWire
+from sbpair.client.dial import connect
+from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon.events import SyphonEvent
+from tests.trials.simulation.network import Network
+from tests.trials.simulation.virtual_loop import VirtualLoop, one_time
+
+BACKLOGS = [f"contoso/x-servicebus-transfer/{index}" for index in range(2)]
+STRING = "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
+CLOCK = SystemClock()
+ROOMY = QueueDescription(
+    max_delivery_count=2**31 - 1, max_size_in_megabytes=5120, max_message_size_in_kilobytes=102_400
+)
+
+
+@dataclass
+class Driven:
+    """Two namespaces and their connections, on a clock that jumps."""
+
+    loop: VirtualLoop
+    servers: dict[str, NamespaceServer] = field(default_factory=dict)
+    events: list[SyphonEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name, queues in (("contoso", ["orders"]), ("contoso-dr", BACKLOGS)):
+            namespace = Namespace(name, created_at=CLOCK.now(), tier=Tier.PREMIUM)
+            for path in queues:
+                namespace.create_queue(path, ROOMY, CLOCK.now())
+            self.servers[name] = NamespaceServer(namespace, OpenAccess(), CLOCK, name, 0, _no_tls)
+        self.loop.network = self.network = Network(
+            self.loop,
+            Random(20),
+            lambda side: AmqpWire(self.servers[side]),
+            lambda side: False,
+            lambda host, side: 0.0,
+            lambda host: None,
+        )
+
+    def queue(self, side: str, path: str) -> Queue:
+        queue = self.servers[side].frontend.namespace.queue(path)
+        assert isinstance(queue, Queue)
+        return queue
+
+    def active(self, side: str, path: str) -> int:
+        return self.queue(side, path).counts(CLOCK.now()).active
+
+    def said(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def open_by_us(self) -> dict[str, tuple[int, int, int]]:
+        """Of each of our connections that lives: sessions, links of the engine, links of ours."""
+        return {
+            pipe.side: (*_engine_counts(pipe.client.protocol._engine), len(pipe.client.protocol._links))
+            for pipe in self._live()
+        }
+
+    def open_at_the_brokers(self) -> dict[str, tuple[int, int, int, int]]:
+        """The same of their ends, and how many connections there are."""
+        return {
+            name: (
+                sum(len(wire.client._engine.sessions) for wire in server.wires.values()),
+                sum(_engine_counts(wire.client._engine)[1] for wire in server.wires.values()),
+                sum(len(wire.client._nodes) for wire in server.wires.values()),
+                len(server.wires),
+            )
+            for name, server in self.servers.items()
+        }
+
+    def _live(self) -> list:
+        return [pipe for pipe in self.network.pipes() if not pipe.client.is_over]
+
+    @contextmanager
+    def fault(
+        self, side: str, entity: str | None, effect: Effect, operation: Operation | None = None
+    ) -> Iterator[None]:
+        """Let ``effect`` strike meanwhile."""
+        server = self.servers[side]
+        active = server.frontend.set_fault(FaultRule(effect, entity, operation), server.read_clocks().idle)
+        try:
+            yield
+        finally:
+            server.frontend.faults.remove(active)
+
+    @asynccontextmanager
+    async def running(self, syphon: Syphon) -> AsyncIterator[None]:
+        shutdown = asyncio.Event()
+        task = asyncio.ensure_future(syphon.run(shutdown))
+        try:
+            yield
+        finally:
+            shutdown.set()
+            await task
+
+    async def until(self, holds: Callable[[], bool], within: float = 300.0) -> float:
+        """Wait for a condition, for so many seconds of the virtual clock at most; how many it took."""
+        began = self.loop.time()
+        async with asyncio.timeout(within):
+            while not holds():
+                await asyncio.sleep(0.02)
+        return self.loop.time() - began
+
+    def make(self, path: str) -> None:
+        """A queue of the primary."""
+        self.servers["contoso"].frontend.namespace.create_queue(path, ROOMY, CLOCK.now())
+
+    def syphon(self, **options: Any) -> Syphon:
+        syphon = Syphon.from_connection_strings(
+            STRING.format("contoso"),
+            STRING.format("contoso-dr"),
+            options=SyphonOptions(**{"backlog_queue_count": len(BACKLOGS)} | options),
+        )
+        syphon.on_event(self.events.append)
+        return syphon
+
+    async def park(self, payloads: Iterable[bytes], path: str = BACKLOGS[0]) -> None:
+        connection = await connect(parse(STRING.format("contoso-dr")))
+        sender = await connection.open_sender(path)
+        outcomes = await asyncio.gather(*map(sender.send, payloads))
+        assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+        await connection.close()
+
+
+def _engine_counts(engine: Connection) -> tuple[int, int]:
+    return len(engine.sessions), engine._links
+
+
+def _no_tls() -> None:
+    raise RuntimeError("nobody speaks TLS in memory")
+
+
+def play(story: Callable[[Driven], Coroutine[object, object, None]]) -> None:
+    """Run ``story`` on a clock of its own."""
+    loop = VirtualLoop(most_turns=10_000_000)
+    asyncio.set_event_loop(loop)
+    with one_time(loop), _quiet():
+        try:
+            loop.run_until_complete(story(Driven(loop)))
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(1.0))
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

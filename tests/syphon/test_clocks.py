@@ -1,0 +1,145 @@
+"""Suspended machines, slow answers, and peers that need a flow or a heartbeat soon. (R-28)"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbpair.amqp.performatives import Condition, Rejected
+from sbpair.auth.connection_string import parse
+from sbpair.client.dial import connect
+from sbpair.syphon import delivery
+from sbpair.syphon.deadletters import RedriveCounts, redrive
+from sbpair.syphon.pump import DEAD_LETTER, REASON
+from tests.syphon.pair import PATIENCE, Pair, parked, until
+from tests.syphon.test_sides import running
+
+
+class Suspended:
+    """How long the machine was suspended, as the test says."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.spec("R-28", "F-66")
+async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspended = Suspended()
+    monkeypatch.setattr(delivery, "time_suspended", suspended)
+    asked = []
+    true = delivery.InFlightMessage.may_go
+
+    def may_go(message: delivery.InFlightMessage, now: float) -> bool:
+        if not asked:
+            suspended.seconds += 3600  # between its coming and its going
+        asked.append(true(message, now))
+        return asked[-1]
+
+    monkeypatch.setattr(delivery.InFlightMessage, "may_go", may_go)
+    syphon = pair.syphon()
+    async with running(syphon):
+        await pair.park([parked(0)])
+        await until(lambda: syphon.counters.completed == 1)
+    assert asked == [False, True]  # not before its lock was renewed
+    assert pair.primary.counts("orders").active == 1
+
+
+@pytest.mark.spec("R-28")
+@pytest.mark.skipif(not delivery.HAS_BOOTTIME, reason="this system does not tell")
+def test_the_time_suspended_does_not_grow_while_we_run() -> None:
+    before = delivery.time_suspended()
+    assert abs(delivery.time_suspended() - before) < delivery.MIN_SUSPENSION
+
+
+@pytest.mark.spec("R-28")
+async def test_the_first_heartbeat_goes_out_when_the_peer_wants_it(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    try:
+        due = connection._engine.next_timer()
+        assert due is not None
+        assert connection._timer is not None
+        assert connection._timer.when() <= due
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("R-28")
+async def test_a_close_after_a_long_silence_has_all_its_time(pair: Pair) -> None:
+    connection = await connect(parse(pair.primary.connection_string))
+    engine = connection._engine
+    engine._now -= 3600  # nothing was heard for so long
+    now = asyncio.get_running_loop().time()
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    assert engine._close_deadline is not None
+    assert engine._close_deadline >= now
+    await closing
+
+
+async def set_aside(pair: Pair, count: int) -> None:
+    """``count`` dead letters, the last of which has a reason of its own."""
+    await pair.park([parked(number) for number in range(count)])
+    connection = await connect(parse(pair.secondary.connection_string))
+    try:
+        came: list = []
+        receiver = await connection.open_receiver(pair.backlog(0), came.append)
+        receiver.flow(count)
+        await until(lambda: len(came) == count)
+        for event in came:
+            reason = "rare" if event is came[-1] else "common"
+            info = {REASON: reason}
+            receiver.settle(event.delivery_id, event.delivery_id, Rejected(Condition(DEAD_LETTER, "x", info)))
+        await until(lambda: pair.set_aside() == count)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.spec("R-28")
+async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.syphon.deadletters.ROUND", 5)
+    await set_aside(pair, 30)
+    connection = await connect(parse(pair.secondary.connection_string))
+    counts, rounds = RedriveCounts(), 0
+
+    async def renewed(connection, path, tags):
+        """Locks of a second each: what was taken comes again, in every other round."""
+        nonlocal rounds
+        rounds += 1
+        return [None] * len(tags) if rounds % 2 else [1.0] * len(tags)
+
+    monkeypatch.setattr("sbpair.syphon.deadletters.RENEWED_EVERY", 0.0)
+    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await redrive(connection, pair.backlog(0), counts, reason="RARE", stop=asyncio.Event())
+    finally:
+        await connection.close()
+    assert (counts.redriven, counts.left, counts.missed) == (1, 29, 0)
+
+
+@pytest.mark.spec("R-28")
+async def test_what_somebody_else_has_locked_is_counted_as_missed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.syphon.deadletters.WAIT_FOR_OTHERS", 0.1)
+    monkeypatch.setattr("sbpair.syphon.deadletters.PEEK_EVERY", 0.01)
+    await set_aside(pair, 3)
+    connection = await connect(parse(pair.secondary.connection_string))
+    counts = RedriveCounts()
+    try:
+        came: list = []
+        receiver = await connection.open_receiver(pair.backlog(0) + "/$DeadLetterQueue", came.append)
+        receiver.flow(3)
+        await until(lambda: len(came) == 3)
+        async with asyncio.timeout(PATIENCE):
+            await redrive(connection, pair.backlog(0), counts, stop=asyncio.Event())
+    finally:
+        await connection.close()
+    assert (counts.redriven, counts.missed) == (0, 3)

@@ -1,0 +1,118 @@
+"""Backlog depths and ages are measured at a bounded cost. (R-62)"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from sbpair.observation import Metrics
+from sbpair.observation.metrics import show_syphon
+from sbpair.syphon import SyphonOptions
+from sbpair.syphon.monitor import EMPTY, BacklogDepth, BacklogDepths
+from tests.syphon.pair import BACKLOGS, Pair, parked, put, until
+from tests.syphon.test_sides import running
+
+SOON = timedelta(seconds=1)
+
+
+def gauges(metrics: Metrics) -> dict[str, float]:
+    text = metrics.exposition().decode()
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_an_age_is_by_the_clock_that_is_asked_and_never_negative() -> None:
+    assert BacklogDepth(1, 1_000_000).age(1060.0) == 60.0
+    assert BacklogDepth(1, 1_000_000).age(900.0) == 0.0
+    assert EMPTY.age(900.0) == 0.0
+
+
+def test_what_was_not_looked_at_yet_is_unknown_and_what_cannot_wait_is_empty() -> None:
+    levels = BacklogDepths(("a", "b"), 60.0)
+    assert levels.current(("a",)) == {"b": EMPTY}
+
+
+@pytest.mark.parametrize("span", [0, 3601])
+def test_how_often_to_measure_has_a_range(span: int) -> None:
+    with pytest.raises(ValueError, match="measure_every must be a timedelta from 1 s to 3600 s"):
+        SyphonOptions(measure_every=timedelta(seconds=span))
+
+
+@pytest.mark.spec("R-62")
+async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_came_home(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.syphon.monitor.MOST_COUNTED", 5)
+    await pair.park([parked(n) for n in range(3)])
+    await pair.park([parked(n) for n in range(3, 11)], index=1)
+    syphon = pair.syphon(measure_every=SOON)
+    metrics = Metrics()
+    show_syphon(metrics, syphon)
+    first, second = (f'{{backlog="{pair.backlog(index)}"}}' for index in range(2))
+    before = time.time()
+    pair.primary.take_down("refuse")
+    async with running(syphon):
+        await until(lambda: len(syphon.levels) == 2)
+        shown = gauges(metrics)
+        assert shown[f"sbpair_syphon_backlog_depth{first}"] == 3
+        assert shown[f"sbpair_syphon_backlog_depth{second}"] == 5  # or more
+        assert 0 <= shown[f"sbpair_syphon_backlog_oldest_seconds{first}"] < time.time() - before + 60
+        pair.primary.bring_up()
+        await until(lambda: set(syphon.levels.values()) == {EMPTY})
+        assert gauges(metrics)[f"sbpair_syphon_backlog_depth{second}"] == 0
+    assert syphon.counters.completed == 11
+
+
+@pytest.mark.spec("R-62")
+async def test_an_old_number_is_not_shown_while_the_secondary_is_away(pair: Pair) -> None:
+    await pair.park([parked(0)])
+    syphon = pair.syphon(measure_every=SOON)
+    pair.primary.take_down("refuse")
+    async with running(syphon):
+        await until(lambda: len(syphon.levels) == 2)
+        pair.secondary.take_down("refuse")
+        await until(lambda: not syphon.levels)
+        pair.secondary.bring_up()
+        await until(lambda: len(syphon.levels) == 2)
+    pair.primary.bring_up()
+
+
+@pytest.mark.spec("R-62", "P-41")
+async def test_backlogs_that_are_known_to_be_empty_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    rounds = 0
+
+    async def depth_of(connection: object, backlog: str) -> BacklogDepth:
+        asked.append(backlog)
+        return BacklogDepth(1, 0)
+
+    def which() -> tuple[str, ...]:
+        nonlocal rounds
+        rounds += 1
+        return ("a",) if rounds == 1 else ()
+
+    async def borrow() -> None:
+        return None
+
+    monkeypatch.setattr("sbpair.syphon.monitor.depth_of", depth_of)
+    levels = BacklogDepths(("a", "b"), 0.001)
+    looking = asyncio.create_task(levels.run(which, borrow))
+    await until(lambda: rounds >= 5)
+    looking.cancel()
+    assert asked == ["a"]
+
+
+@pytest.mark.spec("R-62", "F-48")
+async def test_a_stranded_backlog_has_a_gauge(pair: Pair) -> None:
+    extra = pair.backlog(BACKLOGS)
+    pair.secondary.create_queue(extra)
+    await put(pair.secondary, extra, [parked(0)])
+    syphon = pair.syphon()
+    metrics = Metrics()
+    show_syphon(metrics, syphon)
+    async with running(syphon):
+        await until(lambda: syphon.stranded == {extra: True})
+        assert gauges(metrics)[f'sbpair_syphon_backlog_stranded{{backlog="{extra}"}}'] == 1

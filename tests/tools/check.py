@@ -1,0 +1,123 @@
+"""Lint, types and the tests of what a change touches: `python -m tests.tools.check`.
+
+The change is everything since the merge base with main, committed or not. A changed module of sbpair runs the
+tests of its package; a changed test file runs itself; a changed helper of a test package runs that package;
+a changed page or docs tool runs the tests of the docs. The exit code is 0 when all of it passes.
+
+    python -m tests.tools.check [--since REVISION] [-n WORKERS] [--list]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+ROOMS = {
+    "auth": "pairing",
+    "paired_client": "outage",
+    "__init__.py": "typing",
+    "aio.py": "typing",
+    "shared.py": "typing",
+}
+"""Where the tests of a package are, if not in the folder of its own name."""
+ALWAYS = ("test_floors.py", "test_spec.py")
+DOCS = "test_docs.py"
+NO_TESTS = 5  # what pytest exits with when every test is deselected
+
+
+def git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def changed(since: str) -> list[str]:
+    """Paths below the repository that differ from the merge base with ``since``, or are not tracked."""
+    base = git("merge-base", since, "HEAD")[0]
+    return sorted({*git("diff", "--name-only", base), *git("ls-files", "--others", "--exclude-standard")})
+
+
+def tests_of(path: str) -> set[str]:
+    """The test files or folders, below tests/, that a changed path asks for."""
+    match Path(path).parts:
+        case ("sbpair", room, *_):
+            name = ROOMS.get(room, room)
+            return {name} if (TESTS / name).is_dir() else set()
+        case ("tests", file) if file.startswith("test_"):
+            return {file}
+        case ("tests", ("trials" | "tools"), *_):
+            return {DOCS}
+        case ("tests", room, file) if file.startswith("test_"):
+            return {f"{room}/{file}"}
+        case ("tests", room, _, *_):
+            return {room}
+        case ("docs", *_) | ("README.md" | "CHANGELOG.md",):
+            return {DOCS}
+        case ("samples", *_):
+            return {"test_samples.py"}
+    return set()
+
+
+def chosen(paths: Iterable[str]) -> list[str]:
+    """The tests to run, without those within a folder that runs whole, and without what no longer exists."""
+    wanted = {*ALWAYS}.union(*map(tests_of, paths))
+    return sorted(
+        name
+        for name in wanted
+        if (TESTS / name).exists() and not ("/" in name and name.partition("/")[0] in wanted)
+    )
+
+
+class Step:
+    """One command of the check, started at once: the steps run side by side."""
+
+    def __init__(self, title: str, *command: str) -> None:
+        self._title, self._began, self._is_pytest = title, time.monotonic(), command[0] == "pytest"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def passes(self) -> bool:
+        """Wait for its end and report it, with its output if it failed."""
+        output, _ = self._process.communicate()
+        allowed = (0, NO_TESTS) if self._is_pytest else (0,)
+        passes = self._process.returncode in allowed
+        sys.stdout.write(
+            f"{self._title:20}{'ok' if passes else 'FAILED':8}{time.monotonic() - self._began:5.1f} s\n"
+        )
+        if not passes:
+            sys.stdout.write(output)
+        return passes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--since", default="main", help="the revision to compare with (main)")
+    parser.add_argument("-n", default="2", metavar="WORKERS", help="processes for the tests (2)")
+    parser.add_argument("--list", action="store_true", help="print the tests it would run, and run nothing")
+    asked = parser.parse_args()
+    tests = [f"tests/{name}" for name in chosen(changed(asked.since))]
+    if asked.list:
+        sys.stdout.write("\n".join(tests) + "\n")
+        return 0
+    steps = [
+        Step("format", "ruff", "format", "--check", "-q", "."),
+        Step("lint", "ruff", "check", "-q", "."),
+        Step("types", "mypy", "--strict", "sbpair"),
+        Step(f"tests ({len(tests)})", "pytest", "-q", "-n", asked.n, *tests),
+    ]
+    passed = [step.passes() for step in steps]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Measure how the code reads: sizes, names, and the files a reader opens to follow one message.
+
+    python -m tests.tools.house            one line of JSON
+    python -m tests.tools.house --files    and the files of each way
+
+Five operations are traced with a profiler: a healthy send and a redirected one (over open links), the drain of
+a syphon that brings parked messages home (from its first connection on), a message that the broker accepts and
+commits to its disk, and the command `sbpair backlog list`. A file counts when one of its functions runs;
+importing it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "sbpair"
+OURS, THE_BROKERS = ("MainThread",), ("sbpair-broker", "sync of")  # names of threads, as they begin
+TRIES = 5
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+class Trail:
+    """The files in which functions run while it is open, in the threads of these names."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self._threads: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        """Profile every thread that begins from now on, and this one."""
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+
+    @contextmanager
+    def open(self, threads: tuple[str, ...] = OURS) -> Iterator[None]:
+        self.files, self._threads = set(), threads
+        try:
+            yield
+        finally:
+            self._threads = ()
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        if not self._threads or event != "call" or frame.f_code.co_name == "<module>":
+            return
+        name = frame.f_code.co_filename
+        if name.startswith(str(PACKAGE)) and threading.current_thread().name.startswith(self._threads):
+            self.files.add(str(Path(name).relative_to(PACKAGE)))
+
+
+def ways() -> dict[str, list[str]]:
+    """The files of each way."""
+    from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+    from sbpair.broker import Broker
+    from sbpair.syphon import Syphon, SyphonOptions
+
+    trail, found = Trail(), dict[str, list[str]]()
+    trail.start()
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker, tempfile.TemporaryDirectory() as data:
+        primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+        primary.create_queue("orders")
+        secondary.create_queue(BACKLOG)
+        strings = primary.connection_string, secondary.connection_string
+        options = PairedNamespaceOptions(
+            primary_namespace_name="contoso",
+            backlog_queue_count=1,
+            assume_backlogs_exist=True,
+            ping_primary_interval=timedelta(minutes=5),
+        )
+        with PairedServiceBusClient.from_connection_strings(*strings, options=options) as client:
+            with client.get_queue_sender("orders") as sender:
+                for way in ("healthy send", "redirected send"):
+                    for _ in range(3):
+                        sender.send_messages(ServiceBusMessage("warm"))
+                    with trail.open():
+                        sender.send_messages(ServiceBusMessage("x"))
+                    found[way] = sorted(trail.files)
+                    client.fail_over("orders")
+            syphon = Syphon.from_connection_strings(
+                *strings, options=SyphonOptions(primary_namespace_name="contoso", backlog_queue_count=1)
+            )
+            with trail.open():
+                counters = asyncio.run(syphon.drain())
+            assert counters.completed == 4, counters
+            found["parked message home"] = sorted(trail.files)
+            found["backlog list"] = _listed((*strings, str(broker.ca_file)), trail)
+        with Broker({"fabrikam": 0}, data=data) as durable:
+            fabrikam = durable.namespace("fabrikam")
+            fabrikam.create_queue("orders")
+            plain = ServiceBusClient.from_connection_string(fabrikam.connection_string)
+            with plain, plain.get_queue_sender("orders") as bare:
+                bare.send_messages(ServiceBusMessage("warm"))
+                with trail.open(THE_BROKERS):
+                    bare.send_messages(ServiceBusMessage("x"))
+            found["accepted and committed"] = sorted(trail.files)
+    sys.setprofile(None)
+    threading.setprofile(None)  # type: ignore[arg-type]
+    return found
+
+
+def _listed(environment: tuple[str, str, str], trail: Trail) -> list[str]:
+    from sbpair.cli import main
+
+    names = ("SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE")
+    os.environ.update(zip(names, environment, strict=True))
+    words = ["backlog", "list", "--backlogs", "1", "--primary-namespace-name", "contoso"]
+    for _ in range(TRIES):  # on a busy machine the profiler is too slow for the command's time limit
+        with trail.open(), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                main(words)
+            except SystemExit as ended:
+                if not ended.code:
+                    break
+    else:
+        raise SystemExit(f"sbpair {' '.join(words)} failed {TRIES} times")
+    return sorted(trail.files)
+
+
+def sizes() -> dict[str, object]:
+    """Files and lines, names with several meanings, heads that ask."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    lines = {str(file.relative_to(PACKAGE)): file.read_text("utf-8").count("\n") for file in files}
+    trees = {file: ast.parse(file.read_text("utf-8")) for file in files}
+    classes = Counter(
+        node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    heads = [(ast.get_docstring(tree) or "").split("\n\n")[0].rstrip() for tree in trees.values()]
+    largest = max(lines, key=lambda name: lines[name])
+    return {
+        "files": len(lines),
+        "lines": sum(lines.values()),
+        "median": statistics.median(lines.values()),
+        "largest": f"{largest} {lines[largest]}",
+        "class names used twice": sum(1 for count in classes.values() if count > 1),
+        "heads that ask": sum(1 for head in heads if "?" in head.split("\n")[0]),
+    }
+
+
+def import_seconds() -> float:
+    """The best of seven imports of the package, each in a process of its own, less that of an empty one."""
+    return round(min(_started("import sbpair") for _ in range(7)) - min(_started("") for _ in range(7)), 3)
+
+
+def _started(program: str) -> float:
+    code = f"import time; began = time.perf_counter()\n{program}\nprint(time.perf_counter() - began)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return float(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.house", description=__doc__)
+    parser.add_argument("--files", action="store_true", help="name the files of each way")
+    asked = parser.parse_args()
+    found = ways()
+    report = (
+        sizes() | {"import sbpair (s)": import_seconds()} | {way: len(files) for way, files in found.items()}
+    )
+    print(json.dumps(report))
+    if asked.files:
+        for way, files in found.items():
+            print(f"\n{way}\n" + "\n".join(f"  {name}" for name in files))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Run every benchmark, one after the other, and tell each aim with its figure beside it.
+
+    python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--out FILE | --again FILE]
+    python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from what was stored
+
+``--out`` stores the run as JSON, and ``--again`` another beside the one in the file: are its ratios the same?
+``--docs`` reads both, from docs/performance.json unless told otherwise.
+A peer that is not installed is skipped with a word. Exit code 1 when a benchmark fails, never for an aim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.trials.bench.aims import AIMS, Figure
+from tests.trials.bench.machine import machine
+
+HERE = Path(__file__).parent
+STORED = HERE.parents[2] / "docs" / "performance.json"
+ARGUMENTS = {"bench_audit": ("--events", "1000000")}  # its own default takes most of an hour's quarter
+WITHIN = 1200  # seconds, each
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="rounds of each; each has a default of its own, 5 at least"
+    )
+    parser.add_argument("--quick", action="store_true", help="one small round: to see that all runs")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these only, such as syphon or broker")
+    to = parser.add_mutually_exclusive_group()
+    to.add_argument("--out", type=Path, metavar="FILE", help="store the figures as JSON")
+    to.add_argument("--again", type=Path, metavar="FILE", help="store them beside the run in this file")
+    parser.add_argument("--docs", nargs="?", type=Path, const=STORED, metavar="FILE", help="write the page")
+    asked = parser.parse_args()
+    if asked.docs is not None:
+        from tests.trials.bench.page import write  # late: it draws
+
+        write(json.loads(asked.docs.read_text()))
+        return 0
+    names = [path.stem.removeprefix("bench_") for path in sorted(HERE.glob("bench_*.py"))]
+    if unknown := set(asked.only or ()) - set(names):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return run([name for name in names if name in (asked.only or names)], asked)
+
+
+def run(names: Sequence[str], asked: argparse.Namespace) -> int:
+    begun, run_on = time.time(), machine()
+    figures: list[Figure] = []
+    failed = []
+    for name in names:
+        found, code = one(f"bench_{name}", asked)
+        figures += found
+        if code:
+            failed.append(f"{name} ended with exit code {code}")
+    stored = {
+        "machine": run_on,
+        "quick": asked.quick,
+        "load_after": round(os.getloadavg()[0], 1),
+        "seconds": round(time.time() - begun),
+        "figures": figures,
+    }
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(stored, indent=1) + "\n")
+    if asked.again is not None:
+        first = json.loads(asked.again.read_text())
+        asked.again.write_text(json.dumps({**first, "again": stored}, indent=1) + "\n")
+    print("\n".join(table(figures)))
+    print(f"{stored['seconds']} s", *failed, sep="\n")
+    return 1 if failed else 0
+
+
+def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
+    """The figures of one benchmark, shown as they come, and its exit code."""
+    print(f"== {module}", flush=True)
+    command = [sys.executable, "-m", f"tests.trials.bench.{module}", *ARGUMENTS.get(module, ())]
+    command += ["--quick"] if asked.quick else []
+    command += ["--rounds", str(asked.rounds)] if asked.rounds else []
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    patience = threading.Timer(WITHIN, process.kill)
+    patience.start()
+    figures: list[Figure] = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if line.startswith('{"name"'):
+            figures.append({**json.loads(line), "by": module})
+    code = process.wait()
+    patience.cancel()
+    return figures, code
+
+
+def table(figures: Sequence[Figure]) -> list[str]:
+    """One line an aim: whether it holds, the bound, what was measured."""
+    lines = ["", f"{'aim':<68} {'bound':>10} {'median':>12}  holds"]
+    for aim in AIMS:
+        found = aim.figure.find(figures)
+        bound = f"{aim.sign} {aim.bound:g}"
+        if found is None:
+            lines.append(f"{aim.what:<68} {bound:>10} {'not measured':>12}")
+            continue
+        value = float(str(found["median"]))
+        holds = "yes" if aim.holds(value) else "no"
+        lines.append(f"{aim.what:<68} {bound:>10} {value:>12,.6g}  {holds}")
+        if holds == "no" and (reason := aim.because(figures)):
+            lines.append(f"    {reason}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

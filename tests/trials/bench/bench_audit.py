@@ -1,0 +1,246 @@
+"""How long does the audit of many journal events take, next to DuckDB, and with two executors?
+
+    python -m tests.trials.bench.bench_audit [--events N] [--master M ...] [--quick]
+
+Journals of 8 senders, 2 syphons and 4 receivers are made up, three in ten messages by way of a backlog
+and one in a thousand lost. Each engine reads the files and counts the verdicts; the counts must be the truth.
+``whole`` is all that ``sbpair spark audit`` does, tables and report. The start of the JVM is not counted, the
+first use of everything is. Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tests.trials.bench.report import figure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EVENTS, QUICK_EVENTS = 10_000_000, 100_000
+PER_MESSAGE = 2.3  # events: two of a direct message, three of a parked one
+CHUNK = 200_000  # messages made up at once
+NOON_MS = 1_795_262_400_000
+APART_MS = 1  # between two messages
+MASTERS = ("local[2,1]", "local-cluster[1,1,2048]", "local-cluster[2,1,2048]")
+WITHIN = 3600  # seconds
+
+
+@dataclass
+class Writer:
+    """One journal, written a chunk at a time."""
+
+    directory: Path
+    role: str
+    ordinal: int = 0
+    name: str = field(default_factory=lambda: str(uuid.uuid4()))
+    _file: IO[bytes] | None = None
+
+    @property
+    def file(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = (self.directory / f"{self.role}-{self.name}-000001.jsonl").open("wb")
+        return self._file
+
+    def put(self, event: str, fields: str, ids: pa.Array, at: pa.Array) -> None:
+        """One event for each id; ``{}`` in ``fields`` is where the id stands."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        before, after = fields.split("{}")
+        ordinals = pa.array(range(self.ordinal, self.ordinal + len(ids)), pa.int64()).cast(pa.string())
+        self.ordinal += len(ids)
+        lines = pc.binary_join_element_wise(
+            f'{{"v":1,"writer":"{self.name}","role":"{self.role}","ordinal":', ordinals, ',"at":"',
+            pc.strftime(at, "%Y-%m-%dT%H:%M:%S"),
+            'Z","mono":1.5,"pair":{"primary":"contoso","secondary":"contoso-dr"},'
+            f'"event":"{event}","path":"orders",{before}', ids, after + "}\n", "",
+        )  # fmt: skip
+        self.file.write(memoryview(lines.buffers()[2]))
+
+    def say(self, event: str, fields: str) -> None:
+        """One event without an id, an hour after the messages."""
+        later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOON_MS / 1000 + 86_400))
+        record = {"v": 1, "writer": self.name, "role": self.role, "ordinal": self.ordinal, "at": later,
+                  "mono": 2.5, "pair": {"primary": "contoso", "secondary": "contoso-dr"},
+                  "event": event, "path": "orders"}  # fmt: skip
+        self.file.write(json.dumps(record | json.loads(fields)).encode() + b"\n")
+        self.ordinal += 1
+
+
+def make_up(directory: Path, events: int) -> dict[str, int]:
+    """Write the journals; returns how many messages have which verdict."""
+    senders, syphons, receivers = (
+        [Writer(directory, role) for _ in range(n)]
+        for role, n in (("sender", 8), ("syphon", 2), ("receiver", 4))
+    )
+    messages = int(events / PER_MESSAGE)
+    for start, stop in _chunks(messages):
+        _tell(start, stop, senders, syphons, receivers)
+    for syphon in syphons:
+        syphon.say("backlogs_drained", "{}")
+    receivers[0].say("entity_emptied", "{}")
+    for writer in (*senders, *syphons, *receivers):
+        end = {"file": 1, "records": writer.ordinal + 1, "lost": 0, "is_last": True}
+        writer.say("journal_closed", json.dumps(end))
+        writer.file.close()
+    lost = -(-messages // 1000)
+    return {"delivered": messages - lost, "lost": lost}
+
+
+def _chunks(messages: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, messages, CHUNK):
+        yield start, min(start + CHUNK, messages)
+
+
+def _tell(
+    start: int, stop: int, senders: list[Writer], syphons: list[Writer], receivers: list[Writer]
+) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    number = np.arange(start, stop)
+    is_parked, arrives = number % 10 < 3, number % 1000 != 0
+
+    def told(writers: list[Writer], event: str, fields: str, which: np.ndarray, delay: int) -> None:
+        for index, writer in enumerate(writers):
+            mine = number[which & (number // 10 % len(writers) == index)]
+            ids = pc.binary_join_element_wise("message-", pa.array(mine).cast(pa.string()), "")
+            at = pa.array(NOON_MS + mine * APART_MS + delay).cast(pa.timestamp("ms", "UTC"))
+            writer.put(event, fields, ids, at)
+
+    told(
+        senders,
+        "send_accepted",
+        '"stored_in":"primary","backlog":null,"message_ids":["{}"],"ambiguous":false',
+        ~is_parked,
+        0,
+    )
+    told(
+        senders,
+        "message_parked",
+        '"backlog":3,"count":1,"message_ids":["{}"],"ambiguous":false',
+        is_parked,
+        0,
+    )
+    forwarded = '"backlog":3,"backlog_queue":"contoso/x-servicebus-transfer/3","message_ids":["{}"]'
+    told(syphons, "messages_forwarded", forwarded, is_parked, 5_000)
+    received = '"message_ids":["{}"],"session_ids":[""],"sequence_numbers":[0]'
+    told(receivers, "messages_received", received, arrives, 9_000)
+
+
+def of_duckdb(directory: Path) -> dict[str, object]:
+    from tests.spark import oracle
+
+    begun = time.perf_counter()
+    found = oracle.verdicts(directory)
+    return {"verdicts": found, "counts": time.perf_counter() - begun}
+
+
+def of_spark(directory: Path, master: str, *, is_small: bool) -> dict[str, object]:
+    from sbpair.spark import build_session
+    from sbpair.spark.audit import audit, job, journals
+    from sbpair.spark.session import HASTY, roomy
+
+    settings = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "2g"} | (
+        HASTY if is_small else roomy()
+    )
+    spark = build_session("bench", master=master, settings=settings)
+    begun = time.perf_counter()
+    events = journals(spark, str(directory)).persist()
+    found = audit(events).verdicts()
+    counted = time.perf_counter()
+    events.unpersist()
+    figures: dict[str, object] = {
+        "verdicts": {verdict.value: count for verdict, count in found.items() if count},
+        "counts": counted - begun,
+    }
+    if not master.startswith("local-cluster"):
+        job.run(spark, directory, directory / "out")
+        figures["whole"] = time.perf_counter() - counted
+    spark.stop()
+    return figures
+
+
+def in_a_process(engine: str, directory: Path, *, is_small: bool) -> dict[str, object]:
+    """Each engine alone, so that none has the other's memory or its warm compiler."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.trials.bench.bench_audit",
+        "--engine",
+        engine,
+        "--directory",
+        str(directory),
+    ]
+    done = subprocess.run(
+        command + (["--quick"] if is_small else []),
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{engine}: {done.stderr[-2000:]}")
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=EVENTS, help="default %(default)s")
+    parser.add_argument("--master", action="append", help=f"of Spark; default {', '.join(MASTERS)}")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS} events, to see that it runs")
+    parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    asked, _ = parser.parse_known_args()  # --rounds is for the others: one round takes long enough
+    if asked.engine:
+        found = (
+            of_duckdb(asked.directory)
+            if asked.engine == "duckdb"
+            else of_spark(asked.directory, asked.engine, is_small=asked.quick)
+        )
+        print(json.dumps(found))
+        return
+    events = QUICK_EVENTS if asked.quick else asked.events
+    with tempfile.TemporaryDirectory(prefix="sbpair-bench-") as directory:
+        masters = asked.master or (MASTERS[:1] if asked.quick else MASTERS)
+        compare(Path(directory), events, masters, is_small=asked.quick)
+
+
+def compare(directory: Path, events: int, masters: Sequence[str], *, is_small: bool) -> None:
+    begun = time.perf_counter()
+    truth = make_up(directory, events)
+    spent = time.perf_counter() - begun
+    size = sum(file.stat().st_size for file in directory.iterdir())
+    load = os.getloadavg()[0]
+    print(
+        f"python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}; {events} events, "
+        f"{size / 1e6:.0f} MB, made up in {spent:.1f} s"
+    )
+    for engine in ("duckdb", *masters):
+        found = in_a_process(engine, directory, is_small=is_small)
+        if found.pop("verdicts") != truth:
+            sys.exit(f"{engine} counted other verdicts than {truth}")
+        for what, seconds in found.items():
+            load = round(os.getloadavg()[0], 1)
+            figure(f"audit, {what}", "s", [float(str(seconds))], engine=engine, events=events, load=load)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What does the paired sender cost on the healthy path, over the bare SDK? (P-2)
+
+Both are measured in turn, ten milliseconds each, in one process; the yardstick is the ratio of its CPU time
+in two neighbouring measurements, and of all these ratios the median, which a busy machine moves little.
+The broker runs in a process of its own, so that its work is not counted.
+
+    python -m tests.trials.bench.bench_send [--rounds N]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.aio import PairedServiceBusClient as AsyncPairedServiceBusClient
+from tests.trials.bench.report import figure, rounds
+
+Measured = Callable[[], float]
+SENDS = 50  # in a measurement: the weather hardly changes in ten milliseconds
+PAIRS = 20  # of measurements, in a round
+OPTIONS = PairedNamespaceOptions(primary_namespace_name="contoso", assume_backlogs_exist=True)
+
+
+def serve(pipe: Connection) -> None:
+    from sbpair.broker import Broker
+
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        for name in ("contoso", "contoso-dr"):
+            broker.namespace(name).create_queue("orders")
+        pipe.send([broker.namespace(name).connection_string for name in ("contoso", "contoso-dr")])
+        pipe.recv()
+
+
+def message() -> ServiceBusMessage:
+    return ServiceBusMessage(
+        b"x" * 1024, message_id="m-1", application_properties={"a": "one", "b": 2, "c": True}
+    )
+
+
+def cpu_of(send: Callable[[Any], object]) -> float:
+    """Microseconds of CPU for one send. The messages are made outside the measurement."""
+    messages = [message() for _ in range(SENDS)]
+    start = time.process_time()
+    for each in messages:
+        send(each)
+    return (time.process_time() - start) / SENDS * 1e6
+
+
+async def cpu_of_awaited(send: Callable[[Any], Awaitable[object]]) -> float:
+    """The same in asyncio."""
+    messages = [message() for _ in range(SENDS)]
+    start = time.process_time()
+    for each in messages:
+        await send(each)
+    return (time.process_time() - start) / SENDS * 1e6
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """The collector's runs fall on whoever comes just then: none while anything is measured."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def compared(name: str, bare: Measured, paired: Measured, times: int) -> None:
+    """Tell the ratio of the two, each measured next to the other, in turn the first."""
+    for _ in range(PAIRS):
+        bare(), paired()  # to warm up
+    pairs = []
+    with no_collections():
+        for number in range(times * PAIRS):
+            if number % 2:
+                alone, wrapped = bare(), paired()
+            else:
+                wrapped, alone = paired(), bare()
+            pairs.append((alone, wrapped))
+    ratios = [wrapped / alone for alone, wrapped in pairs]
+    bare_cpu, paired_cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
+    quarters = statistics.quantiles(ratios, n=4)
+    print(
+        f"# bare {bare_cpu:.1f} us, paired {paired_cpu:.1f} us; "
+        f"half of the ratios {quarters[0]:.3f} to {quarters[2]:.3f}"
+    )
+    figure(name, "ratio to the bare SDK", ratios, digits=4)
+
+
+def blocking(primary: str, secondary: str, times: int) -> None:
+    with (
+        ServiceBusClient.from_connection_string(primary) as client,
+        client.get_queue_sender("orders") as bare,
+        PairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS) as pair,
+        pair.get_queue_sender("orders") as paired,
+    ):
+        compared(
+            "send.healthy_path_cpu",
+            lambda: cpu_of(bare.send_messages),
+            lambda: cpu_of(paired.send_messages),
+            times,
+        )
+
+
+def in_asyncio(primary: str, secondary: str, times: int) -> None:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+
+        async def opened(client: Any) -> Any:
+            return await stack.enter_async_context(
+                (await stack.enter_async_context(client)).get_queue_sender("orders")
+            )
+
+        bare = runner.run(opened(AsyncServiceBusClient.from_connection_string(primary)))
+        paired = runner.run(
+            opened(AsyncPairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS))
+        )
+        compared(
+            "send.healthy_path_cpu_asyncio",
+            lambda: runner.run(cpu_of_awaited(bare.send_messages)),
+            lambda: runner.run(cpu_of_awaited(paired.send_messages)),
+            times,
+        )
+        runner.run(stack.aclose())
+
+
+def main(times: int) -> None:
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
+    server.start()
+    there.close()  # so that a server that dies is noticed
+    primary, secondary = here.recv()
+    version = sys.version.split()[0]
+    print(f"settings: rounds={times} pairs={PAIRS} sends={SENDS} body=1024 properties=3 python={version}")
+    blocking(primary, secondary, times)
+    in_asyncio(primary, secondary, times)
+    here.send("stop")
+    server.join(10)
+
+
+if __name__ == "__main__":
+    main(rounds(__doc__, 15))

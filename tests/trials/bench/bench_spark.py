@@ -1,0 +1,170 @@
+"""How many messages does Spark read, consume, write and bring home, for each second of a core?
+
+    python -m tests.trials.bench.bench_spark [--rounds N] [--quick]
+
+One task at a time (``local[1]``), a broker in a process of its own, messages of 1 KiB: ``browse`` peeks
+a queue into rows, ``complete`` is a stream that consumes it, ``sink`` writes rows to a queue through the
+paired client, ``syphon`` brings the backlogs home. Each round checks that every message was read or is where
+it belongs. The processor time is that of the JVM, of Spark's Python processes and of the driver; ``per_core``
+is how many messages a second of it makes, the broker's own time aside. A round nobody counts goes first.
+Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing as mp
+import os
+import platform
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.trials.bench.bench_syphon import BACKLOGS, Site, broker_process, fill
+from tests.trials.bench.process import cpu_seconds, cpu_seconds_of_all
+from tests.trials.bench.report import figure, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MESSAGES, QUICK_MESSAGES = 40_000, 400
+BATCHES = 4  # of the stream
+
+
+class Bench:
+    """The broker, Spark, and what was measured."""
+
+    def __init__(self, messages: int, *, is_small: bool) -> None:
+        from sbpair.spark import build_session
+        from sbpair.spark.session import HASTY
+
+        self._pipe, theirs = mp.Pipe()
+        self._broker = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
+        self._broker.start()
+        theirs.close()  # so that a broker that dies is noticed
+        self._site: Site = self._pipe.recv()
+        self._spark: SparkSession = build_session(
+            "bench", master="local[1]", settings=HASTY if is_small else None
+        )
+        self._jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
+        self._messages = messages
+        self.found: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def close(self) -> None:
+        self._spark.stop()
+        self._pipe.send(None)
+        self._broker.join()
+
+    def measure(self, work: str, *, counts: bool) -> None:
+        """Prepare, do it, check it."""
+        self._ask("fresh")
+        if fills := FILLS[work]:
+            side, paths = fills
+            each = dict.fromkeys(paths, self._messages // len(paths))
+            asyncio.run(fill(getattr(self._site, side), each))
+        assert self._broker.pid is not None
+        brokers, spent, begun = cpu_seconds(self._broker.pid), self._cpu(), time.perf_counter()
+        moved = WORK[work](self)
+        took = time.perf_counter() - begun
+        spent, brokers = self._cpu() - spent, cpu_seconds(self._broker.pid) - brokers
+        if moved != self._messages:
+            raise RuntimeError(f"{work}: {moved} of {self._messages} messages")
+        if counts:
+            self.found["rate", work].append(moved / took)
+            self.found["per_core", work].append(moved / spent)
+            self.found["broker_cpu", work].append(brokers / moved * 1e6)
+
+    def tell(self) -> None:
+        for (what, work), values in self.found.items():
+            unit = "us/message" if what == "broker_cpu" else "1/s"
+            figure(f"spark.{what}", unit, values, 1, work=work, messages=self._messages)
+
+    def browse(self) -> int:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        rows, seen = self._spark.read.format("sbpair").options(**self._source()).load(), Observation()
+        rows.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+        return int(seen.get["rows"])
+
+    def complete(self) -> int:
+        more = {"settlement": "complete", "maxMessagesPerTrigger": str(self._messages // BATCHES)}
+        rows = self._spark.readStream.format("sbpair").options(**self._source(), **more).load()
+        with tempfile.TemporaryDirectory() as state:
+            query = (
+                rows.writeStream.format("noop").option("checkpointLocation", state)
+                .trigger(availableNow=True).start()
+            )  # fmt: skip
+            query.awaitTermination()
+        return self._messages - self._ask("arrived")
+
+    def sink(self) -> int:
+        rows = self._spark.range(self._messages).selectExpr(
+            "repeat('x', 1024) AS body", "cast(id AS string) AS message_id"
+        )
+        rows.write.format("sbpair").options(**self._pair(), entityPath="orders").mode("append").save()
+        return self._ask("arrived")
+
+    def syphon(self) -> int:
+        with tempfile.TemporaryDirectory() as journal:
+            table = self._spark.read.format("sbpair-syphon").options(**self._pair(), journal=journal).load()
+            table.collect()
+        return self._ask("arrived")
+
+    def _source(self) -> dict[str, str]:
+        return {"connectionString": self._site.primary, "queueName": "orders", "safetyLagMs": "0"}
+
+    def _pair(self) -> dict[str, str]:
+        return {
+            "connectionString": self._site.primary,
+            "secondaryConnectionString": self._site.secondary,
+            "primaryNamespaceName": "contoso",
+            "backlogQueueCount": str(len(BACKLOGS)),
+            "caFile": Path(self._site.ca_file).read_text(),
+        }
+
+    def _ask(self, what: str) -> int:
+        self._pipe.send(what)
+        return int(self._pipe.recv())
+
+    def _cpu(self) -> float:
+        return time.process_time() + cpu_seconds_of_all(self._jvm)
+
+
+WORK: dict[str, Callable[[Bench], int]] = {
+    "browse": Bench.browse,
+    "complete": Bench.complete,
+    "sink": Bench.sink,
+    "syphon": Bench.syphon,
+}
+# Where messages wait before the work begins: a side of the pair, and its queues.
+FILLS: dict[str, tuple[str, list[str]] | None] = {
+    "browse": ("primary", ["orders"]),
+    "complete": ("primary", ["orders"]),
+    "sink": None,
+    "syphon": ("secondary", BACKLOGS),
+}
+
+
+def main() -> None:
+    asked = settings(__doc__, 5)
+    messages = QUICK_MESSAGES if asked.quick else MESSAGES
+    print(
+        f"# python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+        f"{asked.rounds} rounds of {messages} messages of 1 KiB"
+    )
+    bench = Bench(messages, is_small=asked.quick)
+    try:
+        for number in range(0 if asked.quick else -1, asked.rounds):
+            for work in WORK:
+                bench.measure(work, counts=number >= 0)
+    finally:
+        bench.close()
+    bench.tell()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""How fast does the syphon move parked messages, beside the relays one writes with the SDK?
+
+    python -m tests.trials.bench.bench_syphon [--rounds N] [--quick]
+
+All relay between two namespaces of one broker process: on loopback, and at 5 and 20 ms of round trip to both
+(``delay_line``: raw bytes, later). Each round fills the backlogs, times every relay in turn, and checks that
+everything arrived. Ratios are taken within a round. The syphon's and the broker's processor time for one
+message are told too: on two cores the greater of them is the limit.
+Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing as mp
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from tests.trials.bench import sdk_relays
+from tests.trials.bench.delay_line import by_way_of, delay_lines
+from tests.trials.bench.process import cpu_seconds
+from tests.trials.bench.report import figure, ratio, settings
+
+BODY = b"x" * 1024
+BACKLOGS = [f"contoso/x-servicebus-transfer/{index}" for index in range(4)]
+NETWORKS = {"loopback": 0.0, "5 ms": 0.005, "20 ms": 0.020}
+QUICK = 20  # times fewer messages in a quick round
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Two namespaces, as a relay reaches them."""
+
+    primary: str
+    secondary: str
+    ca_file: str
+
+
+Relay = Callable[[Site, dict[str, int]], float]
+
+
+def broker_process(pipe: Connection) -> None:
+    """Serve two namespaces until told to stop; count and empty queues on request."""
+    from sbpair.broker import Broker
+
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+        for path in BACKLOGS:
+            secondary.create_queue(path)
+        pipe.send(Site(primary.connection_string, secondary.connection_string, str(broker.ca_file)))
+        while (request := pipe.recv()) is not None:
+            if request == "arrived":
+                pipe.send(primary.counts("orders").active)
+            else:
+                if "orders" in primary.queue_names():
+                    primary.delete_queue("orders")
+                primary.create_queue("orders", max_size_in_megabytes=5120)
+                pipe.send(True)
+
+
+async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
+    """Park messages: 1 KiB, a message id, three application properties."""
+    from sbpair.amqp.message import DataBody, Message, Properties
+    from sbpair.auth.connection_string import parse
+    from sbpair.client.dial import connect
+
+    connection = await connect(parse(connection_string))
+    for path, count in backlogs.items():
+        sender = await connection.open_sender(path)
+        messages = (
+            Message(
+                properties=Properties(message_id=f"{path[-1]}-{number}"),
+                application_properties={
+                    "tenant": "t1",
+                    "kind": "order",
+                    "attempt": 1,
+                    "x-ms-path": "orders",
+                    "x-ms-timetolive": "P1D",
+                    "x-sbpair-version": "1",
+                },
+                body=DataBody((BODY,)),
+            ).encode()
+            for number in range(count)
+        )
+        await asyncio.gather(*(sender.send(message) for message in messages))
+    await connection.close()
+
+
+def by_syphon(site: Site, backlogs: dict[str, int], *, tls: bool = False) -> float:
+    """Seconds until the syphon has drained the backlogs, its opening included."""
+    from sbpair.auth.connection_string import parse
+    from sbpair.syphon import Syphon, SyphonOptions
+
+    more: dict[str, str] = {}
+    primary, secondary = site.primary, site.secondary
+    if tls:
+        ports = [parse(each).port for each in (primary, secondary)]
+        more = {
+            "connection_verify": site.ca_file,
+            "primary_endpoint_address": f"localhost:{ports[0]}",
+            "secondary_endpoint_address": f"localhost:{ports[1]}",
+        }
+        primary, secondary = (
+            each.replace(";UseDevelopmentEmulator=true", "") for each in (primary, secondary)
+        )
+    options = SyphonOptions(
+        backlog_queue_count=len(BACKLOGS),
+        primary_namespace_name="contoso",
+        **more,  # type: ignore[arg-type]
+    )
+    syphon = Syphon.from_connection_strings(primary, secondary, options=options)
+    began = time.perf_counter()
+    counters = asyncio.run(syphon.drain())
+    took = time.perf_counter() - began
+    if counters.completed != sum(backlogs.values()):
+        raise RuntimeError(f"the syphon did not bring all home: {counters}")
+    return took
+
+
+def by_syphon_over_tls(site: Site, backlogs: dict[str, int]) -> float:
+    """As :func:`by_syphon`, both sides over TLS."""
+    return by_syphon(site, backlogs, tls=True)
+
+
+def _sdk(relay: Callable[[str, str, dict[str, int]], float]) -> Relay:
+    return lambda site, backlogs: relay(site.primary, site.secondary, backlogs)
+
+
+RELAYS: dict[str, Relay] = {
+    "syphon": by_syphon,
+    "syphon over TLS": by_syphon_over_tls,
+    "SDK, one by one": _sdk(sdk_relays.one_by_one),
+    "SDK, batches": _sdk(sdk_relays.in_batches),
+    "SDK, 8 workers": _sdk(sdk_relays.by_workers),
+}
+NAIVE, SDK = "SDK, one by one", ("SDK, one by one", "SDK, batches", "SDK, 8 workers")
+# How many messages a relay gets in a round, so that none takes seconds: by relay and network.
+MESSAGES = {
+    "syphon": {"loopback": 20_000, "5 ms": 20_000, "20 ms": 20_000},
+    "syphon over TLS": {"loopback": 20_000, "5 ms": 20_000, "20 ms": 20_000},
+    "SDK, one by one": {"loopback": 2_000, "5 ms": 120, "20 ms": 40},
+    "SDK, batches": {"loopback": 2_000, "5 ms": 200, "20 ms": 80},
+    "SDK, 8 workers": {"loopback": 2_000, "5 ms": 1_000, "20 ms": 400},
+}
+Key = tuple[str, str]  # relay and network
+
+
+class Bench:
+    """The broker, the lines to it, and what was measured."""
+
+    def __init__(self, part: int) -> None:
+        self._part = part
+        self._pipe, theirs = mp.Pipe()
+        self._process = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
+        self._process.start()
+        theirs.close()  # so that a broker that dies is noticed
+        self._near: Site = self._pipe.recv()
+        self._lines = ExitStack()
+        self._sites = {network: self._site(rtt) for network, rtt in NETWORKS.items()}
+        self.rates: dict[Key, list[float]] = defaultdict(list)
+        self.cpu: dict[tuple[str, Key], list[float]] = defaultdict(list)
+
+    def _site(self, rtt: float) -> Site:
+        from sbpair.auth.connection_string import parse
+
+        near = self._near
+        if not rtt:
+            return near
+        ports = [parse(each).port for each in (near.primary, near.secondary)]
+        far = self._lines.enter_context(delay_lines(rtt, ports))
+        return Site(by_way_of(near.primary, far[0]), by_way_of(near.secondary, far[1]), near.ca_file)
+
+    def close(self) -> None:
+        self._lines.close()
+        self._pipe.send(None)
+        self._process.join()
+
+    def measure(self, key: Key) -> None:
+        relay, network = key
+        each = max(1, MESSAGES[relay][network] // self._part // len(BACKLOGS))
+        backlogs, count = dict.fromkeys(BACKLOGS, each), each * len(BACKLOGS)
+        self._pipe.send("fresh")
+        self._pipe.recv()
+        asyncio.run(fill(self._near.secondary, backlogs))
+        pid = self._process.pid
+        assert pid is not None
+        before, ours = cpu_seconds(pid), time.process_time()
+        took = RELAYS[relay](self._sites[network], backlogs)
+        self.cpu["relay", key].append((time.process_time() - ours) / count * 1e6)
+        self.cpu["broker", key].append((cpu_seconds(pid) - before) / count * 1e6)
+        self._pipe.send("arrived")
+        if (arrived := self._pipe.recv()) != count:
+            raise RuntimeError(f"{relay}, {network}: {arrived} of {count} messages arrived")
+        self.rates[key].append(count / took)
+
+    def tell(self) -> None:
+        for (relay, network), values in self.rates.items():
+            figure("syphon.relay", "1/s", values, 0, relay=relay, network=network)
+        for (process, (relay, network)), values in self.cpu.items():
+            if network == "loopback":
+                figure(f"syphon.{process}_cpu", "us/message", values, 1, relay=relay, network=network)
+        for network in NETWORKS:
+            syphon = self.rates["syphon", network]
+            ratio("syphon.over_naive", syphon, self.rates[NAIVE, network], network=network)
+            rounds = zip(*(self.rates[relay, network] for relay in SDK), strict=True)
+            ratio("syphon.over_best_sdk", syphon, [max(each) for each in rounds], network=network)
+
+
+def main() -> None:
+    asked = settings(__doc__, 5)
+    part = QUICK if asked.quick else 1
+    print(
+        f"# python {platform.python_version()}, {asked.rounds} rounds, {len(BACKLOGS)} backlogs, body 1 KiB, "
+        f"{MESSAGES['syphon']['loopback'] // part} messages for the syphon"
+    )
+    bench = Bench(part)
+    try:
+        keys = [(relay, network) for network in NETWORKS for relay in RELAYS]
+        for number in range(asked.rounds):
+            for key in keys[:: -1 if number % 2 else 1]:
+                bench.measure(key)
+    finally:
+        bench.close()
+    bench.tell()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""docs/performance.md and its plots, out of a stored run. No figure is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.trials.bench.aims import AIMS, Figure, of
+
+DOCS = Path(__file__).parents[3] / "docs"
+PLOTS = DOCS / "performance"
+PLAIN = {"name", "unit", "n", "median", "p95", "least", "most", "by"}
+SECTIONS = {
+    "bench_amqp": "The AMQP engine",
+    "bench_broker": "The broker, and RabbitMQ",
+    "bench_start": "Start",
+    "bench_store": "The store on disk, and the disk alone",
+    "bench_memory": "Memory",
+    "bench_waiting": "Growth",
+    "bench_expiry": "Expiry",
+    "bench_send": "The paired sender while healthy",
+    "bench_failover": "Failing over and back",
+    "bench_syphon": "The syphon, and relays with the SDK",
+    "bench_audit": "The audit in Spark",
+    "bench_spark": "The Spark sources and sinks",
+}
+HEAD = """# Performance
+
+Every figure on this page comes from a run of `python -m tests.trials.bench --out docs/performance.json`,
+which stored it in [performance.json](performance.json); a second run is one with
+`--again docs/performance.json`. `python -m tests.trials.bench --docs` writes the page from that file.
+What is compared was measured in the same run, in turns, so that all had the same weather: trust the ratios
+before the absolute figures. *Range* is the least and the greatest round.
+
+"""
+
+
+def write(stored: Mapping[str, Any]) -> None:
+    """Write the page and its plots."""
+    (DOCS / "performance.md").write_text(text(stored))
+    PLOTS.mkdir(exist_ok=True)
+    for module, (name, draw) in DRAWN.items():
+        mine = [figure for figure in stored["figures"] if figure["by"] == module]
+        if mine:
+            _draw(PLOTS / name, draw, mine)
+    print(f"wrote {DOCS / 'performance.md'}")
+
+
+def text(stored: Mapping[str, Any]) -> str:
+    """The page of a stored run."""
+    figures: list[Figure] = stored["figures"]
+    parts = [HEAD, *_settings(stored), "## What we aim at\n\n"]
+    parts += _aims(figures, stored.get("again", {}).get("figures", ()))
+    for module in dict.fromkeys(str(figure["by"]) for figure in figures):
+        title = SECTIONS.get(module, module)
+        mine = [figure for figure in figures if figure["by"] == module]
+        parts += [
+            f"\n## {title}\n\n",
+            f"```bash\npython -m tests.trials.bench.{module}\n```\n\n",
+            *_figures(mine),
+        ]
+        if module in DRAWN:
+            parts.append(f"\n![{title}](performance/{DRAWN[module][0]})\n")
+    return "".join(parts)
+
+
+def _settings(stored: Mapping[str, Any]) -> Iterable[str]:
+    on = stored["machine"]
+    libraries = ", ".join(f"{name} {version}" for name, version in on["libraries"].items())
+    peers = sorted({f"{f['peer']} {f['version']}" for f in stored["figures"] if f.get("version")})
+    rows = {
+        "processor": f"{on['processor']}, {on['cores']} cores, {on['memory_gb']} GB",
+        "system": f"{on['system']}, Python {on['python']}",
+        "versions": f"{libraries}; brokers: {', '.join(peers) or 'none'}",
+    }
+    for name, run in {"run": stored, "second run": stored.get("again")}.items():
+        if run is not None:
+            of_it = run["machine"]
+            rows[name] = (
+                f"{of_it['at']}, commit {of_it['commit']}, {run['seconds']} s; "
+                f"load of the machine {of_it['load_before']} before, {run['load_after']} after"
+            )
+    yield from _table(("", ""), rows.items())
+    if stored["quick"]:
+        yield "\nThis was a quick run, of small rounds: it shows that all runs, and no more.\n"
+    if on["load_before"] > on["cores"]:
+        yield "\nThe machine was busy with other work: absolute figures are too low, and ratios are noisy.\n"
+    yield "\n"
+
+
+def _aims(figures: Sequence[Figure], again: Sequence[Figure]) -> Iterable[str]:
+    rows = []
+    for aim in AIMS:
+        found, once_more = aim.figure.find(figures), aim.figure.find(again)
+        bound = f"{aim.sign} {aim.bound:,g}" + (f" (then {aim.beyond:,g})" if aim.beyond else "")
+        second = [] if not again else ["" if once_more is None else _number(once_more["median"])]
+        if found is None:
+            rows.append((aim.what, bound, "not measured", *second, "", ""))
+            continue
+        runs = [run for run in (found, once_more) if run is not None]
+        holds = all(aim.holds(_median(run)) for run in runs)
+        why = "" if holds else aim.because(figures)
+        rows.append((aim.what, bound, _number(found["median"]), *second, "yes" if holds else "**no**", why))
+    second = ["second run"] if again else []
+    yield from _table(("aim", "bound", "median", *second, "holds", "where it does not: why"), rows)
+
+
+def _figures(figures: Sequence[Figure]) -> Iterable[str]:
+    rows = []
+    for figure in figures:
+        labels = ", ".join(
+            f"{key} {value}" for key, value in figure.items() if key not in PLAIN | {"version"}
+        )
+        spread = f"{_number(figure['least'])} … {_number(figure['most'])}" if "least" in figure else ""
+        rows.append(
+            (
+                str(figure["name"]),
+                labels,
+                _number(figure["median"]),
+                spread,
+                str(figure["n"]),
+                str(figure["unit"]),
+            )
+        )
+    yield from _table(("figure", "of", "median", "range", "rounds", "unit"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    for row in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n"
+
+
+def _median(figure: Figure) -> float:
+    return float(str(figure["median"]))
+
+
+def _number(value: object) -> str:
+    number = float(str(value))
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+# -- plots
+
+
+def _draw(path: Path, draw: Callable[[Any, Sequence[Figure]], None], figures: Sequence[Figure]) -> None:
+    import matplotlib as mpl  # late: the text needs none of it
+
+    mpl.use("svg")
+    mpl.rcParams.update(
+        {"svg.hashsalt": "sbpair", "svg.fonttype": "none"}
+    )  # the same run draws the same file
+    from matplotlib import pyplot
+
+    drawing, axes = pyplot.subplots(figsize=(6.4, 2.8))
+    draw(axes, figures)
+    drawing.tight_layout()
+    drawing.savefig(path, metadata={"Date": None})
+    pyplot.close(drawing)
+
+
+def _brokers(axes: Any, figures: Sequence[Figure]) -> None:
+    """Messages a second, ours and theirs side by side."""
+    whats = [f"broker.{what}" for what in ("enqueue", "receive_each", "receive_ranged", "durable_enqueue")]
+    peers = list(dict.fromkeys(str(figure["peer"]) for figure in figures if "peer" in figure))
+    for index, peer in enumerate(peers):
+        found = [of(what, peer=peer).find(figures) for what in whats]
+        heights = [0.0 if figure is None else _median(figure) for figure in found]
+        axes.bar([at + index * 0.35 for at in range(len(whats))], heights, 0.35, label=peer)
+    names = [what.removeprefix("broker.").replace("_", " ") for what in whats]
+    axes.set_xticks([at + 0.175 for at in range(len(whats))], names, fontsize=8)
+    axes.set_ylabel("messages a second")
+    axes.legend(fontsize=8)
+
+
+def _growth(axes: Any, figures: Sequence[Figure]) -> None:
+    """The cost of a message by what waits behind it."""
+    costs = [figure for figure in figures if figure["name"] == "waiting.message"]
+    for kind in dict.fromkeys(str(figure["kind"]) for figure in costs):
+        mine = [figure for figure in costs if figure["kind"] == kind]
+        axes.plot(
+            [figure["waiting"] for figure in mine], [_median(figure) for figure in mine], "o-", label=kind
+        )
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("messages that wait")
+    axes.set_ylabel("µs a message")
+    axes.legend(fontsize=7, ncols=2)
+
+
+def _relays(axes: Any, figures: Sequence[Figure]) -> None:
+    """Messages a second of each relay on each network, on a scale of powers of ten."""
+    rates = [figure for figure in figures if figure["name"] == "syphon.relay"]
+    relays = list(dict.fromkeys(str(figure["relay"]) for figure in rates))
+    networks = list(dict.fromkeys(str(figure["network"]) for figure in rates))
+    for index, relay in enumerate(relays):
+        found = [of("syphon.relay", relay=relay, network=network).find(rates) for network in networks]
+        heights = [0.0 if figure is None else _median(figure) for figure in found]
+        axes.bar([at + index * 0.16 for at in range(len(networks))], heights, 0.16, label=relay)
+    axes.set_xticks([at + 0.32 for at in range(len(networks))], networks, fontsize=8)
+    axes.set_yscale("log")
+    axes.set_ylabel("messages a second")
+    axes.legend(fontsize=7)
+
+
+DRAWN = {
+    "bench_broker": ("broker.svg", _brokers),
+    "bench_waiting": ("growth.svg", _growth),
+    "bench_syphon": ("syphon.svg", _relays),
+}

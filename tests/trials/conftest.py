@@ -1,0 +1,31 @@
+"""Trials: whole programs, killed processes, Sparks of their own, hours of driven time.
+
+`pytest -m trial` runs a short cut of each; `python -m tests.trials.NAME` runs one at length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker import Broker
+
+HERE = Path(__file__).parent
+PATIENCE = 300  # seconds: a JVM that shares two cores with other trials takes its time
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.trial)
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """Two namespaces, the primary with a queue "orders"."""
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running

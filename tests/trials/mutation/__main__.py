@@ -1,0 +1,242 @@
+"""Mutation testing, room by room: `python -m tests.trials.mutation pairing --sample 300`.
+
+mutmut changes one thing in one function and runs the room's tests that reach it; a mutant that no test
+notices survives. A room has thousands of mutants, so a run takes a random sample of them, chosen by a seed,
+unless `--all` is given. The command prints one line of JSON for each room, with the survivors as differences,
+and exits with 1 when fewer than 85 of 100 mutants are noticed (R-66).
+
+Of the tests that reach a function the quickest are run, as many as take `--seconds` together: the score is
+then at most too low. To find out which test reaches what takes a run of all of them, so `--keep DIR` keeps
+that for the next command, which does it only for tests that are new. `--again FILE` tries what survived in an
+earlier command, whose output is in that file.
+
+A mutant in what is called on import (a table of readers) is chosen too late, and survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.trials.mutation.equivalents import difference, equivalents
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+AIM = 0.85
+BRAILLE = re.compile("\\s*[\u2800-\u28ff]")
+SURVIVED, UNREACHED = 0, 33  # mutmut's exit codes: the tests passed; no test reaches the function
+CRASHED = 255  # the process of the mutant ended before its tests: that says nothing about them
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is mutated, and which tests should notice; ``left_out`` are files of tests, or single tests.
+
+    mutmut adds a method for each mutant, so a test that walks the names of a class fails without any mutant;
+    and it counts the calls of each function, so a test that measures time may.
+    """
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+ROOMS = {
+    "pairing": Room(
+        ("sbpair/pairing/*", "sbpair/envelope/*", "sbpair/auth/*"),
+        (
+            "tests/pairing",
+            "tests/envelope",
+            "tests/auth",
+            *(f"tests/outage/test_{each}.py" for each in ("failover", "aio_failover", "drop_in")),
+        ),
+        ("tests/pairing/test_surface.py",),
+    ),
+    "syphon": Room(
+        ("sbpair/syphon/*", "sbpair/client/*", "sbpair/envelope/*"),
+        ("tests/syphon", "tests/client", "tests/envelope"),
+    ),
+    "store": Room(("sbpair/broker/store/*",), ("tests/store",)),
+    "amqp": Room(
+        ("sbpair/amqp/*",),
+        ("tests/amqp",),
+        (
+            "tests/amqp/test_fuzz.py",
+            "tests/amqp/test_hostile_input.py::test_a_hostile_stream_costs_little",
+            "tests/amqp/test_hostile_input.py::test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time",
+            "tests/amqp/test_message.py::test_a_hundred_thousand_data_sections_split_in_linear_time",
+            "tests/amqp/test_rhea.py",
+            "tests/amqp/test_what_peers_may_cost.py::"
+            "test_ranges_that_settle_nothing_end_the_session_before_they_cost_much",
+        ),
+    ),
+}
+
+
+def main(words: list[str] | None = None, rooms: Mapping[str, Room] = ROOMS, source: Path = ROOT) -> int:
+    """Run the command with these words (default: the process's) on the working tree in ``source``."""
+    asked = _arguments(words, rooms)
+    with TemporaryDirectory(prefix="mutation-") as scratch:
+        trees = (asked.keep or Path(scratch)).absolute()
+        scores = [_run(name, rooms[name], asked, source, trees / name) for name in asked.rooms]
+    return 0 if all(score >= AIM for score in scores) else 1
+
+
+def _arguments(words: list[str] | None, rooms: Mapping[str, Room]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.trials.mutation", description=__doc__)
+    parser.add_argument("rooms", nargs="+", choices=sorted(rooms), help="the rooms to mutate")
+    parser.add_argument("--sample", type=int, default=300, help="mutants of each room (default 300)")
+    parser.add_argument("--all", action="store_true", help="every mutant: hours")
+    parser.add_argument("--seed", type=int, default=1, help="chooses the sample (default 1)")
+    parser.add_argument("--only", default="", help="mutants whose name contains this text, such as spool")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="the survivors that this output names")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="where the mutants stay for the next command"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="of tests for a mutant (default 20)")
+    parser.add_argument("-n", type=int, default=os.cpu_count() or 1, help="processes (default: the cores)")
+    return parser.parse_args(words)
+
+
+def _run(name: str, room: Room, asked: argparse.Namespace, source: Path, tree: Path) -> float:
+    """Mutate one room in a copy of the working tree; its score, from 0 to 1."""
+    _copy(source, tree)
+    _configure(tree, room)
+    _find_mutants(tree, asked.n, asked.seconds)
+    known = sorted(mutant for mutant in _different(tree) if asked.only in mutant)
+    if asked.again is not None:
+        known = sorted(_survivors_of(asked.again) & set(known))
+    if not known:
+        raise SystemExit(f"{name}: no mutants, or the tests fail without any:\n{_log(tree)[-3000:]}")
+    chosen = known if asked.all else random.Random(asked.seed).sample(known, min(asked.sample, len(known)))
+    _mutmut(tree, "run", "--max-children", str(asked.n), *chosen)
+    verdicts = _verdicts(tree)
+    unchecked = [mutant for mutant in chosen if verdicts[mutant] in (None, CRASHED)]
+    if unchecked:
+        raise SystemExit(f"{name}: {len(unchecked)} mutants were not tried:\n{_log(tree)[-3000:]}")
+    survived = [mutant for mutant in chosen if verdicts[mutant] == SURVIVED]
+    unreached = [mutant for mutant in chosen if verdicts[mutant] == UNREACHED]
+    score = 1 - (len(survived) + len(unreached)) / len(chosen)
+    told = {
+        "room": name,
+        "mutants": len(known),
+        "tried": len(chosen),
+        "killed": round(score, 3),
+        "survived": {mutant: _difference(tree, mutant) for mutant in survived},
+        "no test reaches": {mutant: _difference(tree, mutant) for mutant in unreached},
+    }
+    print(json.dumps(told, ensure_ascii=False), flush=True)
+    return score
+
+
+def _find_mutants(tree: Path, processes: int, seconds: float) -> None:
+    """Write all mutants, and find out which tests reach which function; the slowest of them are left out."""
+    found, whole = tree / "mutants" / "mutmut-stats.json", tree / "reached.json"
+    if whole.exists():  # by an earlier command: with the tests that were left out
+        shutil.copy2(whole, found)
+    _mutmut(
+        tree, "run", "--max-children", str(processes), "nothing"
+    )  # it tries no mutant: none has this name
+    if found.exists():
+        shutil.copy2(found, whole)
+        reached = json.loads(found.read_text())
+        durations = reached["duration_by_test"]
+        table = reached["tests_by_mangled_function_name"]
+        first = list(durations)[:1]  # what is called when modules are imported counts as called by this test
+        for function, tests in table.items():
+            table[function] = _quickest(list(durations) if tests == first else tests, durations, seconds)
+        found.write_text(json.dumps(reached))
+
+
+def _quickest(tests: list[str], durations: Mapping[str, float], seconds: float) -> list[str]:
+    """The tests that take so long together, quickest first; at least one, if there is any."""
+    ordered = sorted(tests, key=lambda test: durations[test])
+    totals = accumulate(durations[test] for test in ordered)
+    return [test for test, total in zip(ordered, totals, strict=True) if total <= seconds] or ordered[:1]
+
+
+def _survivors_of(output: Path) -> set[str]:
+    rooms = [json.loads(line) for line in output.read_text().splitlines() if line.startswith("{")]
+    return {mutant for told in rooms for kind in ("survived", "no test reaches") for mutant in told[kind]}
+
+
+def _copy(source: Path, tree: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=source,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (source / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, tree / name)
+
+
+def _configure(tree: Path, room: Room) -> None:
+    options = {
+        "source_paths": sorted({each.partition("/")[0] for each in room.sources}),
+        "debug": True,  # the log names a test that fails without any mutant
+        "only_mutate": list(room.sources),
+        "also_copy": ["docs", "samples", "README.md"],
+        "pytest_add_cli_args_test_selection": list(room.tests),
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", *map(_leaving_out, room.left_out)],
+        "process_isolation": "forkserver",  # some tests leave threads behind that do not survive a fork
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+    with (tree / "pyproject.toml").open("a") as file:
+        file.write("\n".join(["", "[tool.mutmut]", *lines, ""]))
+
+
+def _leaving_out(tests: str) -> str:
+    return f"--deselect={tests}" if "::" in tests else f"--ignore={tests}"
+
+
+def _mutmut(tree: Path, *words: str) -> None:
+    """Run mutmut; what it prints goes to a log, since its verdicts are in files."""
+    with (tree / "mutmut.log").open("a") as log:
+        print(f"mutmut {words[0]}: {len(words)} words", file=sys.stderr, flush=True)
+        command = [sys.executable, "-c", "from mutmut.__main__ import cli; cli()", *words]
+        subprocess.run(command, cwd=tree, stdout=log, stderr=subprocess.STDOUT, check=False)
+
+
+def _verdicts(tree: Path) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for meta in (tree / "mutants").rglob("*.meta"):
+        found.update(json.loads(meta.read_text())["exit_code_by_key"])
+    return found
+
+
+def _different(tree: Path) -> Iterator[str]:
+    """All mutants but those that are the same program."""
+    for meta in (tree / "mutants").rglob("*.meta"):
+        same = set(equivalents(meta.with_suffix("")))
+        for mutant in json.loads(meta.read_text())["exit_code_by_key"]:
+            if mutant.rpartition(".")[2] not in same:
+                yield mutant
+
+
+def _difference(tree: Path, mutant: str) -> list[str]:
+    *home, name = mutant.split(".")
+    module = (tree / "mutants").joinpath(*home).with_suffix(".py")
+    return difference(module if module.exists() else module.with_suffix("") / "__init__.py", name)
+
+
+def _log(tree: Path) -> str:
+    """What mutmut printed, without the frames of its progress display."""
+    lines = (tree / "mutmut.log").read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if line.strip() and not BRAILLE.match(line))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

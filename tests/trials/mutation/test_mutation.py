@@ -1,0 +1,65 @@
+"""The mutation command on a project of one function; which mutants count."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mutmut", reason="it comes with the extra dev")
+
+from tests.trials.mutation.__main__ import Room, _quickest, main
+from tests.trials.mutation.equivalents import equivalents
+
+ROOM = {"tiny": Room(("tiny/compare.py",), ("tests",))}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+        "tiny/__init__.py": "",
+        "tiny/compare.py": "def is_more(one: int, other: int) -> bool:\n    return one > other\n",
+        "tests/test_tiny.py": (
+            "from tiny.compare import is_more\n\n\ndef test_it():\n    assert is_more(2, 1)\n"
+            "    assert not is_more(1, 2)\n"
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.timeout(300)  # it starts Python with pytest four times
+def test_a_mutant_that_no_test_notices_is_shown_and_fails_the_run(project: Path, capfd):
+    assert main(["tiny", "--all", "-n", "1"], ROOM, project) == 1
+    told = json.loads(capfd.readouterr().out)
+    assert told["room"] == "tiny"
+    assert told["killed"] < 1
+    assert [lines[-1].strip("+ ") for lines in told["survived"].values()] == ["return one >= other"]
+
+
+@pytest.mark.spec("R-66")
+def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "def x_f__mutmut_orig(a):\n    b: int = cast(int, a)\n    return b.encode('utf-8', 'strict')\n"
+        "def x_f__mutmut_1(a):\n    b: int = cast(None, a)\n    return b.encode('utf-8', 'strict')\n"
+        "def x_f__mutmut_2(a):\n    b: int = cast(int, a)\n    return b.encode('UTF-8', 'strict')\n"
+        "def x_f__mutmut_3(a):\n    b: int = cast(int, None)\n    return b.encode('utf-8', 'strict')\n"
+        "def x_f__mutmut_4(a):\n    b: int = cast(int, a)\n    return b.encode('utf-8', 'STRICT')\n"
+    )
+    assert list(equivalents(module)) == ["x_f__mutmut_1", "x_f__mutmut_2"]
+
+
+@pytest.mark.spec("R-66")
+def test_of_the_tests_that_reach_a_function_the_quickest_are_run():
+    durations = {"slow": 9.0, "quick": 0.5, "middling": 1.0}
+    assert _quickest(list(durations), durations, 2.0) == ["quick", "middling"]
+    assert _quickest(["slow"], durations, 2.0) == ["slow"]
+    assert _quickest([], durations, 2.0) == []

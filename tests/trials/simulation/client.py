@@ -1,0 +1,436 @@
+"""A process that sends: the pair and its flows as they are, over an SDK that is played by the simulation.
+
+The pair decides; this drives its generator as both skins do: attempt, pause, create, and pings beside it.
+What an attempt meets on its way is drawn from the seed and the plan, and ends in the SDK's own exceptions,
+which the project's own table judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from sbpair.broker.errors import BrokerError, EntityAlreadyExists, Rerouting
+from sbpair.envelope import copies, park
+from sbpair.pairing import events
+from sbpair.pairing.classify import Phase, classify
+from sbpair.pairing.health import EntityState
+from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
+from sbpair.pairing.pair import Attempt, CreateBacklog, Pair, Pause, Result, SendFlow, Spool, SpoolUse, Step
+from sbpair.pairing.retry import RetryPolicy
+from sbpair.pairing.rotation import Choice
+
+from .network import LONGEST, SHORTEST
+from .payloads import encoded, fingerprint, stored
+from .plan import PRIMARY, SECONDARY, Kind
+from .spool import PlayedSpool
+from .virtual_loop import EPOCH
+from .world import CLOCK, World
+
+TIMEOUT = 60.0  # seconds: operation_timeout
+PING = "application/vnd.ms-servicebus-ping"
+BY_CONDITION: dict[str, type[ServiceBusError]] = {
+    "amqp:resource-limit-exceeded": ServiceBusQuotaExceededError,
+    "amqp:not-found": MessagingEntityNotFoundError,
+    "com.microsoft:server-busy": ServiceBusServerBusyError,
+    "com.microsoft:entity-disabled": MessagingEntityDisabledError,
+    "com.microsoft:timeout": OperationTimeoutError,
+    "amqp:link:message-size-exceeded": MessageSizeExceededError,
+}
+
+
+class Opening(Exception):
+    """The link could not be opened, for this reason."""
+
+    def __init__(self, reason: ServiceBusError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def sdk_error(condition: str, text: str = "") -> ServiceBusError:
+    """What the SDK raises for a rejected condition (F2)."""
+    error = BY_CONDITION.get(condition, ServiceBusError)(message=text or condition)
+    error._condition = condition.encode()  # type: ignore[attr-defined]
+    return error
+
+
+class Client:
+    """One sending process, until it crashes."""
+
+    def __init__(self, world: World, name: str, rng: Random, spool: PlayedSpool | None = None) -> None:
+        shape = world.shape
+        self.name, self.world, self.rng = name, world, rng
+        self.pair = Pair(
+            failover_interval=shape.failover_interval,
+            ping_interval=shape.ping_interval,
+            backlog_count=shape.backlogs,
+            rng=rng,
+            redirects_suspects=shape.redirects_suspects,
+            spills_on_quota=shape.spills_on_quota,
+            busy_limit=shape.busy_limit,
+            retry=RetryPolicy(),
+        )
+        self.tasks: set[asyncio.Task[object]] = set()
+        self.in_flight = 0
+        self._choices: dict[str, Choice] = {}
+        self._warm: set[str] = set()  # paths with a link that was used before
+        self._timer: asyncio.TimerHandle | None = None
+        self._pinging: set[str] = set()
+        self._failing: dict[str, float] = {}  # since when every answer of the primary was a failure
+        self._is_dead = False
+        self._spool = spool
+        if spool is not None:
+            self._publish()
+
+    # -- what an application does
+
+    def spawn(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)  # type: ignore[arg-type]
+        task.add_done_callback(self._ended)  # type: ignore[arg-type]
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.world.history.wrong(f"{self.name} failed: {task.exception()!r}")
+
+    async def send(self, path: str, message: ServiceBusMessage, retries: int) -> None:
+        """Send a message, and again where it was refused: the application keeps the object, and so its id."""
+        world, history = self.world, self.world.history
+        name = str(message.message_id)
+        history.attempted.add(name)
+        payload = encoded(park.prepare(message))
+        world.references[name] = fingerprint(stored(payload), has_deadline=world.shape.has_deadlines)
+        world.scheduled[name] = stored(payload).scheduled_for
+        for _ in range(1 + retries):
+            deadline = self._fixed_deadline(message)
+            history.note(world.now, self.name, "attempt", name, path)
+            self.in_flight += 1
+            try:
+                outcome = await self._sent(path, message, payload, deadline)
+            finally:
+                self.in_flight -= 1
+            if isinstance(outcome, Stored):
+                where = "primary" if outcome.backlog is None else f"backlog {outcome.backlog}"
+                where = "spool" if outcome.is_spooled else where
+                history.acknowledged.add(name)
+                history.note(world.now, self.name, "ack", name, where)
+                return
+            if isinstance(outcome, Stranded):
+                history.reached["all backlogs down"] += 1
+            history.note(world.now, self.name, "refused", name, type(outcome).__name__)
+            await asyncio.sleep(self.rng.uniform(1, 20))
+
+    def _fixed_deadline(self, message: ServiceBusMessage) -> int | None:
+        """When it is of no use any more, with that policy (G-15)."""
+        if not self.world.shape.has_deadlines:
+            return None
+        deadline = park.deadline_of(message, CLOCK.now())
+        if deadline is not None:
+            known, name, at = self.world.history.deadlines, str(message.message_id), deadline / 1000 - EPOCH
+            known[name] = known.get(name, (at, at))[0], at
+        return deadline
+
+    def crash(self) -> None:
+        """Die: nothing that was begun is heard of again."""
+        self._is_dead = True
+        if self.in_flight:
+            self.world.history.reached["sender crashed in a send"] += 1
+        if self._spool is not None and self._spool.waiting():
+            self.world.history.reached["sender crashed with messages in its spool"] += 1
+        for task in self.tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- what the skins do
+
+    async def _sent(
+        self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
+    ) -> Outcome:
+        started = self.world.now
+        health, budget = self.pair.fast_path(path, TIMEOUT)
+        first = None
+        spool = self._spool_use(path)
+        if health.is_calm and spool is not SpoolUse.AT_ONCE:  # the fast path of a healthy entity
+            first = await self._attempt(Attempt(None, started + budget), path, lambda: payload)
+            if first.classification is None and health.is_calm:
+                return Stored(None, is_ambiguous=False)
+        choice = self._choices.setdefault(path, Choice())
+        flow = self.pair.send_flow(
+            path,
+            1,
+            choice,
+            now=started,
+            deadline=started + TIMEOUT,
+            first=first,
+            spool=spool,
+            message_ids=lambda: (),
+        )
+        return await self._driven(flow, path, message, payload, deadline)
+
+    def _spool_use(self, path: str) -> SpoolUse:
+        if self._spool is None:
+            return SpoolUse.NEVER
+        return SpoolUse.AT_ONCE if self._spool.waiting(path) else SpoolUse.LAST_RESORT
+
+    async def _sent_again(
+        self, path: str, message: copies.Message, deadline: int | None, choice: Choice
+    ) -> Outcome:
+        """Out of the spool, and not back into it."""
+        now = self.world.now
+        flow = self.pair.send_flow(path, 1, choice, now=now, deadline=now + TIMEOUT, message_ids=lambda: ())
+        return await self._driven(flow, path, message, encoded(message), deadline)
+
+    async def _driven(
+        self, flow: SendFlow, path: str, message: copies.Message, payload: bytes, deadline: int | None
+    ) -> Outcome:
+        try:
+            step = next(flow)
+            while True:
+                self._publish()
+                step = flow.send(await self._perform(step, path, message, payload, deadline))
+        except StopIteration as end:
+            self._publish()
+            outcome: Outcome = end.value
+            return outcome
+
+    async def _perform(
+        self, step: Step, path: str, message: copies.Message, payload: bytes, deadline: int | None
+    ) -> Result:
+        match step:
+            case Attempt(backlog=None):
+                return await self._attempt(step, path, lambda: payload)
+            case Attempt():
+                return await self._attempt(step, path, lambda: encoded(park.park(message, path, deadline)))
+            case Pause(until=until):
+                # A busy service asks for ten seconds and more; retries wait for less (R-7).
+                self.world.history.reached["busy" if until - self.world.now >= 10 else "retried"] += 1
+                await asyncio.sleep(max(until - self.world.now, 0))
+                return Result(self.world.now)
+            case CreateBacklog(backlog=backlog):
+                return Result(self.world.now, await self._created(self.world.backlogs[backlog]))
+            case Spool() if self._spool is not None:
+                return await self._spool.write(path, message, deadline)
+        raise TypeError(f"no spool in this run: {step}")
+
+    async def _attempt(self, step: Attempt, path: str, payload: Callable[[], bytes]) -> Result:
+        is_primary = step.backlog is None
+        side, entity = (PRIMARY, path) if is_primary else (SECONDARY, self.world.backlogs[step.backlog or 0])
+        was_reused = entity in self._warm and not step.is_fresh
+        phase = Phase.SENDING
+        error: ServiceBusError | None = None
+        try:
+            await self.exchange(side, entity, payload(), step.until)
+            self._warm.add(entity)
+        except Opening as opening:
+            phase, error = Phase.OPENING, opening.reason
+        except ServiceBusError as refused:
+            error = refused
+        if error is not None:
+            self._warm.discard(entity)
+        classification = None if error is None else classify(error, phase)
+        if is_primary:
+            self._answered(path, classification.failure if classification else None)
+        return Result(self.world.now, error, classification, was_reused)
+
+    async def _created(self, backlog: str) -> Exception | None:
+        await asyncio.sleep(self._latency())
+        if self._is_cut(SECONDARY):
+            return ServiceBusConnectionError(message="refused")
+        try:
+            self.world.create_backlog(backlog)
+        except EntityAlreadyExists:
+            return None
+        except BrokerError as error:
+            return sdk_error(error.condition)
+        if not self.world.is_kept(SECONDARY):
+            return ServiceBusConnectionError(message="the connection was reset")
+        self.world.history.reached["backlog created"] += 1
+        return None
+
+    # -- the wire
+
+    async def exchange(self, side: str, entity: str, payload: bytes, until: float) -> None:
+        """One message and its answer. Raises what the SDK would; whether it was stored is noted."""
+        world, name = self.world, str(stored(payload).message_id)
+        answer: asyncio.Future[str | None] = world.loop.create_future()
+        if self._is_cut(side):
+            await asyncio.sleep(self._latency())
+            raise Opening(ServiceBusConnectionError(message=f"{side} refuses connections"))
+        world.loop.call_later(self._latency(), self._arrive, side, entity, payload, answer)
+        try:
+            async with asyncio.timeout(max(until - world.now, 0.001)):
+                condition = await answer
+        except TimeoutError:
+            raise OperationTimeoutError(message="The send did not end by its deadline.") from None
+        finally:
+            if not answer.done() or answer.cancelled():
+                answer.cancel()
+        if condition == "lost":
+            raise ServiceBusConnectionError(message="the connection was reset")
+        if condition is not None:
+            raise sdk_error(condition)
+        world.history.unanswered[name] -= 1  # it was told
+
+    def _arrive(self, side: str, entity: str, payload: bytes, answer: asyncio.Future[str | None]) -> None:
+        world = self.world
+        world.stepped(self.name)
+        until = world.stalled_until(self.name, side)
+        if until > world.now:
+            if self.rng.random() < 0.5:  # else the connection dies meanwhile, and the message with it
+                world.loop.call_at(until, self._arrive, side, entity, payload, answer)
+            return
+        is_reset = not stored(payload).is_ping and world.is_ack_lost(side)
+        if self._is_cut(side) or (is_reset and self.rng.random() < 0.5):  # before it got there
+            condition: str | None = "lost"
+        else:
+            condition = self._store(side, entity, payload)
+        if condition == "later":
+            world.loop.call_later(1.0, self._arrive, side, entity, payload, answer)
+            return
+        if condition is None and is_reset:
+            condition = "lost"
+            world.history.reached["sender's ack lost"] += 1
+
+        def reply(is_gone: bool) -> None:
+            said = "lost" if is_gone else condition
+            world.loop.call_later(self._latency(), self._answer, side, answer, said)
+
+        world.answer(side, reply)
+
+    def _answer(self, side: str, answer: asyncio.Future[str | None], condition: str | None) -> None:
+        until = self.world.stalled_until(self.name, side)
+        if until > self.world.now:
+            self.world.loop.call_at(until, self._answer, side, answer, condition)
+            return
+        self.world.stepped(self.name)
+        if not answer.done():
+            is_down = self.world.is_active(Kind.DOWN, side) is not None  # a death lets pass what was written
+            answer.set_result("lost" if is_down else condition)
+
+    def _store(self, side: str, entity: str, payload: bytes) -> str | None:
+        """None when it is stored; else the condition it is refused with, or "later" while it is re-routed."""
+        world, server, message = self.world, self.world.servers[side], stored(payload)
+        try:
+            queue = server.frontend.namespace.queue(entity)
+            refusal = world.refusal(side, queue.path)
+            if refusal is not None:
+                return refusal
+            with world.network.acting(self.name):
+                queue.enqueue_all([message], CLOCK.now())
+        except Rerouting:
+            world.history.reached["re-routed"] += 1
+            return "later"
+        except BrokerError as error:
+            return error.condition
+        if not message.is_ping:
+            unanswered, name = world.history.unanswered, str(message.message_id)
+            unanswered[name] += 1
+            world.when_lost(side, lambda: unanswered.subtract((name,)))
+        server.end_turn()
+        return None
+
+    def _is_cut(self, side: str) -> bool:
+        return self.world.is_cut(side)
+
+    def _latency(self) -> float:
+        return self.rng.uniform(SHORTEST, LONGEST)
+
+    # -- time, pings, events
+
+    def _publish(self) -> None:
+        """Check what the pair tells, and see when it wants to be called."""
+        if self._is_dead:
+            return
+        for event in self.pair.events():
+            self._told(event)
+        if self._timer is not None:
+            self._timer.cancel()
+        timers = [self.pair.next_timer(), None if self._spool is None else self._spool.next_timer()]
+        at = min((each for each in timers if each is not None), default=None)
+        self._timer = None if at is None else self.world.loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        for path in self.pair.handle_timer(self.world.now):
+            self.spawn(self._ping(path))
+        for path in self._spool.due(self.world.now) if self._spool is not None else ():
+            self.spawn(self._replay(path))
+        self._publish()
+
+    async def _replay(self, path: str) -> None:
+        assert self._spool is not None
+        self.in_flight += 1
+        try:
+            await self._spool.replay(path, self._sent_again)
+        finally:
+            self.in_flight -= 1
+        self._publish()
+
+    async def _ping(self, path: str) -> None:
+        world = self.world
+        if path in self._pinging:
+            world.history.wrong(f"P-32: {self.name} pings {path} twice at once")
+        self._pinging.add(path)
+        self.pair.ping_left(path, world.now)
+        world.history.note(world.now, self.name, "ping", "", path)
+        message = ServiceBusMessage(
+            b"", content_type=PING, message_id="ping", session_id=f"p{self.rng.randrange(10**9)}"
+        )
+        result = await self._attempt_ping(path, encoded(message))
+        self._pinging.discard(path)
+        self.pair.ping_finished(path, result.classification, world.now)
+        self._publish()
+
+    async def _attempt_ping(self, path: str, payload: bytes) -> Result:
+        try:
+            await self.exchange(PRIMARY, path, payload, self.world.now + 30.0)
+        except Opening as opening:
+            return Result(self.world.now, opening.reason, classify(opening.reason, Phase.OPENING))
+        except ServiceBusError as error:
+            return Result(self.world.now, error, classify(error))
+        return Result(self.world.now)
+
+    def _answered(self, path: str, failure: Failure | None) -> None:
+        """What the primary said of one attempt: for the check of the interval."""
+        if failure is None:
+            self._failing.pop(path, None)
+        elif failure in (Failure.UNAVAILABLE, Failure.BUSY):
+            self._failing.setdefault(path, self.world.now)
+
+    def _told(self, event: events.PairingEvent) -> None:
+        history = self.world.history
+        history.note(event.at, self.name, type(event).__name__, "", event.path)
+        if self._spool is not None:
+            self._spool.hear(event)
+        match event:
+            case events.EntityFailedOver():
+                history.reached["failover"] += 1
+                since = self._failing.get(event.path)
+                if since is None or event.at - since < self.world.shape.failover_interval - 1e-6:
+                    history.wrong(
+                        f"G-12: {self.name} failed {event.path} over at {event.at}, failing since {since}"
+                    )
+            case events.EntityRecovered():
+                history.reached["failback"] += self.pair.pings_sent > 0
+            case events.BacklogWithdrawn():
+                history.reached["eviction"] += 1
+
+    def is_home(self) -> bool:
+        """Nothing is under way, and every entity is trusted again."""
+        states = (self.pair.state_of(path) for path in self._choices)
+        is_idle = not self.in_flight and (self._spool is None or not self._spool.waiting())
+        return is_idle and all(state is not EntityState.FAILED_OVER for state in states)

@@ -1,0 +1,186 @@
+"""A broker that keeps its namespace on disk, and dies: what was not committed is gone, what was said is not.
+
+    change in memory --- commit -----------------------> answers
+                     ^         ^                    ^
+                     BEFORE    IN (all but COMMIT)  AFTER       here its process can end
+
+What comes next starts from the bytes that the file and its write-ahead log had at that moment. A commit is
+not synced here, which only the machine's own end would show: a process that ends loses nothing it wrote.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from sbpair.broker.access import OpenAccess
+from sbpair.broker.clock import Clock
+from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.server.commits import Commits
+from sbpair.broker.server.namespace_server import NamespaceServer
+from sbpair.broker.store.disk import load
+from sbpair.broker.store.schema import Row
+from sbpair.broker.store.sqlite import SqliteStore
+
+
+class When(Enum):
+    """Where in a commit the process ends."""
+
+    BEFORE = 0
+    IN = 1
+    AFTER = 2
+
+
+class Died(BaseException):
+    """The broker's process has ended: nothing of it may go on, so nothing catches it by accident."""
+
+    def __init__(self, when: When) -> None:
+        super().__init__(when.name)
+        self.when = when
+
+
+class Room:
+    """A disk that is never full."""
+
+    def has_room(self) -> bool:
+        return True
+
+    def give_up_reserve(self) -> bool:
+        return False
+
+
+class DyingStore(SqliteStore):
+    """A store whose process ends at the commit it is told."""
+
+    def __init__(self, path: Path, journal: Journal) -> None:
+        self.doom: tuple[int, When] | None = None  # commits that still succeed, then how it ends
+        super().__init__(Room(), path, journal)  # type: ignore[arg-type]
+        self.connection.execute("PRAGMA synchronous = OFF")
+        self.when_kept: list[Callable[[], None]] = []
+        self.when_lost: list[Callable[[], None]] = []
+
+    def commit(self) -> None:
+        try:
+            super().commit()
+        except Died as died:
+            self._conclude(self.when_kept if died.when is When.AFTER else self.when_lost)
+            raise
+        self._conclude(self.when_kept)
+
+    def _conclude(self, what: list[Callable[[], None]]) -> None:
+        calls = list(what)
+        self.when_kept.clear()
+        self.when_lost.clear()
+        for call in calls:
+            call()
+
+    def _transact(self, statements: list[tuple[str, list[Row]]]) -> None:
+        if self.doom is None or not statements:
+            super()._transact(statements)
+            return
+        left, when = self.doom
+        self.doom = (left - 1, when)
+        if left == 0 and when is not When.AFTER:
+            if when is When.IN:
+                self.connection.execute("BEGIN IMMEDIATE")
+                for statement, rows in statements:
+                    self.connection.executemany(statement, rows)
+            raise Died(when)
+        super()._transact(statements)
+        if left == 0:
+            raise Died(when)
+
+
+class MortalCommits(Commits):
+    """In place, not in a thread, so that a run is the same each time; told when the broker dies."""
+
+    died: Callable[[When], None]
+    is_dead = False
+
+    def __init__(self, server: DurableServer) -> None:
+        super().__init__(server.frontend, server.wires, server.store, None, server._fail)
+        self.answers: list[Callable[[bool], None]] = []  # told whether the broker died before it answered
+
+    def commit(self) -> None:
+        if self.is_dead:
+            return
+        try:
+            super().commit()
+        except Died as died:
+            self.died(died.when)
+
+    def _begin(self) -> None:
+        self.commit()
+
+    def _flush(self) -> None:
+        super()._flush()
+        self._answer(False)
+
+    def die(self) -> None:
+        self.is_dead = True
+        if self._turn is not None:
+            self._turn.cancel()
+        self._answer(True)
+
+    def _answer(self, died: bool) -> None:
+        answers, self.answers = self.answers, []
+        for reply in answers:
+            reply(died)
+
+
+class DurableServer(NamespaceServer):
+    """A station over such a store, which is told when its broker dies."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        clock: Clock,
+        path: Path,
+        tls: Any,
+        died: Callable[[DurableServer, When], None],
+    ) -> None:
+        assert namespace.journal is not None
+        self.store = DyingStore(path, namespace.journal)
+        load(self.store, namespace, clock.now())
+        super().__init__(namespace, OpenAccess(), clock, namespace.name, 0, tls, self.store)
+        self._commits = self._mortal = MortalCommits(self)
+        self._mortal.died = lambda when: died(self, when)
+
+    @property
+    def is_dead(self) -> bool:
+        return self._mortal.is_dead
+
+    def end_turn(self) -> None:
+        if not self.is_dead:
+            super().end_turn()
+
+    def keep(self) -> None:
+        """Commit, and live: what the plan of a run does to a broker is done."""
+        doom, self.store.doom = self.store.doom, None
+        self.commit()
+        self.store.doom = doom
+
+    def answer(self, reply: Callable[[bool], None]) -> None:
+        """Reply once all that was changed is on disk (G-26)."""
+        if self.is_holding:
+            self._mortal.answers.append(reply)
+        else:
+            reply(False)
+
+    def die(self) -> None:
+        """Do nothing any more."""
+        self._timer.cancel()
+        self.store.connection.close()
+        self._mortal.die()
+
+
+def crash_image(path: Path, to: Path) -> None:
+    """The bytes of a store's file and of its write-ahead log, as they are now."""
+    for suffix in ("", "-wal", "-mark"):
+        there = path.with_name(path.name + suffix)
+        if there.exists():
+            shutil.copyfile(there, to.with_name(to.name + suffix))

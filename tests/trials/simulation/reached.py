@@ -1,0 +1,56 @@
+"""What many runs together must have met: a simulation that never fails over proves nothing about failover."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sbpair.envelope import restore
+from sbpair.syphon import delivery
+
+POISON_REASONS = (
+    restore.UNREADABLE,
+    restore.MISSING_PATH,
+    restore.INVALID_PATH,
+    restore.PATH_NOT_ALLOWED,
+    restore.INVALID_ALIAS,
+    restore.EXPIRED,
+)
+DEAD_LETTER_REASONS = frozenset((*POISON_REASONS, *delivery.DEAD_LETTER_REASONS.values()))
+"""Every reason for which the syphon sets a message aside, as its code has them."""
+
+MUST_REACH = (
+    "failover",
+    "failback",
+    "eviction",
+    "all backlogs down",
+    "busy",
+    "retried",
+    "backlog missing",
+    "backlog created",
+    "lock lost",
+    "locked again",
+    "duplicate",
+    "re-routed",
+    "delivered twice by a topic, to two",
+    "expired at the primary",
+    "expired in a backlog",
+    "sender's ack lost",
+    "syphon's ack lost",
+    "sender crashed in a send",
+    "spooled",
+    "replayed from the spool",
+    "expired in the spool",
+    "sender crashed with messages in its spool",
+    "sender crashed with an unsynced spool",
+    "sender crashed between a replay and its deletion",
+    "syphon crashed with messages in hands",
+    "broker crashed with unsynced writes",
+    "broker crashed before it answered",
+    "came back from disk",
+    *sorted(f"dead letter {reason}" for reason in DEAD_LETTER_REASONS),
+)
+
+
+def missed(reached: Counter[str]) -> list[str]:
+    """What was not met."""
+    return [name for name in MUST_REACH if not reached[name]]

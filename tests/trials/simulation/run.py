@@ -1,0 +1,364 @@
+"""One run: a seed becomes a shape, a plan, a workload; everything happens in virtual time; then it is classified.
+
+0 s ............ 120 s ............ 240 s ..................... + 400 s
+messages and faults begin | faults end |  liveness: all must come home |  checkers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+
+from azure.servicebus import ServiceBusMessage
+
+from sbpair.broker.errors import BrokerError
+from sbpair.envelope import aliases
+from sbpair.envelope.park import park
+from sbpair.syphon import Syphon, SyphonOptions
+
+from .checkers import check
+from .client import Client
+from .history import History
+from .instruments import watching
+from .network import HOST
+from .payloads import drawn_message, encoded, stored
+from .plan import (
+    ENTITIES,
+    PRIMARY,
+    SECONDARY,
+    TOPIC,
+    WORKLOAD,
+    Fault,
+    Kind,
+    Shape,
+    drawn_crashes,
+    drawn_entity,
+    drawn_plan,
+    drawn_shape,
+    drawn_shortages,
+)
+from .spool import Disk, PlayedSpool
+from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
+from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
+
+LIVENESS = 400.0  # seconds after the last fault by which everything must be home
+LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
+SHORT_LIVES = (20, 60, 900)
+DURABLE = 0.25  # of the worlds have brokers with a disk
+SPOOLING = 0.25  # have senders with a spool
+LOOK = 5.0  # seconds between two looks of the consumers
+CONNECTION_STRING = (
+    "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one seed."""
+
+    seed: int
+    shape: Shape
+    plan: list[Fault]
+    history: History
+
+    @property
+    def digest(self) -> str:
+        """The same for two runs exactly when all that was noted is the same."""
+        text = "\n".join(map(str, self.history.entries))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
+    """Play a seed; ``keep``: only the faults of these positions in its plan."""
+    rng = Random(seed)
+    shape = drawn_shape(rng)
+    backlogs = [f"{PRIMARY}/x-servicebus-transfer/{index}" for index in range(shape.backlogs)]
+    plan = drawn_plan(rng, shape, backlogs)
+    disk = Random(f"disk {seed}")  # its own: worlds in memory stay what they were
+    if disk.random() < DURABLE:
+        shape = replace(shape, is_durable=True)
+        plan = sorted((*plan, *drawn_crashes(disk, plan)), key=lambda fault: fault.at)
+    spool = Random(f"spool of {seed}")
+    if spool.random() < SPOOLING:
+        shape = replace(shape, has_spool=True)
+        plan = sorted((*plan, *drawn_shortages(spool, shape)), key=lambda fault: fault.at)
+    if keep is not None:
+        plan = [plan[index] for index in keep]
+    history = History()
+    loop = VirtualLoop()
+    loop.set_exception_handler(lambda _, said: history.wrong(f"unheard: {_told(said)}"))
+    asyncio.set_event_loop(loop)
+    with one_time(loop), _seeded(rng.getrandbits(32)), _quiet():
+        try:
+            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool).play())
+        except Stuck as stuck:
+            history.wrong(f"stuck: {stuck}")
+        finally:
+            _close(loop)
+    return Outcome(seed, shape, plan, history)
+
+
+def _told(said: dict[str, object]) -> str:
+    """An error that no task of the programs under test waited for: what it was, without addresses."""
+    error = said.get("exception")
+    return str(said.get("message")) if error is None else f"{type(error).__name__}: {error}"
+
+
+class Run:
+    """One run while it lasts."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        rng: Random,
+        shape: Shape,
+        plan: list[Fault],
+        history: History,
+        spool: Random,
+    ) -> None:
+        self._spool = spool
+        self._disks: dict[str, Disk] = {}  # of the senders: what one leaves, the next of its name finds
+        self.loop, self.rng, self.shape, self.plan, self.history = loop, rng, shape, plan, history
+        self.expected_dead: dict[str, str] = {}
+        self.clients: dict[str, Client] = {}
+        self.syphons: dict[str, tuple[Syphon, asyncio.Task[None]]] = {}
+
+    async def play(self) -> None:
+        self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
+        world.crash, world.is_busy = self._crash, self._is_busy
+        with closing(world), watching(world):
+            arm(world, self.plan)
+            for index in range(self.shape.clients):
+                self._start_client(f"client-{index}")
+            for index in range(self.shape.syphons):
+                self._start_syphon(f"syphon-{index}")
+            self._arm_workload()
+            consumer = asyncio.ensure_future(self._consume())
+            await asyncio.sleep(max(WORKLOAD + 10, *(fault.at + fault.span for fault in self.plan), 0.0))
+            await self._come_home(self.loop.time() + LIVENESS)
+            self.world.spare_brokers()
+            self._consume_all()
+            self.world.find_expired()
+            consumer.cancel()
+            self._end()
+            await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
+        check(self.history, self.expected_dead)
+
+    # -- processes
+
+    def _start_client(self, name: str) -> None:
+        spool, rng = None, Random(self.rng.getrandbits(32))
+        if self.shape.has_spool:
+            spool = PlayedSpool(self.world, name, self._disks.setdefault(name, Disk()), self._spool)
+        self.clients[name] = Client(self.world, name, rng, spool)
+
+    def _start_syphon(self, name: str) -> None:
+        options = SyphonOptions(
+            backlog_queue_count=self.shape.backlogs,
+            allowed_destinations=(*ENTITIES, TINY, CLOSED, PICKY, "nowhere"),
+        )
+        ends = (CONNECTION_STRING.format(side) for side in (PRIMARY, SECONDARY))
+        syphon = Syphon.from_connection_strings(*ends, options=options)
+        HOST.set(name)
+        task = asyncio.ensure_future(syphon.run(asyncio.Event()))
+        HOST.set("")
+        task.add_done_callback(lambda task: self._syphon_ended(name, task))
+        self.syphons[name] = syphon, task
+
+    def _syphon_ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.history.wrong(f"{name} ended by itself: {task.exception()!r}")
+
+    def _is_busy(self, name: str) -> bool:
+        if name in self.clients:
+            return self.clients[name].in_flight > 0
+        return self.syphons[name][0].counters.pending > 0
+
+    def _crash(self, fault: Fault) -> None:
+        """Die, between any two steps of what is under way."""
+        if fault.kind is Kind.SENDER_CRASH:
+            self.clients[fault.target].crash()
+            self._start_client(fault.target)
+        else:
+            self._crash_syphon(fault)
+
+    def _crash_syphon(self, fault: Fault) -> None:
+        syphon, task = self.syphons[fault.target]
+        self.history.note(self.loop.time(), fault.target, "crash", "", f"{syphon.counters.pending} in hands")
+        if syphon.counters.pending:
+            self.history.reached["syphon crashed with messages in hands"] += 1
+        self._count(syphon)
+        self.world.disturb(fault.target, 0.0)
+        for pipe in self.world.network.pipes(fault.target):
+            pipe.cut()
+        task.cancel()
+        self.loop.call_later(min(fault.span, 20.0), self._start_syphon, fault.target)
+
+    def _count(self, syphon: Syphon) -> None:
+        self.history.reached["lock lost"] += syphon.counters.lock_lost
+        self.history.reached["forwarded"] += syphon.counters.forwarded
+
+    def _end(self) -> None:
+        for client in self.clients.values():
+            client.crash()
+        for name, (syphon, task) in self.syphons.items():
+            self._count(syphon)
+            for pipe in self.world.network.pipes(name):
+                pipe.cut()
+            task.cancel()
+
+    # -- workload
+
+    def _arm_workload(self) -> None:
+        rng = self.rng
+        for index in range(self.shape.messages):
+            at, path = self._moment(), drawn_entity(rng, self.shape)
+            spans = SHORT_LIVES if self.shape.has_deadlines else LONG_LIVES
+            message = drawn_message(rng, f"m{index}", path, at, spans)
+            name, retries = f"client-{rng.randrange(self.shape.clients)}", rng.choice((0, 0, 1, 3))
+            self.loop.call_at(at, self._send, name, path, message, retries)
+        for index in range(self.shape.poison):
+            self.loop.call_at(rng.uniform(0, 60), self._poison, f"poison-{index}", rng.choice(POISON))
+
+    def _moment(self) -> float:
+        """When a message is sent: mostly soon after something went wrong."""
+        began = [fault.at for fault in self.plan if fault.at < WORKLOAD]
+        if began and self.rng.random() < 0.6:
+            return self.rng.choice(began) + self.rng.uniform(0, 10)
+        return self.rng.uniform(0, WORKLOAD)
+
+    def _send(self, name: str, path: str, message: ServiceBusMessage, retries: int) -> None:
+        client = self.clients[name]
+        client.spawn(client.send(path, message, retries))
+
+    def _poison(self, name: str, kind: tuple[str, str]) -> None:
+        """Somebody who may send to a backlog puts there what can never be forwarded (F-73, F-74)."""
+        how, reason = kind
+        message = stored(_poison_payload(name, how))
+        if how == "unreadable":
+            message.bare = message.bare.replace(b"x-ms-path", b"x-ms-path"[:-1] + b"\xff")[:-1]
+        try:
+            queue = self.world.namespace(SECONDARY).queue(self.world.backlogs[0])
+            queue.enqueue_all([message], CLOCK.now())
+        except BrokerError:  # deleted, or a partition of it is down
+            self.loop.call_later(10.0, self._poison, name, kind)
+            return
+        self.history.attempted.add(name)
+        self.expected_dead[name] = reason
+        if not self.world.is_kept(SECONDARY):
+            self.loop.call_later(10.0, self._poison, name, kind)
+            return
+        self.history.acknowledged.add(name)
+        self.world.servers[SECONDARY].end_turn()
+
+    # -- the end
+
+    async def _consume(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if not self.world.is_cut(PRIMARY):
+                self._consume_all()
+
+    def _consume_all(self) -> None:
+        for path in self.world.unread():
+            if path == TOPIC:
+                continue  # its subscriptions are read
+            queue, now = self.world.namespace(PRIMARY).queue(path), CLOCK.now()
+            try:
+                if queue.sessions is None:
+                    while (message := queue.receive_and_delete(now)) is not None:
+                        self.world.taken(path, message)
+                    continue
+                while (session := queue.sessions.accept(None, now)) is not None:
+                    while (message := queue.receive_and_delete(now, session)) is not None:
+                        self.world.taken(path, message)
+                    queue.sessions.release(session, now)
+            except BrokerError:
+                continue  # disabled, or with a partition down: later
+        self.world.is_kept(PRIMARY)
+
+    async def _come_home(self, until: float) -> None:
+        """Liveness: without faults, in bounded time, every message and every entity comes home."""
+        while self.world.waiting() or not all(client.is_home() for client in self.clients.values()):
+            if self.loop.time() > until:
+                self.history.wrong(f"liveness: {self._not_home()} after {LIVENESS:g} s without a fault")
+                return
+            await asyncio.sleep(LOOK)
+
+    def _not_home(self) -> str:
+        away = [name for name, client in self.clients.items() if not client.is_home()]
+        states = {name: syphon.status for name, (syphon, _) in self.syphons.items()}
+        return f"{self.world.waiting()} messages and {away} are not home, syphons are {states}"
+
+
+POISON = (
+    ("unreadable", "UnreadableMessage"),
+    ("no path", "MissingPath"),
+    ("reserved path", "InvalidPath"),
+    ("secret path", "PathNotAllowed"),
+    ("wrong alias", "InvalidAlias"),
+    ("late", "TTLExpiredException"),
+    ("unknown path", "DestinationNotFound"),
+    ("disabled path", "DestinationDisabled"),
+    ("too large", "MessageSizeExceeded"),
+    ("without session", "DestinationRefused"),
+)
+_PATHS = {
+    "reserved path": "orders/$DeadLetterQueue",
+    "secret path": SECRET,
+    "unknown path": "nowhere",
+    "disabled path": CLOSED,
+    "too large": TINY,
+    "without session": PICKY,
+}
+
+
+def _poison_payload(name: str, how: str) -> bytes:
+    body = b"x" * 2000 if how == "too large" else b"poison"
+    message = ServiceBusMessage(body, message_id=name)
+    if how == "no path":
+        return encoded(message)
+    deadline = int(EPOCH * 1000) - 1 if how == "late" else None
+    parked = park(message, _PATHS.get(how, "orders"), deadline)
+    if how == "wrong alias":
+        parked.application_properties[aliases.TIME_TO_LIVE] = "soon"  # type: ignore[index]
+    return encoded(parked)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The jitter of the syphon and of its retries comes from the module's generator."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the programs log in a run is in its history."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _close(loop: VirtualLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    try:
+        loop.run_until_complete(asyncio.sleep(0.5))
+    except Stuck:
+        pass
+    asyncio.set_event_loop(None)
+    loop.close()

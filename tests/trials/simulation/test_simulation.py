@@ -1,0 +1,308 @@
+"""A short cut of the simulation; a seed replays exactly; the checkers see what is broken on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.server.commits import Commits
+from sbpair.broker.store.integrity import mark_of
+from sbpair.envelope import copies, park
+from sbpair.envelope.aliases import PATH
+from sbpair.pairing.classify import classify as true_classify
+from sbpair.pairing.health import EntityHealth, Input
+from sbpair.pairing.pair import Pair, SpoolUse
+from sbpair.pairing.spool.replay import ReplaySchedule
+from sbpair.syphon import delivery
+from sbpair.syphon.delivery import Destination
+from sbpair.syphon.pump import Pump
+from tests.trials.simulation import client, durable, instruments
+from tests.trials.simulation.batch import shrunk
+from tests.trials.simulation.network import Network
+from tests.trials.simulation.reached import DEAD_LETTER_REASONS, MUST_REACH, missed
+from tests.trials.simulation.run import POISON, run
+
+ROOT = Path(__file__).parents[3]
+SEEDS = range(40)
+
+
+def violations(seeds: range = SEEDS) -> str:
+    """What the first seed that is broken has broken, or nothing."""
+    for seed in seeds:
+        found = run(seed).history.violations
+        if found:
+            return "\n".join(found)
+    return ""
+
+
+@pytest.mark.spec(
+    "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "F-35", "P-20", "P-31", "P-32"
+)
+def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
+    reached: Counter[str] = Counter()
+    for seed in SEEDS:
+        history = run(seed).history
+        assert not history.violations, f"python -m tests.trials.simulation --seed {seed}"
+        reached.update(history.reached)
+    seen_in_few = {"failover", "failback", "eviction", "all backlogs down", "duplicate"}
+    seen_in_few |= {"spooled", "replayed from the spool", "sender crashed with messages in its spool"}
+    died = {name for name in MUST_REACH if name.startswith(("broker crashed", "came back"))}
+    assert not (seen_in_few | died) & set(missed(reached))
+
+
+def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
+    command = [sys.executable, "-m", "tests.trials.simulation", "--seed", "7"]
+    told = [
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert f"digest {run(7).digest}" in told[0]
+
+
+def test_every_reason_for_which_the_syphon_sets_aside_is_played():
+    assert {reason for _, reason in POISON} == DEAD_LETTER_REASONS
+    assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
+
+
+def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):
+    network = Network(*[None] * 6)
+    monkeypatch.setattr(network, "actor", "syphon-1")
+    seen = []
+
+    class Watcher:
+        def later(self):
+            return network.acting(network.actor, 5.0)
+
+    with instruments.watching(Watcher()):
+        namespace = Namespace("contoso", created_at=0)
+        namespace.call_at(15_000, lambda now: seen.append((network.actor, network.acting_since, now)))
+        network.actor = ""
+        namespace.handle_timer(15_000)
+    assert seen == [("syphon-1", 5.0, 15_000)]
+    assert (network.actor, network.acting_since) == ("", None)
+
+
+# -- mutants: each breaks one thing on purpose, and a checker must see it
+
+
+def completes_before_it_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Destination.post
+
+    def forwarded_already(self, parcel):
+        parcel.origin.forwarded(parcel)
+        post(self, parcel)
+
+    monkeypatch.setattr(Destination, "post", forwarded_already)
+
+
+def takes_an_unsure_send_for_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hopeful(*args):
+        classification = true_classify(*args)
+        return None if classification.is_ambiguous else classification
+
+    monkeypatch.setattr(client, "classify", hopeful)
+
+
+class Again:
+    """A parcel once more, whose outcome nobody waits for."""
+
+    def __init__(self, parcel):
+        self._parcel = parcel
+
+    def __getattr__(self, name):
+        return getattr(self._parcel, name)
+
+    def answered(self, *_):
+        """It is not what was asked for."""
+
+
+def forwards_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    transfer = Destination._transfer
+
+    def twice(self, parcel):
+        if self._sender is not None and self._sender.is_open:
+            self._sender.transfer(Again(parcel))
+        transfer(self, parcel)
+
+    monkeypatch.setattr(Destination, "_transfer", twice)
+
+
+def never_completes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pump, "_settle", lambda self: None)
+
+
+def parks_with_session_and_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(message, path, deadline=None):
+        twin = copies.snapshot(message)
+        twin.application_properties = {**(twin.application_properties or {}), PATH: path}
+        return twin
+
+    monkeypatch.setattr(client.park, "park", bare)
+
+
+def forgets_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = park.park
+
+    def without(message, path, deadline=None):
+        twin = original(message, path, deadline)
+        twin.application_properties.pop("x-ms-sessionid", None)
+        return twin
+
+    monkeypatch.setattr(client.park, "park", without)
+
+
+def fails_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = EntityHealth.send_failed
+    monkeypatch.setattr(
+        EntityHealth, "send_failed", lambda self, now: failed(self, now) + self._feed(Input.ELAPSED, now)
+    )
+
+
+def pings_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Pair.handle_timer
+
+    def forgetful(self, now):
+        self._pinging.clear()
+        return tick(self, now) * 2
+
+    monkeypatch.setattr(Pair, "handle_timer", forgetful)
+
+
+def never_comes_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EntityHealth, "ping_accepted", lambda self, now: [])
+
+
+def delivers_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.broker.frontends.message_form.PING", b"nothing is a ping")
+
+
+def loses_a_copy_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue_all = instruments.Queue.enqueue_all
+
+    def forgetful(self, messages, now):
+        kept = [each for each in messages if str(each.message_id) != "m2"]
+        return enqueue_all(self, kept, now) if kept else [0]
+
+    monkeypatch.setattr(instruments.Queue, "enqueue_all", forgetful)
+
+
+def gives_what_was_left_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "FRESH", float("inf"))
+
+
+def answers_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_turn = Commits.end_turn
+
+    def hasty(self):
+        end_turn(self)
+        if self._store is not None and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
+
+    monkeypatch.setattr(Commits, "is_holding", property(lambda self: False))
+    monkeypatch.setattr(Commits, "end_turn", hasty)
+
+
+def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = durable.crash_image
+
+    def without_the_log(path, to):
+        image(path, to)
+        log = to.with_name(f"{to.name}-wal")
+        log.write_bytes(log.read_bytes()[: log.stat().st_size * 9 // 10])
+        mark_of(to).unlink()  # with it, it would not start (R-41)
+
+    monkeypatch.setattr("tests.trials.simulation.world.crash_image", without_the_log)
+
+
+def leaves_what_one_replay_could_not_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = ReplaySchedule.finished
+
+    def for_good(self, path, now, *, is_empty, has_moved):
+        finished(self, path, now, is_empty=True, has_moved=has_moved)
+
+    monkeypatch.setattr(ReplaySchedule, "finished", for_good)
+
+
+def spools_what_a_broker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = Pair._way
+
+    def and_spool(self, send, now, first, spool):
+        outcome = yield from way(self, send, now, first, spool)
+        return (yield from self._spool(send)) if spool is SpoolUse.AT_ONCE else outcome
+
+    monkeypatch.setattr(Pair, "_way", and_spool)
+
+
+def keeps_its_spool_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = client.Client.crash
+
+    def and_forget(self):
+        crash(self)
+        if self._spool is not None:
+            self._spool._disk.rows.clear()
+
+    monkeypatch.setattr(client.Client, "crash", and_forget)
+
+
+def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sbpair.syphon.delivery import DEAD_LETTER_REASONS
+
+    monkeypatch.setitem(DEAD_LETTER_REASONS, "com.microsoft:server-busy", "DestinationRefused")
+    monkeypatch.setitem(DEAD_LETTER_REASONS, "amqp:internal-error", "DestinationRefused")
+    monkeypatch.setitem(DEAD_LETTER_REASONS, "com.microsoft:partition-not-available", "DestinationRefused")
+
+
+MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
+    (completes_before_it_is_accepted, "G-20"),
+    (takes_an_unsure_send_for_accepted, "G-1"),
+    (forwards_twice, "G-4"),
+    (never_completes, "liveness"),
+    (parks_with_session_and_time_to_live, "P-20"),
+    (forgets_the_session, "G-2"),
+    (fails_over_at_once, "G-12"),
+    (pings_without_end, "P-32"),
+    (never_comes_home, "liveness"),
+    (delivers_pings, "P-31"),
+    (loses_a_copy_at_rest, "G-1"),
+    (judges_everything_unavailable_final, "G-2"),
+    (gives_what_was_left_when_it_came, "G-15"),
+    (answers_before_it_is_on_disk, "G-1"),
+    (comes_back_without_what_was_written_last, "G-1 or G-4"),  # a send is lost, or a completion
+    (leaves_what_one_replay_could_not_send, "liveness"),
+    (spools_what_a_broker_has, "G-4"),
+    (keeps_its_spool_in_memory, "G-1"),
+)
+
+
+@pytest.mark.parametrize(("mutant", "seen"), [pytest.param(*each, id=each[0].__name__) for each in MUTANTS])
+def test_a_program_that_is_broken_on_purpose_is_caught(mutant, seen, monkeypatch):
+    mutant(monkeypatch)
+    found = violations(range(60))
+    assert any(promise in found for promise in seen.split(" or ")), found
+
+
+def test_a_violation_is_shown_with_the_faults_it_needs(monkeypatch):
+    takes_an_unsure_send_for_accepted(monkeypatch)
+    seed = next(seed for seed in range(60) if run(seed).history.violations)
+    smaller = shrunk(seed)
+    assert smaller.history.violations
+    assert len(smaller.plan) <= len(run(seed).plan)
+    assert replace(smaller.shape) == run(seed).shape

@@ -1,0 +1,522 @@
+"""The two namespaces of one run, whole: entities, protocol, connections; and what the plan does to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sbpair.broker.access import OpenAccess
+from sbpair.broker.clock import SystemClock
+from sbpair.broker.entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.entities.partition import Health
+from sbpair.broker.entities.stored_message import LockToken, StoredMessage
+from sbpair.broker.errors import BrokerError
+from sbpair.broker.faults import FaultRule, Operation, RejectWith
+from sbpair.broker.server.namespace_server import NamespaceServer
+from sbpair.broker.server.wire import AmqpWire
+from sbpair.envelope.names import backlog_queue_name
+
+from .durable import DurableServer, When, crash_image
+from .history import History, Hop
+from .network import Network
+from .payloads import fingerprint
+from .plan import BY_STEPS, HEALED, PRIMARY, SECONDARY, TOPIC, Fault, Kind, Shape
+from .virtual_loop import EPOCH, VirtualLoop
+
+PING = b"application/vnd.ms-servicebus-ping"  # P-30
+REROUTING = 15.0  # seconds that a broker may keep a send until it knows another partition (Q-16)
+GRACE = 1.0  # seconds: what a stall held back is through by then
+READ_FROM = {TOPIC: (TOPIC, f"{TOPIC}/Subscriptions/all", f"{TOPIC}/Subscriptions/audit")}
+"""Where what was sent to an entity waits, if not in itself."""
+
+AUDIT = READ_FROM[TOPIC][-1]
+TINY, CLOSED, PICKY, SECRET = "tiny", "closed", "picky", "secret"  # they refuse, each in its own way
+CLOCK = SystemClock()
+REJECTED = {
+    Kind.BUSY: RejectWith("com.microsoft:server-busy"),
+    Kind.FULL: RejectWith("amqp:resource-limit-exceeded"),
+    Kind.BROKEN: RejectWith("amqp:internal-error"),
+}
+BACKLOG = QueueDescription(  # P-11
+    max_size_in_megabytes=5120, max_delivery_count=2**31 - 1, dead_lettering_on_message_expiration=True
+)
+BURIES = QueueDescription(dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1)
+ENTITIES = {
+    "orders": BURIES,
+    "ordered": replace(BURIES, requires_session=True),
+    "parts": replace(BURIES, enable_partitioning=True),
+    "parts-ordered": replace(BURIES, enable_partitioning=True, requires_session=True),
+    TINY: replace(BURIES, max_message_size_in_kilobytes=1),
+    CLOSED: replace(BURIES, status="Disabled"),
+    PICKY: replace(BURIES, requires_session=True),
+    SECRET: BURIES,
+}
+
+
+class Ordered(dict[Any, None]):
+    """A set that is walked in the order in which it was filled, so that a seed replays exactly."""
+
+    def add(self, item: object) -> None:
+        self[item] = None
+
+    def union(self, other: Iterable[object]) -> Iterator[object]:
+        return iter({**self, **dict.fromkeys(other)})
+
+
+class World:
+    """What there is beside the programs under test."""
+
+    def __init__(
+        self, loop: VirtualLoop, rng: Random, shape: Shape, plan: list[Fault], history: History
+    ) -> None:
+        self.loop, self.rng, self.shape, self.history = loop, rng, shape, history
+        self.plan = plan
+        self.crash: Callable[[Fault], None]  # what kills a process, and brings another
+        self.is_busy: Callable[[str], bool]  # whether a process has a message in hands
+        self.backlogs = [backlog_queue_name(PRIMARY, index) for index in range(shape.backlogs)]
+        self._stalls: dict[str, float] = {}  # until when, by syphon
+        self._written: dict[str, None] = {}  # entities that may hold something, in order
+        self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
+        self.scheduled: dict[str, int | None] = {}  # by message id
+        self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
+        self._disk = TemporaryDirectory() if shape.is_durable else None
+        self._starts = count()
+        self._downtime: dict[str, float] = {}  # by side, how long its broker is to be dead
+        self._gone_until: dict[str, float] = {}  # by side, until when its broker is dead
+        self.servers = {name: self._server(name) for name in (PRIMARY, SECONDARY)}
+        self.network = Network(
+            loop,
+            rng,
+            lambda side: AmqpWire(self.servers[side]),
+            self.is_cut,
+            self.stalled_until,
+            self.stepped,
+        )
+        loop.network = self.network
+        self._steps: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what is left until what happens
+        for path, description in ENTITIES.items():
+            self.namespace(PRIMARY).create_queue(path, description, CLOCK.now())
+        self._create_topic()
+        for backlog in self.backlogs:
+            self.create_backlog(backlog)
+        for side in self.servers:
+            self._keep(side)
+
+    def _create_topic(self) -> None:
+        primary, now = self.namespace(PRIMARY), CLOCK.now()
+        primary.create_topic(TOPIC, TopicDescription(), now)
+        for path in READ_FROM[TOPIC][1:]:
+            subscription = SubscriptionDescription(
+                dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1
+            )
+            primary.create_subscription(TOPIC, path.rpartition("/")[2], subscription, now)
+
+    def _server(self, name: str, dead: DurableServer | None = None) -> NamespaceServer:
+        """A broker; it goes on where that dead one stood, on disk."""
+
+        def token() -> LockToken:
+            return LockToken(self.rng.randbytes(16))
+
+        journal = None if self._disk is None else Journal()
+        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, journal=journal)
+        namespace._context.ready = Ordered()  # type: ignore[assignment]
+        server = (
+            NamespaceServer(namespace, OpenAccess(), CLOCK, name, 0, _no_tls) if self._disk is None else None
+        )
+        if self._disk is not None:
+            path = Path(self._disk.name, f"{name}-{next(self._starts)}.sqlite")
+            if dead is not None:
+                crash_image(dead.store.path, path)
+            server = DurableServer(namespace, CLOCK, path, _no_tls, self._died)
+        assert server is not None
+        server.frontend._look = server.frontend._pending = Ordered()  # type: ignore[assignment]
+        server.frontend._pending = Ordered()  # type: ignore[assignment]
+        return server
+
+    # -- what there is
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
+
+    def namespace(self, side: str) -> Namespace:
+        return self.servers[side].frontend.namespace
+
+    def create_backlog(self, path: str) -> None:
+        description = replace(BACKLOG, enable_partitioning=self.shape.backlogs_are_partitioned)
+        self.namespace(SECONDARY).create_queue(path, description, CLOCK.now())
+
+    def waiting(self) -> int:
+        """Messages that are not home: in a backlog, locked or not, or scheduled or unread at the primary."""
+        namespace = self.namespace(SECONDARY)
+        return sum(_held(queue) for queue in namespace.queues() if queue.path in self.backlogs) + sum(
+            _held(self.namespace(PRIMARY).queue(path)) for path in self.unread()
+        )
+
+    def unread(self) -> list[str]:
+        """The entities of the primary that hold something for a consumer, now or later."""
+        queue = self.namespace(PRIMARY).queue
+        for path in list(self._written):
+            if not any(_held(queue(each)) for each in READ_FROM.get(path, (path,))):
+                del self._written[path]
+        return [each for path in self._written for each in READ_FROM.get(path, (path,))]
+
+    # -- what is wrong
+
+    def is_active(self, kind: Kind, target: str) -> Fault | None:
+        now = self.now
+        return next(
+            (f for f in self.plan if f.kind is kind and f.target == target and f.is_active(now)), None
+        )
+
+    def stalled_until(self, host: str, side: str) -> float:
+        silent = self.is_active(Kind.SILENT, side)
+        until = 0.0 if silent is None else silent.at + silent.span
+        return max(until, self._stalls.get(host, 0.0)) if side == SECONDARY else until
+
+    def refusal(self, side: str, entity: str) -> str | None:
+        """The condition with which a fault of the broker refuses a send now."""
+        server = self.servers[side]
+        effect = server.frontend.apply_fault(Operation.SEND, entity, server.read_clocks())
+        return effect.condition if isinstance(effect, RejectWith) else None
+
+    def is_ack_lost(self, side: str) -> bool:
+        """Whether the answer to what was stored just now never comes; it counts."""
+        fault = self.is_active(Kind.ACK_LOST, side)
+        if fault is None or not self._left[id(fault)]:
+            return False
+        self._left[id(fault)] -= 1
+        return True
+
+    def begin(self, fault: Fault) -> None:
+        """The moment has come: what a fault does beyond being active."""
+        self.history.note(self.now, "plan", fault.kind.name, "", str(fault))
+        match fault.kind:
+            case Kind.DOWN:
+                self._disturb_all(fault.target, 0.0)
+                self._cut(self.network.pipes(side=fault.target))
+            case Kind.CUT:
+                host, side = fault.target.split()
+                self.disturb(host, 0.0)
+                self._cut(self.network.pipes(host, side))
+            case Kind.SILENT:
+                self._disturb_all(fault.target, fault.span)
+                self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
+            case Kind.STALL:
+                self.disturb(fault.target, fault.span)
+                self._stalls[fault.target] = until = self.now + fault.span
+                self._stall(self.network.pipes(fault.target, SECONDARY), until)
+            case Kind.BUSY | Kind.FULL | Kind.BROKEN:
+                self._reject(fault)
+            case Kind.PARTITION:
+                self._partition(fault, Health.DOWN)
+            case Kind.MISSING:
+                self._delete(fault.target)
+            case Kind.DISABLED:
+                self._status(fault.target, "Disabled")
+            case Kind.CRASH | Kind.SENDER_CRASH:
+                self.crash(fault)
+            case Kind.BROKER_CRASH:
+                self._doom(fault)
+
+    def end(self, fault: Fault) -> None:
+        """It is over."""
+        match fault.kind:
+            case Kind.PARTITION:
+                self._partition(fault, Health.UP)
+            case Kind.DISABLED:
+                self._status(fault.target, None)
+
+    # -- brokers that die
+
+    def is_cut(self, side: str) -> bool:
+        """Nobody gets a connection there."""
+        return self.is_active(Kind.DOWN, side) is not None or self._gone_until.get(side, 0.0) > self.now
+
+    def _doom(self, fault: Fault) -> None:
+        server = self.servers[fault.target]
+        if isinstance(server, DurableServer):
+            left, when = divmod(fault.count, len(When))
+            server.store.doom = left, When(when)
+            self._downtime[fault.target] = fault.span
+            self.loop.call_at(HEALED, self.spare_brokers)
+
+    def spare_brokers(self) -> None:
+        """Have no broker die from now on."""
+        for server in self._durable():
+            server.store.doom = None
+
+    def _died(self, server: DurableServer, when: When) -> None:
+        """The broker of a side died in a commit; another starts from its disk, and is there after a while."""
+        side = server.frontend.namespace.name
+        self.history.note(self.now, side, "died", "", when.name)
+        is_lost = when is not When.AFTER
+        self.history.reached[
+            "broker crashed " + ("with unsynced writes" if is_lost else "before it answered")
+        ] += 1
+        self._disturb_all(side, 0.0)
+        self._gone_until[side] = self.now + self._downtime[side]
+        for pipe in self.network.pipes(side=side):
+            pipe.forsake()
+        self.servers[side] = self._server(side, server)
+        server.die()
+        if side == PRIMARY:
+            self._written.update(dict.fromkeys((*ENTITIES, TOPIC)))
+        self.history.reached["came back from disk"] += 1
+        self.servers[side].end_turn()
+
+    def _durable(self) -> list[DurableServer]:
+        return [server for server in self.servers.values() if isinstance(server, DurableServer)]
+
+    def _keep(self, side: str) -> None:
+        server = self.servers[side]
+        if isinstance(server, DurableServer):
+            server.keep()
+
+    def is_kept(self, side: str) -> bool:
+        """What was done there is on disk, where there is one, and whoever asked for it is told so."""
+        server = self.servers[side]
+        if isinstance(server, DurableServer):
+            server.commit()
+        return self.servers[side] is server
+
+    def answer(self, side: str, reply: Callable[[bool], None]) -> None:
+        """Have a broker reply, once it may; it is told whether the broker died before."""
+        server = self.servers[side]
+        if isinstance(server, DurableServer):
+            server.answer(reply)
+        else:
+            reply(False)
+
+    def when_lost(self, side: str, undo: Callable[[], None]) -> None:
+        """If what was done there just now is lost with its broker, it never was."""
+        server = self.servers[side]
+        if isinstance(server, DurableServer):
+            server.store.when_lost.append(undo)
+
+    def taken(self, path: str, message: StoredMessage) -> None:
+        """A consumer takes it: it has it when that is on disk."""
+        server = self.servers[PRIMARY]
+        if isinstance(server, DurableServer):
+            server.store.when_kept.append(partial(self.delivered, path, message))
+        else:
+            self.delivered(path, message)
+
+    def close(self) -> None:
+        """Give back what the brokers had of the disk."""
+        for server in self._durable():
+            server.die()
+        if self._disk is not None:
+            self._disk.cleanup()
+
+    def disturb(self, host: str, span: float) -> None:
+        """From now on for so long, what this syphon does can be unsure."""
+        self.history.disturbed[host].append((self.now, self.now + span + GRACE))
+
+    def _disturb_all(self, side: str, span: float) -> None:
+        for index in range(self.shape.syphons):
+            self.disturb(f"syphon-{index}", span)
+
+    def _cut(self, pipes: Iterable[Any]) -> None:
+        for pipe in pipes:
+            pipe.cut()
+
+    def _stall(self, pipes: Iterable[Any], until: float) -> None:
+        for pipe in pipes:
+            pipe.stalled_until = max(pipe.stalled_until, until)
+
+    def _reject(self, fault: Fault) -> None:
+        side = SECONDARY if fault.target in self.backlogs else PRIMARY
+        try:
+            rule = FaultRule(REJECTED[fault.kind], fault.target, lasting=fault.span)
+            self.servers[side].frontend.set_fault(rule, self.now)
+        except BrokerError:
+            self.history.note(self.now, "plan", "no such entity", "", fault.target)
+
+    def _partition(self, fault: Fault, health: Health) -> None:
+        side = SECONDARY if fault.target in self.backlogs else PRIMARY
+        try:
+            self.namespace(side).set_health(
+                fault.target, fault.count, health, known_from=CLOCK.now() + 15_000
+            )
+        except BrokerError:  # not a partitioned one in this run, or deleted
+            return
+        self.servers[side].end_turn()
+
+    def _delete(self, path: str) -> None:
+        namespace = self.namespace(SECONDARY)
+        found = [queue for queue in namespace.queues() if queue.path == path]
+        if (
+            found and found[0].counts(CLOCK.now()).total == 0
+        ):  # else its messages would be the operator's loss
+            try:
+                namespace.delete_queue(path, CLOCK.now())
+            except BrokerError:  # F-52: not while a partition of it is down
+                return
+            self.history.reached["backlog missing"] += 1
+            self._keep(SECONDARY)
+            self.servers[SECONDARY].end_turn()
+
+    def _status(self, path: str, status: str | None) -> None:
+        self.namespace(PRIMARY).impose_status(path, status, CLOCK.now())
+        self._keep(PRIMARY)
+        self.servers[PRIMARY].end_turn()
+
+    # -- what the entities do (see instruments)
+
+    def stored(self, path: str, message: StoredMessage) -> None:
+        name, host = str(message.message_id), self.network.actor
+        self.history.note(self.now, host, "stored", name, path)
+        if path in ENTITIES or path == TOPIC:
+            self._written[path] = None
+        if path in self.backlogs:
+            self._check_parked(path, message)
+        elif host.startswith("syphon") and not message.is_ping:
+            asked = self.network.acting_since
+            hop = Hop(host, name, self.now if asked is None else asked)
+            self.history.hops.append(hop)
+            self.when_lost(PRIMARY, lambda: self.history.hops.remove(hop))
+            self._check_left(name, message)
+            if self.is_ack_lost(PRIMARY):
+                self.disturb(host, 0.0)
+                self.loop.call_soon(self._cut, self.network.pipes(host, PRIMARY))
+                self.history.reached["syphon's ack lost"] += 1
+
+    def _check_left(self, name: str, message: StoredMessage) -> None:
+        """G-15: what is restored lives for what is left until its deadline, and while it was on its way."""
+        if name not in self.history.deadlines or message.time_to_live is None:
+            return
+        earliest, latest = self.history.deadlines[name]
+        silent = sum(f.span for f in self.plan if f.kind is Kind.SILENT and f.target == PRIMARY)
+        start = max(self.now, (message.scheduled_for or 0) / 1000 - EPOCH)
+        lives = message.time_to_live / 1000
+        if not earliest - 1 < start + lives < latest + 1 + REROUTING + silent:
+            self.history.wrong(f"G-15: {name} lives until {start + lives}, not {latest}")
+
+    def later(self) -> AbstractContextManager[None]:
+        """What is put off now is done for the same host, as asked for now."""
+        return self.network.acting(self.network.actor, self.now)
+
+    def _check_parked(self, path: str, message: StoredMessage) -> None:
+        """P-20: nothing on a parked message may make its broker act on it."""
+        shown = {
+            "a session id": message.session_id,
+            "a time to live": message.time_to_live,
+            "a schedule": message.scheduled_for,
+            "a partition key": message.partition_key,
+        }
+        for what, value in shown.items():
+            if value is not None:
+                self.history.wrong(f"P-20: {message.message_id} lies in {path} with {what}: {value!r}")
+
+    def completed(self, path: str, message_id: str) -> None:
+        host = self.network.actor
+        if path not in self.backlogs:
+            return
+        self.history.note(self.now, host, "completed", message_id, path)
+        for hop in reversed(self.history.hops):
+            if hop.message_id == message_id and hop.who == host and hop.until is None:
+                hop.until = self.now
+                self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
+                return
+        self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
+
+    def set_aside(self, path: str, message_id: str, reason: str) -> None:
+        if path in self.backlogs:
+            self.history.note(self.now, self.network.actor, "dead-lettered", message_id, reason)
+            if reason not in self.history.dead[message_id]:
+                self.when_lost(SECONDARY, partial(self.history.dead[message_id].discard, reason))
+            self.history.dead[message_id].add(reason)
+            if reason == "TTLExpiredException" and message_id in self.history.deadlines:
+                self.history.reached["expired in a backlog"] += 1
+            earliest, _ = self.history.deadlines.get(message_id, (0.0, 0.0))
+            if reason == "TTLExpiredException" and self.now < earliest:
+                self.history.wrong(f"G-15: {message_id} was set aside before its deadline")
+            self.history.reached[f"dead letter {reason}"] += 1
+
+    def locked(self, path: str, message: StoredMessage) -> None:
+        if path not in self.backlogs:
+            return
+        self.history.note(self.now, self.network.actor, "locked", str(message.message_id), path)
+        if message.delivery_count:
+            self.history.reached["locked again"] += 1
+
+    def delivered(self, path: str, message: StoredMessage) -> None:
+        """A consumer has it."""
+        name = str(message.message_id)
+        self.history.note(self.now, "consumer", "delivered", name, path)
+        (self.history.audited if path == AUDIT else self.history.delivered)[name] += 1
+        if path == AUDIT:
+            self.history.reached["delivered twice by a topic, to two"] += 1
+        if PING in message.bare:
+            self.history.wrong(f"P-31: a ping was delivered from {path}")
+            return
+        if path in READ_FROM[TOPIC]:  # what a topic publishes was due: it shows no schedule
+            message.scheduled_for = self.scheduled.get(name)
+        seen = fingerprint(message, has_deadline=self.shape.has_deadlines)
+        if name in self.references and seen != self.references[name]:
+            self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
+
+    def find_expired(self) -> None:
+        """What the primary has set aside, since its time to live was over."""
+        open_ones = [path for path in ENTITIES if path != CLOSED]
+        for path in (*open_ones, *READ_FROM[TOPIC][1:]):
+            buried = self.namespace(PRIMARY).queue(path).dead_letter_queue
+            while buried is not None and (message := buried.receive_and_delete(CLOCK.now())) is not None:
+                name = str(message.message_id)
+                self.history.note(self.now, "primary", "expired", name, path)
+                if path == AUDIT:
+                    self.history.audited[name] += 1
+                    continue
+                self.history.expired[name] += 1
+                self.history.reached["expired at the primary"] += 1
+                if name not in self.history.deadlines:
+                    self.history.wrong(f"G-14: {name} expired in {path}, and lives for a quarter of an hour")
+
+    def stepped(self, host: str) -> None:
+        """Something reached that process, or a broker from it: what waits for this many steps is done."""
+        waiting = self._steps.pop(host, None) if self.is_busy(host) else None
+        if waiting:
+            self._steps[host] = [(left - 1, do) for left, do in waiting if left > 1]
+            for _, do in (each for each in waiting if each[0] <= 1):
+                do()
+
+    def after_steps(self, host: str, count: int, do: Callable[[], None]) -> None:
+        """Do that once the process has made so many steps, unless all is to be well by then."""
+        if count == 0:
+            do()
+        else:
+            timely = lambda: do() if self.now < HEALED else None  # noqa: E731
+            self._steps.setdefault(host, []).append((count, timely))
+
+
+def _held(queue: Entity) -> int:
+    counts = queue.counts(CLOCK.now())
+    return counts.active + counts.scheduled
+
+
+def _no_tls() -> Any:
+    raise RuntimeError("nobody speaks TLS in memory")
+
+
+def arm(world: World, faults: Iterable[Fault]) -> None:
+    """Have each fault begin and end at its time."""
+    loop = asyncio.get_running_loop()
+    for fault in faults:
+        if fault.kind not in BY_STEPS:
+            loop.call_at(fault.at, world.begin, fault)
+            loop.call_at(fault.at + fault.span, world.end, fault)
+        else:
+            begin = partial(world.begin, fault)
+            loop.call_at(fault.at, world.after_steps, fault.target, fault.count, begin)
