@@ -89,12 +89,11 @@ class OverdueBacklogs:
         """Check the ``busy`` backlogs, and those that were overdue, at intervals until cancelled."""
         while True:
             await asyncio.sleep(self.interval)
-            backlogs = sorted(self.overdue.union(busy()))
-            if not backlogs:
+            if not self.overdue.union(busy()):
                 continue  # all are known to be empty: nothing is peeked, and nothing billed
             try:
                 connection = await borrow()
-                for backlog in backlogs:
+                for backlog in sorted(self.overdue.union(busy())):  # some were found empty meanwhile
                     self.measured(backlog, await oldest(connection, backlog), time.time())
             except SyphonError as error:
                 logger.debug("the age of the backlogs cannot be measured: %s", error)

@@ -29,6 +29,7 @@ from typing import TypeVar
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing
 
 Result = TypeVar("Result")
+LOOPBACK = "127.0.0.1"
 CHUNK = 65_536
 MAX_QUEUED = 4_096  # pieces in transit in one direction; beyond that the peer is slowed down
 _ENDPOINT = re.compile(r"(Endpoint=sb://)[^/;]+", re.IGNORECASE)
@@ -60,6 +61,7 @@ class ChaosProxy:
         self._rules: list[ActiveRule] = []
         self._cuts: list[tuple[str, int]] = []
         self._connections: list[_ProxiedConnection] = []
+        self._forwarding: set[asyncio.Task[None]] = set()  # one a connection, from its accept on
         self._passed = {IN: 0, OUT: 0}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -97,24 +99,41 @@ class ChaosProxy:
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        started.set_result(None)
-        await self._stop.wait()
-        server.close()
-        for connection in list(self._connections):
-            connection.end()
-        while self._connections:
-            await asyncio.sleep(0.001)
+        with socket.create_server((LOOPBACK, 0)) as listener:
+            listener.setblocking(False)
+            self.port = listener.getsockname()[1]
+            accepting = asyncio.create_task(self._accept(listener, self._stop))
+            started.set_result(None)
+            await self._stop.wait()
+            # Wakes the accept, which would lose a socket accepted at the moment it is cancelled.
+            _, last = await asyncio.open_connection(LOOPBACK, self.port)
+            await accepting
+            last.close()
+        while self._forwarding:
+            for connection in list(self._connections):
+                connection.end()
+            await asyncio.wait(self._forwarding, timeout=0.01)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, listener: socket.socket, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            client, _ = await loop.sock_accept(listener)
+            if stop.is_set():
+                client.close()
+                return
+            forwarding = loop.create_task(self._forward(client))
+            self._forwarding.add(forwarding)
+            forwarding.add_done_callback(self._forwarding.discard)
+
+    async def _forward(self, client: socket.socket) -> None:
+        below = await asyncio.open_connection(sock=client)
         try:
             above = await asyncio.open_connection(*self.upstream)
         except OSError:
-            writer.transport.abort()
+            below[1].transport.abort()
             return
         cut = self._cuts.pop(0) if self._cuts else None
-        connection = _ProxiedConnection(self, (reader, writer), above, cut)
+        connection = _ProxiedConnection(self, below, above, cut)
         self._connections.append(connection)
         try:
             await connection.run()

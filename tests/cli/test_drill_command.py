@@ -226,7 +226,7 @@ def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys, settled):
     running = start(
         "drill", "--json", *flags, "--entity", "orders", "--canaries", "2", "--wait", "10m", **keys
     )
-    settled(lambda: waiting_in_backlogs(broker) == 2)
+    settled(lambda: "2 are parked" in "".join(running.errors))
 
     code, errors = running.stop(signal.SIGINT)
     report = json.loads(running.line())
@@ -234,6 +234,19 @@ def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys, settled):
     assert (code, report["outcome"]) == (130, "interrupted"), errors
     assert report["restored"]
     assert set(fates(report)) == {"parked"}
+
+
+def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, broker, flags, keys, settled):
+    for index in range(2):
+        broker.namespace("contoso-dr").fault(BACKLOG.format(index), Withhold())
+    running = start("drill", "--json", *flags, "--entity", "orders", "--canaries", "1", **keys)
+    settled(lambda: waiting_in_backlogs(broker) == 1)
+
+    code, errors = running.stop(signal.SIGINT)
+    report = json.loads(running.line())
+
+    assert (code, fates(report)) == (130, ["in doubt"]), errors
+    assert report["restored"]
 
 
 def test_a_dry_run_opens_nothing_and_counts(sbpair, pair_environment):

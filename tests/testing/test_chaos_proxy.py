@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
@@ -271,3 +272,15 @@ def until(holds):
         assert time.monotonic() < by, "it did not happen in time"
         with suppress(InterruptedError):
             time.sleep(0.005)
+
+
+@pytest.mark.filterwarnings("default:unclosed <socket:ResourceWarning")
+def test_a_proxy_that_stops_while_clients_connect_closes_what_it_accepted(contoso, recwarn):
+    for _ in range(20):
+        with ChaosProxy("127.0.0.1", contoso.port) as proxy:
+            clients = [socket.create_connection(("127.0.0.1", proxy.port)) for _ in range(8)]
+        for client in clients:
+            client.close()
+    gc.collect()
+
+    assert [str(warning.message) for warning in recwarn if "unclosed" in str(warning.message)] == []

@@ -12,11 +12,10 @@ from enum import StrEnum
 
 CONTENT_TYPE = "application/vnd.sbpair.canary"
 PROPERTY = "sbpair-canary"
+"""An application property of every canary; its value is the id of the drill."""
+
 TIME_TO_LIVE = timedelta(minutes=10)
 MARGIN = timedelta(minutes=10)
-
-
-"""An application property of every canary; its value is the id of the drill."""
 """How much later than the end of the drill a canary is due, where it is to be cancelled before."""
 
 
@@ -32,6 +31,7 @@ class Fate(StrEnum):
     """The state of a canary."""
 
     UNSENT = "not sent"  # the drill ended before
+    IN_DOUBT = "in doubt"  # the drill ended before the send was answered: it may be in a backlog queue
     REFUSED = "refused"  # no backlog queue accepted it
     PARKED = "parked"  # in its backlog queue
     HOME = "home"  # seen on the primary
@@ -41,6 +41,7 @@ class Fate(StrEnum):
 
 
 ARRIVED = (Fate.HOME, Fate.TAKEN)
+AWAY = (Fate.PARKED, Fate.IN_DOUBT)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .run import Drill
 
 NEXT_STEPS = {
+    Fate.IN_DOUBT: f"interrupted while being sent: consumers may meet one and must skip {CONTENT_TYPE}",
     Fate.REFUSED: "no backlog queue accepted it: run `sbpair doctor` for the cause",
     Fate.PARKED: "perhaps no syphon runs: start `sbpair syphon`, or drill again --with-syphon",
     Fate.DEAD_LETTERED: "see `sbpair backlog peek --dead-letter`, fix the cause, then redrive",

@@ -27,6 +27,7 @@ from sbpair.syphon import LinkRefused, SyphonError, SyphonOptions, TokenRefused
 
 from .plan import (
     ARRIVED,
+    AWAY,
     CONTENT_TYPE,
     MARGIN,
     PROPERTY,
@@ -167,6 +168,7 @@ class Drill:
             message.scheduled_enqueue_time_utc = self._due()
         try:
             async with client.get_queue_sender(self.plan.entity) as sender:
+                canary.fate = Fate.IN_DOUBT  # for a drill that is interrupted from here on
                 receipt = await sender.send_messages(message)
         except ServiceBusError as error:
             canary.fate, canary.why = Fate.REFUSED, one_line(error)
@@ -209,7 +211,7 @@ class Drill:
     # Coming home.
 
     def _away(self) -> dict[str, Canary]:
-        return {each.message_id: each for each in self.canaries if each.fate is Fate.PARKED}
+        return {each.message_id: each for each in self.canaries if each.fate in AWAY}
 
     async def _come_home(self, client: PairedServiceBusClient, search: CanarySearch) -> None:
         """Search until every canary is home or the time is up; then find out where the others are."""
