@@ -237,14 +237,13 @@ def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys, settled):
 
 
 def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, broker, flags, keys, settled):
-    for index in range(2):
-        broker.namespace("contoso-dr").fault(BACKLOG.format(index), Withhold())
-    running = start("drill", "--json", *flags, "--entity", "orders", "--canaries", "1", **keys)
-    settled(lambda: waiting_in_backlogs(broker) == 1)
+    secondary = broker.namespace("contoso-dr")
+    with secondary.fault(BACKLOG.format(0), Withhold()), secondary.fault(BACKLOG.format(1), Withhold()):
+        running = start("drill", "--json", *flags, "--entity", "orders", "--canaries", "1", **keys)
+        settled(lambda: waiting_in_backlogs(broker) == 1)
+        code, errors = running.stop(signal.SIGINT)
 
-    code, errors = running.stop(signal.SIGINT)
     report = json.loads(running.line())
-
     assert (code, fates(report)) == (130, ["in doubt"]), errors
     assert report["restored"]
 
