@@ -20,7 +20,22 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
-SIZES = (20, 23, 26, 30, 36, 44, 54, 66, 80, 128, 256, 1024, 4096, 16_384)  # an exponential one shows before it hangs
+SIZES = (
+    20,
+    23,
+    26,
+    30,
+    36,
+    44,
+    54,
+    66,
+    80,
+    128,
+    256,
+    1024,
+    4096,
+    16_384,
+)  # an exponential one shows before it hangs
 MOST_CPU = 0.05  # seconds of one call
 WHOLE = 100  # a repeat that may go on for longer counts as one without an end
 BUILT = {

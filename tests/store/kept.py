@@ -37,7 +37,7 @@ class Kept:
         self.namespace = Namespace("contoso", created_at=now, journal=Journal(), **settings)
         self.disk = Disk(self.path, SMALL)
         try:
-            self.store = self.disk.keep(self.namespace, now)
+            self.store = self.disk.attach(self.namespace, now)
         except BaseException:
             self.disk.close()
             raise

@@ -53,13 +53,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, seal = Gate(), SqliteStore._seal
+    gate, seal = Gate(), SqliteStore._commit_transaction
 
     def slowly(store: SqliteStore) -> None:
         gate.pass_()
         seal(store)
 
-    monkeypatch.setattr(SqliteStore, "_seal", slowly)
+    monkeypatch.setattr(SqliteStore, "_commit_transaction", slowly)
     yield gate
     gate.open()
 
@@ -149,7 +149,7 @@ def test_a_disk_that_is_full_at_the_sync_costs_the_reserve_and_what_was_taken_is
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     queue.enqueue(StoredMessage(bare=b"x"), NOON)
-    seal, full = SqliteStore._seal, [sqlite3.OperationalError("database or disk is full")]
+    seal, full = SqliteStore._commit_transaction, [sqlite3.OperationalError("database or disk is full")]
     full[0].sqlite_errorcode = sqlite3.SQLITE_FULL
 
     def seal_later(store: SqliteStore) -> None:
@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_at_the_sync_costs_the_reserve_and_what_was_taken_is
             raise full.pop()
         seal(store)
 
-    monkeypatch.setattr(SqliteStore, "_seal", seal_later)
+    monkeypatch.setattr(SqliteStore, "_commit_transaction", seal_later)
     kept.store.begin_commit()
     kept.store.end_commit()
     assert not (kept.path / "reserve").exists()

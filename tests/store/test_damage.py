@@ -124,7 +124,7 @@ def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) 
     other.close()
     used.close()
     shutil.copyfile(other.file, used.file)
-    with pytest.raises(StoreDamaged, match="is not the one that was made here"):
+    with pytest.raises(StoreDamaged, match=r"is not the database that contoso\.sqlite-mark belongs to"):
         used.open()
 
 
@@ -165,7 +165,7 @@ def test_a_commit_whose_end_was_not_told_to_the_mark_is_there(used: Kept, tmp_pa
 
 @pytest.mark.spec("R-41")
 def test_a_namespace_that_was_removed_begins_anew(used: Kept) -> None:
-    used.disk.forget("contoso")
+    used.disk.delete("contoso")
     assert not list(used.path.glob("contoso.*"))
     used.reopen()
     assert used.namespace.queues() == []
@@ -209,15 +209,15 @@ def test_the_names_of_database_and_mark_are_on_the_disk_before_anything_is_ackno
 @pytest.mark.parametrize(
     ("pragma", "told"),
     [
-        ("application_id = 7", "it is not marked as a broker's any more"),
-        ("application_id = 0", "it is not marked as a broker's any more"),
+        ("application_id = 7", "its application id is no longer the broker's"),
+        ("application_id = 0", "its application id is no longer the broker's"),
         (
             f"user_version = {len(MIGRATIONS) + 1}",
-            f"its layout is {len(MIGRATIONS) + 1}, and was {len(MIGRATIONS)}",
+            f"its layout is {len(MIGRATIONS) + 1}, but was {len(MIGRATIONS)}",
         ),
         (
             f"user_version = {len(MIGRATIONS) - 1}",
-            f"its layout is {len(MIGRATIONS) - 1}, and was {len(MIGRATIONS)}",
+            f"its layout is {len(MIGRATIONS) - 1}, but was {len(MIGRATIONS)}",
         ),
     ],
 )
@@ -241,8 +241,8 @@ def test_how_many_commits_are_missing_is_told_with_the_name_of_the_log(used: Kep
     verb = "is" if behind == 1 else "are"
     with pytest.raises(
         StoreDamaged,
-        match=rf"the last {behind} of {commits + behind} commits {verb} missing, since it is an older copy "
-        rf"or its write-ahead log, {LOG}, is damaged or gone",
+        match=rf"the last {behind} of {commits + behind} commits {verb} missing: the file is an older copy, "
+        rf"or its write-ahead log {LOG} is damaged or missing",
     ):
         used.open()
 

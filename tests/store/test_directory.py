@@ -65,7 +65,9 @@ def test_a_path_that_is_a_file_is_refused_with_the_systems_reason(tmp_path: Path
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "x" * 101, "ä", "a b"])
 def test_a_namespace_whose_name_cannot_be_a_file_is_refused(directory: DataDirectory, name: str) -> None:
-    with pytest.raises(StoreError, match=r"^The namespace name '.*' cannot name a file: letters, digits, "):
+    with pytest.raises(
+        StoreError, match=r"^The namespace name '.*' cannot be a file name: use at most 100 letters"
+    ):
         directory.file_of(name)
 
 
@@ -102,9 +104,9 @@ def test_a_reserve_is_set_aside_where_twice_its_size_is_free(
 def test_without_a_reserve_there_is_room_in_a_file_that_has_as_much_within(
     directory: DataDirectory, monkeypatch: pytest.MonkeyPatch, unused: int, free: int, has_room: bool
 ) -> None:
-    assert directory.give_up_reserve()
+    assert directory.release_reserve()
     assert not (directory.path / "reserve").exists()
-    assert not directory.give_up_reserve()  # it is given up once
+    assert not directory.release_reserve()  # it is given up once
     monkeypatch.setattr(directory, "_free", lambda: free)
     assert directory.has_room(unused) is has_room
 

@@ -43,13 +43,13 @@ def test_a_full_disk_costs_the_reserve_and_what_was_taken_is_kept(
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     assert kept.store.has_room()
-    give_up = kept.store.directory.give_up_reserve
+    give_up = kept.store.directory.release_reserve
 
     def room_again() -> bool:
         kept.store.connection.execute("PRAGMA max_page_count = 1000000")
         return give_up()
 
-    monkeypatch.setattr(kept.store.directory, "give_up_reserve", room_again)
+    monkeypatch.setattr(kept.store.directory, "release_reserve", room_again)
     monkeypatch.setattr(kept.store.directory, "_free", lambda: 0)
     fill_up(kept)
     queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(10)], NOON)
@@ -73,7 +73,7 @@ def test_a_commit_that_fails_is_not_tried_again_and_leaves_what_was_committed(
     queue.enqueue(StoredMessage(bare=b"first"), NOON)
     kept.store.commit()
     committed = contents(kept.namespace, NOON)
-    kept.store.directory.give_up_reserve()
+    kept.store.directory.release_reserve()
     fill_up(kept)
     queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(10)], NOON)
     with pytest.raises(StoreFailed, match="Nothing unwritten was acknowledged"):
@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_of_our_messages_takes_others_once_they_are_gone(
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(100)], NOON)
     kept.store.commit()
-    assert kept.store.directory.give_up_reserve()
+    assert kept.store.directory.release_reserve()
     free = [SMALL]  # what the reserve gave up: never again enough for another
     monkeypatch.setattr(kept.store.directory, "_free", lambda: free[0])
     assert not kept.store.has_room()

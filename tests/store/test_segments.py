@@ -11,7 +11,7 @@ from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import MessageState
 from sbpair.broker.store import segments
-from sbpair.broker.store.columns import packed, unpacked
+from sbpair.broker.store.columns import pack_messages, unpack_messages
 from tests.store.kept import NOON, Kept, contents
 
 KIB = bytes(1024)
@@ -79,7 +79,7 @@ def test_large_messages_are_not_put_into_one_segment_without_bound(kept: Kept, o
     fill(kept, orders, 40, bytes(100_000))
     found = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
     assert len(found) > 1
-    assert max(size for (size,) in found) < segments.MOST_BYTES + 200_000
+    assert max(size for (size,) in found) < segments.MAX_BYTES + 200_000
 
 
 def test_a_queue_that_is_deleted_leaves_no_segment(kept: Kept, orders: Queue) -> None:
@@ -99,7 +99,7 @@ def test_few_messages_left_of_many_do_not_hold_the_room_of_all(
     kept: Kept, orders: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each segment one message stays: what they hold is bounded, and they are as they were."""
-    monkeypatch.setattr(segments, "SPARE", 100_000)
+    monkeypatch.setattr(segments, "ALLOWED_WASTE", 100_000)
     most = 0
     for _ in range(20):
         fill(kept, orders, 200)
@@ -123,7 +123,7 @@ def test_what_was_settled_before_a_restart_counts_as_waste_after_it(
     fill(kept, orders, 200)
     settle(kept, orders, 150)
     kept.reopen()
-    monkeypatch.setattr(segments, "SPARE", 0)
+    monkeypatch.setattr(segments, "ALLOWED_WASTE", 0)
     settle(kept, kept.namespace.queue("orders"), 1)
     ((held,),) = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
     assert held < 50 * 1200  # it was written anew, with what is left
@@ -134,7 +134,7 @@ def test_what_was_settled_before_a_restart_counts_as_waste_after_it(
 def test_what_all_messages_of_a_run_share_is_written_once() -> None:
     many = [StoredMessage(bare=b"x", sequence_number=n, session_id="s" * 100) for n in range(1, 101)]
     plain = [StoredMessage(bare=b"x", sequence_number=n) for n in range(1, 101)]
-    assert len(packed(many)) - len(packed(plain)) == 8 + 100
+    assert len(pack_messages(many)) - len(pack_messages(plain)) == 8 + 100
 
 
 def test_a_blob_holds_every_field_of_every_message() -> None:
@@ -151,7 +151,7 @@ def test_a_blob_holds_every_field_of_every_message() -> None:
         ),
     ]  # fmt: skip
     for run in (messages, messages[:1], messages[1:], [messages[2]] * 3):
-        found = unpacked(packed(run))
+        found = unpack_messages(pack_messages(run))
         for one, other in zip(run, found, strict=True):
             for name in StoredMessage.__slots__:
                 asked = getattr(one, name)
@@ -162,6 +162,6 @@ def test_a_blob_holds_every_field_of_every_message() -> None:
 
 @pytest.mark.parametrize("cut", [0, 7, 9, 30])
 def test_a_blob_that_ends_too_soon_is_told(cut: int) -> None:
-    blob = packed([StoredMessage(bare=b"a body", message_id="m", sequence_number=1)])
-    with pytest.raises(ValueError, match="ends too soon"):
-        unpacked(blob[:cut])
+    blob = pack_messages([StoredMessage(bare=b"a body", message_id="m", sequence_number=1)])
+    with pytest.raises(ValueError, match="is truncated"):
+        unpack_messages(blob[:cut])

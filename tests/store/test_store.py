@@ -23,7 +23,7 @@ from sbpair.broker.entities.transaction import Anchor, Settlement, Transaction, 
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
 from sbpair.broker.store import segments
 from sbpair.broker.store.disk import Disk
-from sbpair.broker.store.integrity import mark_of
+from sbpair.broker.store.integrity import mark_path
 from sbpair.broker.store.schema import MIGRATIONS, prepare
 from tests.store.kept import NOON, SMALL, Kept, contents
 
@@ -147,7 +147,9 @@ def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(segments, "SPARE", -(2**40))  # each that is more than half settled is rewritten
+        monkeypatch.setattr(
+            segments, "ALLOWED_WASTE", -(2**40)
+        )  # each that is more than half settled is rewritten
     kept = Kept(tmp_path / "data")
     furnished(kept.namespace, NOON)
     worker, chance = Worker(kept.namespace, seed), random.Random(seed)
@@ -309,7 +311,7 @@ def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept
     assert [each.name for each in kept.namespace.subscriptions("events")] == ["dead"]
 
 
-# -- the directory and the file
+# -- the data directory and its files
 
 
 @pytest.mark.spec("S-10")
@@ -347,11 +349,11 @@ def test_further_policies_are_there_again_as_they_were_kept_last(kept: Kept) -> 
     reader = SharedAccessPolicy("reader", "one", "other", frozenset({Right.LISTEN}))
     both = SharedAccessPolicy("both", "a", "b", frozenset({Right.SEND, Right.LISTEN}))
     root = kept.store.policy()
-    kept.store.keep_policies([reader, both])
+    kept.store.save_policies([reader, both])
     assert not kept.store.has_work
     kept.reopen()
     assert kept.store.policies() == [reader, both]
-    kept.store.keep_policies([both])
+    kept.store.save_policies([both])
     kept.reopen()
     assert kept.store.policies() == [both]
     assert kept.store.policy() == root
@@ -360,18 +362,16 @@ def test_further_policies_are_there_again_as_they_were_kept_last(kept: Kept) -> 
 @pytest.mark.spec("R-66", "F-90")
 def test_two_namespaces_whose_names_differ_by_case_are_refused(kept: Kept) -> None:
     other = Namespace("Contoso", created_at=NOON, journal=Journal())
-    with pytest.raises(
-        StoreError, match=rf"^Two namespaces would be kept in the file {kept.file}: their names"
-    ):
-        kept.disk.keep(other, NOON)
+    with pytest.raises(StoreError, match=rf"^Two namespaces would share the file {kept.file}: their names"):
+        kept.disk.attach(other, NOON)
 
 
 @pytest.mark.spec("R-66", "F-90")
 def test_a_namespace_that_was_released_can_be_kept_again(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
-    kept.disk.release("Contoso")
+    kept.disk.detach("Contoso")
     again = Namespace("contoso", created_at=NOON, journal=Journal())
-    kept.disk.keep(again, NOON)
+    kept.disk.attach(again, NOON)
     assert [queue.path for queue in again.queues()] == ["orders"]
     kept.close()
     kept.close()  # idempotent
@@ -389,9 +389,10 @@ def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
     connection = sqlite3.connect(kept.file)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
-    mark_of(kept.file).unlink()
+    mark_path(kept.file).unlink()
     with pytest.raises(
-        StoreError, match=rf"has layout {len(MIGRATIONS) + 1}; this sbpair knows {len(MIGRATIONS)}: use"
+        StoreError,
+        match=rf"has layout {len(MIGRATIONS) + 1}; this version of sbpair supports up to {len(MIGRATIONS)}: use",
     ):
         kept.open()
     with closing(sqlite3.connect(kept.file)) as connection:
@@ -468,12 +469,12 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     log = kept.file.with_name("contoso.sqlite-wal")
-    ends, marks = [log.stat().st_size], [mark_of(kept.file).read_bytes()]
+    ends, marks = [log.stat().st_size], [mark_path(kept.file).read_bytes()]
     for n in range(5):
         queue.enqueue(StoredMessage(bare=b"%d" % n), NOON)
         kept.store.commit()
         ends.append(log.stat().st_size)
-        marks.append(mark_of(kept.file).read_bytes())
+        marks.append(mark_path(kept.file).read_bytes())
     whole = log.read_bytes()
     for at in range(ends[0], len(whole) + 1, 997):
         finished = sum(end <= at for end in ends) - 1
@@ -482,7 +483,7 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
             where.mkdir()
             (where / "contoso.sqlite").write_bytes(kept.file.read_bytes())
             (where / "contoso.sqlite-wal").write_bytes(torn)
-            mark_of(where / "contoso.sqlite").write_bytes(marks[finished])
+            mark_path(where / "contoso.sqlite").write_bytes(marks[finished])
             again = Kept(where)
             assert again.namespace.queue("orders").counts(NOON).active == finished
             again.close()
@@ -499,11 +500,11 @@ def test_a_file_that_could_not_be_read_is_left_alone_and_can_be_tried_again(kept
         kept.file.write_bytes(damaged)
         for _ in range(2):
             with pytest.raises(StoreDamaged):
-                disk.keep(Namespace("contoso", created_at=NOON, journal=Journal()), NOON)
+                disk.attach(Namespace("contoso", created_at=NOON, journal=Journal()), NOON)
         assert kept.file.read_bytes() == damaged
         kept.file.write_bytes(whole)
         again = Namespace("contoso", created_at=NOON, journal=Journal())
-        disk.keep(again, NOON)
+        disk.attach(again, NOON)
         assert again.queue("orders").counts(NOON).active == 1
     finally:
         disk.close()
@@ -513,7 +514,7 @@ def test_a_file_that_could_not_be_read_is_left_alone_and_can_be_tried_again(kept
 def test_a_namespace_of_another_kind_is_refused(tmp_path: Path, settings: dict[str, object]) -> None:
     Kept(tmp_path / "data").close()
     with pytest.raises(
-        StoreError, match=r"is Standard with 16 partitions, and not .*: start the broker as it was"
+        StoreError, match=r"is Standard with 16 partitions, not .*: start the broker with the settings"
     ):
         Kept(tmp_path / "data", **settings)
 

@@ -134,7 +134,7 @@ class Broker:
             journal=None if self._disk is None else Journal(),
             witness=None if audit_writer is None else audit_writer.witness,
         )
-        store = None if self._disk is None else self._disk.keep(namespace, clock.now())
+        store = None if self._disk is None else self._disk.attach(namespace, clock.now())
         if self._open_access:
             policy = EMULATOR_POLICY
         else:
@@ -159,7 +159,7 @@ class Broker:
         )
         self._servers.append(server)
         self._controls[name] = NamespaceControl(
-            server, policy, clock, self._in_loop, further, None if store is None else store.keep_policies
+            server, policy, clock, self._in_loop, further, None if store is None else store.save_policies
         )
         return server
 
@@ -266,7 +266,7 @@ class Broker:
             except Exception:
                 self._forget(server)
                 if self._disk is not None:
-                    self._disk.release(name)
+                    self._disk.detach(name)
                 raise
 
         self._in_loop(add)
@@ -281,7 +281,7 @@ class Broker:
             asyncio.run_coroutine_threadsafe(server.close(), self._loop).result(STOP_WITHIN)
         self._in_loop(lambda: self._forget(server))
         if self._disk is not None:
-            self._disk.forget(name)
+            self._disk.delete(name)
 
     def _forget(self, server: NamespaceServer) -> None:
         self._servers.remove(server)

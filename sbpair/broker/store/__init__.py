@@ -1,1 +1,1 @@
-"""What a broker keeps on disk: one directory, in it one SQLite file a namespace."""
+"""The broker's storage on disk: a data directory that holds one SQLite file for each namespace."""

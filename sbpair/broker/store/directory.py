@@ -1,14 +1,14 @@
-"""Ownership of a data directory, and the room left on its disk.
+"""Ownership of a data directory, and the space left on its disk.
 
     DIR/                  mode 0700
-    ├── owner.lock        locked (flock) while a broker uses the directory; in it that process's number
-    ├── reserve           room that nothing else can take, given up when the disk is full
-    ├── contoso.sqlite    a namespace, mode 0600; beside it its mark, and its write-ahead log while in use
+    ├── owner.lock        locked (flock) while a broker uses the directory; contains its process id
+    ├── reserve           space set aside, released when the disk is full
+    ├── contoso.sqlite    a namespace, mode 0600; beside it its mark and, while in use, its write-ahead log
     └── tls/              the certificate authority
 
-When a commit finds the disk full, the reserve is deleted and the commit made in its place: so what was taken
-is kept, and settling, which writes too, goes on. Sends are refused until the reserve could be had again, or
-the file itself has as much room within: what was received and settled left it there.
+When a commit finds the disk full, the reserve is deleted and the commit retried, so that accepted messages are
+stored and messages can still be settled, which writes too. Sends are refused until the reserve can be allocated
+again, or until the database itself has as much free space, left by messages that were removed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from pathlib import Path
 from ..errors import StoreError, StoreInUse
 
 RESERVE = 32 * 2**20
-"""Bytes of the reserve: several times what the write-ahead log grows to before it is used anew."""
+"""Bytes of the reserve: several times the size at which the write-ahead log is checkpointed."""
 
 LOG_SHARE = 4
-"""The part of the reserve's size that is to be free for the log, where a file takes what it has room for."""
+"""Without a reserve, the disk must have the reserve's size divided by this free, for the write-ahead log."""
 
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class DataDirectory:
-    """A directory that this process owns until :meth:`close`. ``reserve`` is a size in bytes.
+    """A data directory that this process owns until :meth:`close`.
 
-    Raises StoreInUse when another broker owns it, StoreError when it cannot be used.
+    The directory is created if missing. ``reserve`` is the size of the reserve in bytes.
+
+    Raises StoreInUse when another broker owns the directory, StoreError when it cannot be created or locked.
     """
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
@@ -40,37 +42,36 @@ class DataDirectory:
         self._size = reserve
         try:
             path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            self._lock = _locked(path)
+            self._lock = _acquire_lock(path)
         except OSError as error:
-            raise StoreError(f"The data directory {path} cannot be used: {_why(error)}.") from error
-        self._is_full = not self._set_aside()
+            raise StoreError(f"The data directory {path} cannot be used: {_reason(error)}.") from error
+        self._is_full = not self._ensure_reserve()
 
     def file_of(self, namespace: str) -> Path:
-        """The file of a namespace, which may not be there yet. Raises StoreError."""
+        """Return the path of a namespace's database, which may not exist. Raises StoreError for an invalid name."""
         if not _NAME.fullmatch(namespace):
             raise StoreError(
-                f"The namespace name {namespace!r} cannot name a file: letters, digits, '.', '_' and '-'."
+                f"The namespace name {namespace!r} cannot be a file name: use at most 100 letters, digits, '.', "
+                "'_' and '-', beginning with a letter or digit."
             )
         return self.path / f"{namespace.casefold()}.sqlite"
 
     def close(self) -> None:
-        """Let another broker have it."""
+        """Release the directory for other brokers."""
         os.close(self._lock)
 
-    # -- room
-
     def has_room(self, unused: int = 0) -> bool:
-        """Whether more may be taken; where there was none, it is looked again.
+        """Whether more messages may be stored; after the disk was full, the free space is checked again.
 
-        ``unused``: bytes in the file that is to take it. A file never shrinks, so on a disk that is full of
-        it they are the room that there is; beside them the log needs some.
+        ``unused`` are the free bytes within the database. A database never shrinks, so on a full disk they are
+        the only space left; the write-ahead log needs some free space on the disk as well.
         """
         if self._is_full:
-            self._is_full = not self._set_aside()
+            self._is_full = not self._ensure_reserve()
         return not self._is_full or (unused >= self._size and self._free() >= self._size // LOG_SHARE)
 
-    def give_up_reserve(self) -> bool:
-        """The disk is full: give up what was set aside; False when there was nothing left to give up."""
+    def release_reserve(self) -> bool:
+        """Delete the reserve because the disk is full; return False when there was none."""
         self._is_full = True
         try:
             self._reserve.unlink()
@@ -82,8 +83,8 @@ class DataDirectory:
     def _reserve(self) -> Path:
         return self.path / "reserve"
 
-    def _set_aside(self) -> bool:
-        """Make the reserve, if it is not there; False when there is no room for it."""
+    def _ensure_reserve(self) -> bool:
+        """Allocate the reserve unless it exists; return False when the disk has not enough free space."""
         try:
             if self._reserve.exists() and self._reserve.stat().st_size >= self._size:
                 return True
@@ -104,8 +105,8 @@ class DataDirectory:
         return found.f_bavail * found.f_frsize
 
 
-def _locked(path: Path) -> int:
-    import fcntl  # late: where there is none, a broker in memory still runs
+def _acquire_lock(path: Path) -> int:
+    import fcntl  # imported late: a broker in memory also runs on systems without fcntl
 
     lock = path / "owner.lock"
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
@@ -132,13 +133,16 @@ def _allocate(descriptor: int, size: int) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Have the file there, for its owner only; its name outlives the machine. Raises StoreError."""
+    """Create the file if missing, readable and writable by its owner only, and sync its directory.
+
+    Syncing the directory makes the file's name survive a power failure. Raises StoreError when that fails.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE_FILE))
         path.chmod(PRIVATE_FILE)
         _sync(path.parent)
     except OSError as error:
-        raise StoreError(f"The file {path} cannot be used: {_why(error)}.") from error
+        raise StoreError(f"The file {path} cannot be used: {_reason(error)}.") from error
 
 
 def _sync(directory: Path) -> None:
@@ -149,5 +153,5 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""The namespaces a broker keeps on disk: opens the stores of one data directory and loads their entities."""
+"""The namespaces of a data directory: opening their stores and loading their entities and messages."""
 
 from __future__ import annotations
 
@@ -18,30 +18,40 @@ from ..entities.stored_message import Instant
 from ..errors import BrokerError, StoreDamaged, StoreError, StoreFailed
 from .columns import identity_of
 from .directory import RESERVE, DataDirectory
-from .entity_rows import restore_entity, stores_of
-from .integrity import mark_of
-from .schema import ChecksumDiffers, unsealed
+from .entity_rows import queues_of, restore_entity
+from .integrity import mark_path
+from .schema import ChecksumMismatch, verified
 from .sqlite import SqliteStore
 
 
 class Disk:
-    """The stores of one broker. Raises StoreInUse, StoreError. ``reserve``: see ``directory``."""
+    """The stores of one broker, in the data directory ``path``.
+
+    ``reserve`` is the size in bytes of the space set aside for a full disk, see :class:`DataDirectory`.
+
+    Raises StoreInUse when another broker owns the directory, StoreError when it cannot be used.
+    """
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
         self._directory = DataDirectory(path, reserve)
         self._stores: dict[Path, SqliteStore] = {}
         self.is_closed = False
 
-    def keep(self, namespace: Namespace, now: Instant) -> SqliteStore:
-        """Fill a namespace with what was kept of it, and keep it from now on; it is to have a journal.
+    def attach(self, namespace: Namespace, now: Instant) -> SqliteStore:
+        """Load the stored contents of ``namespace`` and return the store that its changes are committed to.
 
-        Raises StoreError, StoreDamaged: the file is left as it is, and may be tried again.
+        The namespace must be empty and have a journal. A missing file is created.
+
+        Raises StoreDamaged when the file is damaged, StoreError when it cannot be used or belongs to a namespace
+        of another kind. The file is then left unchanged, and the call can be repeated.
         """
         journal = namespace.journal
-        assert journal is not None  # noqa: S101 - the caller gave it one
+        assert journal is not None  # noqa: S101 - every stored namespace has one
         path = self._directory.file_of(namespace.name)
         if path in self._stores:
-            raise StoreError(f"Two namespaces would be kept in the file {path}: their names differ by case.")
+            raise StoreError(
+                f"Two namespaces would share the file {path}: their names differ only by case. Rename one."
+            )
         store = SqliteStore(self._directory, path, journal)
         try:
             load(store, namespace, now)
@@ -51,19 +61,20 @@ class Disk:
         self._stores[path] = store
         return store
 
-    def release(self, name: str) -> None:
-        """Close the file of a namespace, which is as it was written last."""
+    def detach(self, name: str) -> None:
+        """Commit outstanding changes of a namespace and close its file. Raises StoreFailed when that fails."""
         self._stores.pop(self._directory.file_of(name)).close()
 
-    def forget(self, name: str) -> None:
-        """Delete a namespace with all that was kept of it."""
-        self.release(name)
+    def delete(self, name: str) -> None:
+        """Delete a namespace with everything stored for it."""
+        self.detach(name)
         path = self._directory.file_of(name)
-        mark_of(path).unlink()  # first: a database without a mark is taken as it is, and not the other way
+        # The mark first: a database without its mark is valid, a mark without its database counts as damage.
+        mark_path(path).unlink()
         path.unlink()
 
     def close(self) -> None:
-        """Write what has changed, and give the directory back; idempotent."""
+        """Commit outstanding changes, close all files and release the directory; idempotent."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -71,38 +82,39 @@ class Disk:
             for store in self._stores.values():
                 store.close()
         except StoreFailed:
-            pass  # who commits was told
+            pass  # already raised by the commit that failed
         finally:
             self._directory.close()
 
 
-_DAMAGE = (ChecksumDiffers, DecodeError, ValueError, TypeError, KeyError, IndexError, sqlite3.DatabaseError)
+_DAMAGE = (ChecksumMismatch, DecodeError, ValueError, TypeError, KeyError, IndexError, sqlite3.DatabaseError)
 
 
 def load(store: SqliteStore, namespace: Namespace, now: Instant) -> None:
-    """Fill an empty namespace; what is locked was given up with the process.
+    """Load the entities and messages in ``store`` into the empty ``namespace``. Locks are not restored.
 
-    Idleness counts from ``now`` on: nothing is deleted for a time in which it could not be used. Raises
-    StoreDamaged, and StoreError where the namespace was of another kind.
+    Entities that are deleted on idle count as used at ``now``: the time without a broker is not idle time.
+
+    Raises StoreDamaged when the file is damaged, StoreError when it belongs to a namespace of another kind.
     """
     try:
         _check_settings(store, namespace)
         namespace.created_at = int(store.setting("created_at", str(namespace.created_at)))
         queues = _entities(store, namespace, now)
-        with _uncollected():
-            _fill(store, queues)
+        with _without_garbage_collection():
+            _load_contents(store, queues)
     except StoreError:
         raise
     except BrokerError as error:
         raise StoreDamaged(store.path, str(error)) from error
     except _DAMAGE as error:
-        raise StoreDamaged(store.path, str(error) or "a checksum differs") from error
-    store.journal.take()  # what was told while it was filled is written already
+        raise StoreDamaged(store.path, str(error) or "a checksum does not match") from error
+    store.journal.take()  # discard the changes recorded while loading: they are stored already
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Millions of objects come and stay: to look for cycles among them takes most of the time."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector: scanning millions of new objects would take most of the loading time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -117,13 +129,14 @@ def _check_settings(store: SqliteStore, namespace: Namespace) -> None:
     found = store.setting("kind", kind)
     if found != kind:
         raise StoreError(
-            f"The namespace in {store.path} is {found}, and not {kind}: start the broker as it was made."
+            f"The namespace in {store.path} is {found}, not {kind}: start the broker with the settings that "
+            "the namespace was created with."
         )
 
 
 def _parts(store: SqliteStore) -> dict[int, list[tuple[int, int, Instant | None]]]:
-    """Of each entity its parts in order: row id, last number, last access."""
-    rows = (unsealed(row) for row in store.connection.execute("SELECT * FROM part ORDER BY entity, place"))
+    """Return the parts of each entity in order, as tuples of row id, last number and last access."""
+    rows = (verified(row) for row in store.connection.execute("SELECT * FROM part ORDER BY entity, place"))
     return {
         cast(int, entity): [cast("tuple[int, int, int | None]", (row[0], row[3], row[4])) for row in mine]
         for entity, mine in groupby(rows, itemgetter(1))
@@ -131,13 +144,13 @@ def _parts(store: SqliteStore) -> dict[int, list[tuple[int, int, Instant | None]
 
 
 def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[int, Queue]:
-    """Make the entities; their parts, by number."""
+    """Create the stored entities in ``namespace``; return their queues by part number."""
     parts, queues = _parts(store), dict[int, Queue]()
     for row in store.connection.execute("SELECT * FROM entity ORDER BY id"):
-        number, entity = restore_entity(namespace, unsealed(row))
+        number, entity = restore_entity(namespace, verified(row))
         mine = parts.pop(number, [])
-        store.took(entity, number, [part for part, *_ in mine])
-        for queue, (part, last, accessed_at) in zip(stores_of(entity), mine, strict=True):
+        store.register(entity, number, [part for part, *_ in mine])
+        for queue, (part, last, accessed_at) in zip(queues_of(entity), mine, strict=True):
             queues[part] = queue
             queue.go_on_after(last)
             queue.accessed_at = accessed_at
@@ -148,15 +161,18 @@ def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[in
     return queues
 
 
-def _fill(store: SqliteStore, queues: dict[int, Queue]) -> None:
-    """Each table is read whole, not by queue: so no row is passed over where an inner page lies."""
+def _load_contents(store: SqliteStore, queues: dict[int, Queue]) -> None:
+    """Load messages, duplicate detection history and session states.
+
+    Each table is scanned completely rather than by key, so that a damaged inner page cannot hide a row.
+    """
     execute = store.connection.execute
-    store.fill(queues)
+    store.load_messages(queues)
     for row in execute("SELECT * FROM accepted ORDER BY part, at, number"):
-        part, at, number, message_id = cast("tuple[int, int, int, bytes]", unsealed(row))
+        part, at, number, message_id = cast("tuple[int, int, int, bytes]", verified(row))
         queues[part].restore_accepted(identity_of(message_id), number, at)
     for row in execute("SELECT * FROM session"):
-        part, session_id, state, set_at = cast("tuple[int, str, bytes, int]", unsealed(row))
+        part, session_id, state, set_at = cast("tuple[int, str, bytes, int]", verified(row))
         sessions = queues[part].sessions
         if sessions is None:
             raise KeyError(f"the sessions of '{queues[part].path}' are missing")

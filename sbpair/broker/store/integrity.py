@@ -1,15 +1,15 @@
-"""Integrity of a database: it is the file that was last written here, with all of its commits.
+"""Integrity of a database: whether it is the one that was last written here, with all of its commits.
 
-    NAME.sqlite       identity, commits      in the transaction of each commit
-    NAME.sqlite-mark  identity, commits      after that is synced, and before any of it is acknowledged
+    NAME.sqlite       identity, commits      written in the transaction of each commit
+    NAME.sqlite-mark  identity, commits      written after the commit is synced, before it is acknowledged
 
-SQLite takes a frame of its log with a wrong checksum for the end of the log: a flipped bit loses everything
-committed after it, without an error. So a database with fewer commits than its mark has lost some. More
-commits are fine: the process ended between the two writes, or the machine did before the mark, which is not
-synced with each commit, left the system's cache (seconds).
+SQLite treats a frame of its write-ahead log with a wrong checksum as the end of the log: a flipped bit silently
+loses everything committed after it. A database with fewer commits than its mark has therefore lost some. More
+commits are fine: the process ended between the two writes, or the machine stopped before the operating system
+wrote the mark back, which is not synced with each commit and may lag by seconds.
 
-The database is examined over a read-only connection before it is opened for writing: SQLite moves the log
-into the database when a connection closes and deletes it, and a database that is refused must stay as found.
+The database is examined over a read-only connection before it is opened for writing: when its last connection
+closes, SQLite checkpoints and deletes the log, but a database that is refused must stay as it was found.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from zlib import crc32
 
 from ..errors import StoreDamaged, StoreError
 from .directory import PRIVATE_FILE
-from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumDiffers, unsealed
+from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatch, verified
 
-_TOLD = "{identity} layout {layout:04} commits {commits:020}"
+_LINE_FORMAT = "{identity} layout {layout:04} commits {commits:020}"
 _LINE = re.compile(rb"(([0-9a-f]{32}) layout ([0-9]{4}) commits ([0-9]{20})) ([0-9a-f]{8})\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is told of a database: which one it is, its layout, and the number of its commits."""
+    """What the mark records of a database: its identity, its layout and its number of commits."""
 
     identity: str
     layout: int
@@ -43,26 +43,26 @@ class Mark:
 
     @staticmethod
     def fresh(layout: int) -> Mark:
-        """The mark of a database that is to be made."""
+        """Return the mark of a new database."""
         return Mark(uuid4().hex, layout)
 
     def line(self) -> bytes:
-        """The mark as it is written: always of the same length, far below a sector of a disk."""
-        told = _TOLD.format(identity=self.identity, layout=self.layout, commits=self.commits).encode()
-        return b"%b %08x\n" % (told, crc32(told))
+        """Return the encoded mark. Its length is constant and far below a disk sector, so a write is atomic."""
+        text = _LINE_FORMAT.format(identity=self.identity, layout=self.layout, commits=self.commits).encode()
+        return b"%b %08x\n" % (text, crc32(text))
 
 
-def mark_of(database: Path) -> Path:
-    """The file of the mark of a database."""
+def mark_path(database: Path) -> Path:
+    """Return the path of the mark of a database."""
     return database.with_name(f"{database.name}-mark")
 
 
-def read(database: Path) -> Mark | None:
-    """The mark of a database; None where there is none, or its process ended before it was written.
+def read_mark(database: Path) -> Mark | None:
+    """Return the mark of a database, or None when it is missing or empty: the process ended before writing it.
 
-    Raises StoreDamaged, StoreError.
+    Raises StoreDamaged when the mark is malformed, StoreError when it cannot be read.
     """
-    path = mark_of(database)
+    path = mark_path(database)
     try:
         written = path.read_bytes()
     except FileNotFoundError:
@@ -73,22 +73,25 @@ def read(database: Path) -> Mark | None:
         return None
     line = _LINE.fullmatch(written)
     if line is None or crc32(line[1]) != int(line[5], 16):
-        raise StoreDamaged(path, "its checksum differs")
+        raise StoreDamaged(path, "its checksum does not match")
     return Mark(line[2].decode(), int(line[3]), int(line[4]))
 
 
 class MarkFile:
-    """The mark of a database that is in use, on the disk from the beginning on. Raises StoreError."""
+    """The mark of a database in use, written and synced on creation.
+
+    Raises StoreError when the mark cannot be written.
+    """
 
     def __init__(self, database: Path, mark: Mark) -> None:
         self._mark = mark
-        path = mark_of(database)
+        path = mark_path(database)
         try:
             flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(path, flags, PRIVATE_FILE)
             try:
                 os.pwrite(self._descriptor, mark.line(), 0)
-                os.fsync(self._descriptor)  # its name is synced with the database's
+                os.fsync(self._descriptor)  # the directory entry is synced with the database's
             except BaseException:
                 self.close()
                 raise
@@ -97,25 +100,25 @@ class MarkFile:
 
     @property
     def identity(self) -> str:
-        """Which database it is of."""
+        """The identity of the database."""
         return self._mark.identity
 
     def advance(self, commits: int) -> None:
-        """So many commits are on the disk; that is told to the next process, and synced by the system."""
+        """Record that ``commits`` commits are synced; written at once, without waiting for a sync."""
         self._mark = Mark(self._mark.identity, self._mark.layout, commits)
         os.pwrite(self._descriptor, self._mark.line(), 0)
 
     def close(self) -> None:
-        """Sync it, and close it."""
+        """Sync the mark and close it."""
         try:
             os.fsync(self._descriptor)
         finally:
             os.close(self._descriptor)
 
 
-LOG_HEADER = 32  # bytes of a write-ahead log in which nothing is
+LOG_HEADER = 32  # bytes of an empty write-ahead log
 
-_ELSEWHERE = frozenset(
+_ENVIRONMENT_ERRORS = frozenset(
     {
         sqlite3.SQLITE_PERM,
         sqlite3.SQLITE_BUSY,
@@ -128,12 +131,12 @@ _ELSEWHERE = frozenset(
         sqlite3.SQLITE_AUTH,
     }
 )
-"""Errors that tell of the system, not of what is in the file."""
+"""SQLite errors caused by the system, not by the contents of the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a database tells of itself; ``identity`` is None where it has not been given one."""
+class DatabaseInfo:
+    """What a database records of itself; ``identity`` is None before its first commit."""
 
     application: int
     layout: int
@@ -142,24 +145,24 @@ class Found:
     commits: int
 
 
-def log_of(database: Path) -> Path:
-    """The write-ahead log of a database."""
+def log_path(database: Path) -> Path:
+    """Return the path of the write-ahead log of a database."""
     return database.with_name(f"{database.name}-wal")
 
 
-def examined(path: Path) -> Mark:
-    """The mark that the database at ``path`` is to have from now on. Nothing of it is changed.
+def examine(path: Path) -> Mark:
+    """Check the database at ``path`` without changing it; return the mark to use from now on.
 
-    Raises StoreDamaged when commits are missing, or it is not what it was; StoreError when it cannot be read,
-    or is of another program or a newer layout.
+    Raises StoreDamaged when commits are missing or the file is damaged or another one; StoreError when it cannot be
+    read, belongs to another program or has a newer layout.
     """
-    mark = read(path)
+    mark = read_mark(path)
     if not _size(path):
-        if _size(log_of(path)) > LOG_HEADER or (mark is not None and mark.commits):
-            raise StoreDamaged(path, _nothing(path, mark))
+        if _size(log_path(path)) > LOG_HEADER or (mark is not None and mark.commits):
+            raise StoreDamaged(path, _missing_text(path, mark))
         return mark or Mark.fresh(len(MIGRATIONS))
-    with reading(path, is_ours=mark is not None and mark.commits > 0):
-        found = _look(path)
+    with storage_errors(path, is_ours=mark is not None and mark.commits > 0):
+        found = _inspect(path)
         _check_kind(path, found, mark)
         if mark is not None:
             _check_commits(path, found, mark)
@@ -168,84 +171,84 @@ def examined(path: Path) -> Mark:
 
 
 @contextmanager
-def reading(path: Path, *, is_ours: bool) -> Iterator[None]:
-    """Raise what goes wrong as StoreDamaged where the file ``is_ours`` and to blame, else as StoreError."""
+def storage_errors(path: Path, *, is_ours: bool) -> Iterator[None]:
+    """Translate errors: to StoreDamaged when the file is a broker's and its contents are at fault, else StoreError."""
     try:
         yield
-    except ChecksumDiffers as error:
-        raise StoreDamaged(path, str(error) or "a checksum differs") from error
-    except (sqlite3.Error, ValueError) as error:  # a text of SQLite's own can be none
+    except ChecksumMismatch as error:
+        raise StoreDamaged(path, str(error) or "a checksum does not match") from error
+    except (sqlite3.Error, ValueError) as error:  # ValueError: text that is not UTF-8
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if is_ours and code not in _ELSEWHERE:
+        if is_ours and code not in _ENVIRONMENT_ERRORS:
             raise StoreDamaged(path, str(error)) from error
         raise StoreError(f"The file {path} cannot be used: {error}.") from error
 
 
-def _nothing(path: Path, mark: Mark | None) -> str:
+def _missing_text(path: Path, mark: Mark | None) -> str:
     what = "empty" if path.exists() else "missing"
     commits = "some" if mark is None else mark.commits
     return f"it is {what}, though {commits} commits were made to it"
 
 
-def _look(path: Path) -> Found:
-    log = log_of(path)
+def _inspect(path: Path) -> DatabaseInfo:
+    log = log_path(path)
     had_log = log.exists()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     try:
         problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)") if text != "ok"]
         if problems:
             raise StoreDamaged(path, " ".join(problems[0].split()))
-        return _told(connection)
+        return _info(connection)
     finally:
         connection.close()
-        with suppress(FileNotFoundError):  # the index of the log: who writes has it in memory
+        with suppress(FileNotFoundError):  # the index of the log, which writers keep in memory
             path.with_name(f"{path.name}-shm").unlink()
         if not had_log:
-            log.unlink(missing_ok=True)  # an empty one, made for who reads
+            log.unlink(missing_ok=True)  # an empty one, created by this connection
 
 
-def _told(connection: sqlite3.Connection) -> Found:
+def _info(connection: sqlite3.Connection) -> DatabaseInfo:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (layout,) = connection.execute("PRAGMA user_version").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    found = Found(application, layout, bool(tables), None, 0)
+    found = DatabaseInfo(application, layout, bool(tables), None, 0)
     if application != APPLICATION_ID or "progress" not in tables:
         return found
     for row in connection.execute("SELECT * FROM progress"):
-        found = replace(found, commits=cast(int, unsealed(row)[1]))
-    for name, value in map(unsealed, connection.execute("SELECT * FROM setting")):
+        found = replace(found, commits=cast(int, verified(row)[1]))
+    for name, value in map(verified, connection.execute("SELECT * FROM setting")):
         found = replace(found, identity=str(value)) if name == IDENTITY else found
     return found
 
 
-def _check_kind(path: Path, found: Found, mark: Mark | None) -> None:
+def _check_kind(path: Path, found: DatabaseInfo, mark: Mark | None) -> None:
     was_ours = mark is not None and mark.commits > 0
     if found.application != APPLICATION_ID and (found.application or found.has_tables or was_ours):
         if was_ours:
-            raise StoreDamaged(path, "it is not marked as a broker's any more")
+            raise StoreDamaged(path, "its application id is no longer the broker's")
         raise StoreError(f"The file {path} is a database of another program, not a broker's.")
     if found.layout > len(MIGRATIONS):
         if mark is not None and mark.layout <= len(MIGRATIONS):
-            raise StoreDamaged(path, f"its layout is {found.layout}, and was {mark.layout}")
+            raise StoreDamaged(path, f"its layout is {found.layout}, but was {mark.layout}")
         raise StoreError(
-            f"The file {path} has layout {found.layout}; this sbpair knows {len(MIGRATIONS)}: "
-            "use a newer one."
+            f"The file {path} has layout {found.layout}; this version of sbpair supports up to "
+            f"{len(MIGRATIONS)}: use a newer version."
         )
 
 
-def _check_commits(path: Path, found: Found, mark: Mark) -> None:
+def _check_commits(path: Path, found: DatabaseInfo, mark: Mark) -> None:
     if found.identity is not None and found.identity != mark.identity:
-        raise StoreDamaged(path, f"it is not the one that was made here, of which {mark_of(path)} tells")
+        raise StoreDamaged(path, f"it is not the database that {mark_path(path).name} belongs to")
     if found.commits < mark.commits:
         missing = mark.commits - found.commits
         which = "the last 1 of" if missing == 1 else f"the last {missing} of"
         raise StoreDamaged(
             path,
-            f"{which} {mark.commits} commits {'is' if missing == 1 else 'are'} missing, since it is an older "
-            f"copy or its write-ahead log, {log_of(path).name}, is damaged or gone",
+            f"{which} {mark.commits} commits {'is' if missing == 1 else 'are'} missing: the file is an older "
+            f"copy, or its write-ahead log {log_path(path).name} is damaged or missing",
         )
     if mark.commits and found.layout < mark.layout:
-        raise StoreDamaged(path, f"its layout is {found.layout}, and was {mark.layout}")
+        raise StoreDamaged(path, f"its layout is {found.layout}, but was {mark.layout}")
 
 
 def _size(path: Path) -> int:

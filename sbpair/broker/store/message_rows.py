@@ -1,8 +1,8 @@
-"""The rows of messages: written from their changes, and read back.
+"""Messages as rows of the database: the statements that write their changes, and loading them again.
 
-kept      ---> segments, one for each run
-gone      ---> a bit in the row beside its segment; with the last one its segment goes, and what is beside it
-changed   ---> a row of its own, which holds over the segment
+new       ---> one segment for each run of consecutive numbers
+removed   ---> a bit in the segment's row of `settled`; with the last message all rows of the segment are deleted
+changed   ---> a row of `amendment`, which overrides the segment
 """
 
 from __future__ import annotations
@@ -20,64 +20,65 @@ from ..entities.message_store import MessageStore
 from ..entities.partition import INDEX_SHIFT
 from ..entities.queue import Queue
 from ..entities.stored_message import MessageState, StoredMessage
-from .columns import packed, unpacked
-from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumDiffers, Row, row_id, sealed, unsealed
-from .segments import MOST_BYTES, Segment, Segments, runs
+from .columns import pack_messages, unpack_messages
+from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatch, Row, row_id, verified, with_checksum
+from .segments import MAX_BYTES, Segment, Segments, runs
 
 Statement = tuple[str, list[Row]]
 Parts = Mapping[MessageStore, int]
 
-REWRITTEN_AT_ONCE = 4 * MOST_BYTES  # bytes: more wait for the next commit
+MAX_REWRITE = 4 * MAX_BYTES  # bytes of segments after which compaction continues with the next commit
 
-_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?)"
-_SETTLED = "INSERT OR REPLACE INTO settled VALUES (?, ?, ?)"
-_AMENDMENT = "INSERT OR REPLACE INTO amendment VALUES (?, ?, ?, ?, ?)"
-_NO_SEGMENT = "DELETE FROM segment WHERE id = ?"
-_NOT_SETTLED = "DELETE FROM settled WHERE id = ?"
-_NO_AMENDMENT = "DELETE FROM amendment WHERE id = ?"
+_INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?)"
+_INSERT_SETTLED = "INSERT OR REPLACE INTO settled VALUES (?, ?, ?)"
+_INSERT_AMENDMENT = "INSERT OR REPLACE INTO amendment VALUES (?, ?, ?, ?, ?)"
+_DELETE_SEGMENT = "DELETE FROM segment WHERE id = ?"
+_DELETE_SETTLED = "DELETE FROM settled WHERE id = ?"
+_DELETE_AMENDMENT = "DELETE FROM amendment WHERE id = ?"
 
 
 @dataclass(slots=True)
-class _Rows:
-    """What one commit does to the three tables; what goes, goes before anything comes."""
+class _RowChanges:
+    """The changes of one commit to the three message tables; deletions are executed before insertions."""
 
-    no_segment: list[Row] = field(default_factory=list)
-    not_settled: list[Row] = field(default_factory=list)
-    no_amendment: list[Row] = field(default_factory=list)
+    deleted_segments: list[Row] = field(default_factory=list)
+    deleted_settled: list[Row] = field(default_factory=list)
+    deleted_amendments: list[Row] = field(default_factory=list)
     segment: list[Row] = field(default_factory=list)
     settled: dict[Segment, None] = field(default_factory=dict)
     amendment: dict[int, StoredMessage] = field(default_factory=dict)
 
     def statements(self) -> Iterator[Statement]:
         tables: tuple[tuple[str, list[Row]], ...] = (
-            (_NO_SEGMENT, self.no_segment),
-            (_NOT_SETTLED, self.not_settled),
-            (_NO_AMENDMENT, self.no_amendment),
-            (_SEGMENT, self.segment),
-            (_SETTLED, [_settled_row(segment) for segment in self.settled]),
-            (_AMENDMENT, [_amendment_row(row, message) for row, message in self.amendment.items()]),
+            (_DELETE_SEGMENT, self.deleted_segments),
+            (_DELETE_SETTLED, self.deleted_settled),
+            (_DELETE_AMENDMENT, self.deleted_amendments),
+            (_INSERT_SEGMENT, self.segment),
+            (_INSERT_SETTLED, [_settled_row(segment) for segment in self.settled]),
+            (_INSERT_AMENDMENT, [_amendment_row(row, message) for row, message in self.amendment.items()]),
         )
         yield from ((statement, rows) for statement, rows in tables if rows)
 
 
 class MessageRows:
-    """The messages of one file."""
+    """The message tables of one database."""
 
     def __init__(self) -> None:
         self._segments = Segments()
 
-    # -- writing
+    def write_statements(self, changes: Changes, parts: Parts) -> Iterator[Statement]:
+        """Return the statements that write ``changes``, to be executed in order.
 
-    def statements(self, changes: Changes, parts: Parts) -> Iterator[Statement]:
-        """What is to be executed, in this order; queues that are in no part are nobody's."""
-        rows = _Rows()
+        ``parts`` gives the part number of each queue. Queues without one have been deleted and are skipped.
+        """
+        rows = _RowChanges()
         for queue, messages in changes.kept.items():
             if (part := parts.get(queue)) is not None:
-                self._keep(queue, part << NUMBER_BITS, messages, rows)
+                self._insert(queue, part << NUMBER_BITS, messages, rows)
         for queue, numbers in changes.gone.items():
             if (part := parts.get(queue)) is not None:
-                self._settle(part, numbers, rows)
-        for segment in [segment for segment in rows.settled if not segment.left]:
+                self._mark_removed(part, numbers, rows)
+        for segment in [segment for segment in rows.settled if not segment.remaining]:
             self._remove(segment, rows)
         for queue, messages in changes.changed.items():
             if (part := parts.get(queue)) is not None:
@@ -85,75 +86,79 @@ class MessageRows:
         self._rewrite(rows)
         return rows.statements()
 
-    def dropped(self, parts: Iterable[int]) -> Iterator[Statement]:
-        """What is to be executed when parts are deleted with all that is in them."""
-        rows = _Rows()
+    def delete_statements(self, parts: Iterable[int]) -> Iterator[Statement]:
+        """Return the statements that delete all messages of ``parts``."""
+        rows = _RowChanges()
         for part in parts:
             for segment in self._segments.of_part(part):
                 self._remove(segment, rows)
         return rows.statements()
 
-    def _keep(self, queue: MessageStore, base: int, messages: dict[int, StoredMessage], rows: _Rows) -> None:
+    def _insert(
+        self, queue: MessageStore, base: int, messages: dict[int, StoredMessage], rows: _RowChanges
+    ) -> None:
         for first, run in runs(messages.items()):
             self._add(queue, base | first & NUMBER_MASK, run, rows)
 
-    def _add(self, queue: MessageStore, first: int, run: Sequence[StoredMessage], rows: _Rows) -> None:
+    def _add(self, queue: MessageStore, first: int, run: Sequence[StoredMessage], rows: _RowChanges) -> None:
         row = segment_row(first, run)
         self._segments.add(Segment(queue, first, run, len(row[1])))
         rows.segment.append(row)
 
-    def _settle(self, part: int, numbers: list[int], rows: _Rows) -> None:
+    def _mark_removed(self, part: int, numbers: list[int], rows: _RowChanges) -> None:
         for number in numbers:
             row = row_id(part, number)
-            segment = self._segments.settle(row)
+            segment = self._segments.mark_removed(row)
             rows.settled[segment] = None
             if row in segment.amended:
                 segment.amended -= {row}
-                rows.no_amendment.append((row,))
+                rows.deleted_amendments.append((row,))
 
-    def _remove(self, segment: Segment, rows: _Rows) -> None:
-        """The segment goes, with what is beside it."""
+    def _remove(self, segment: Segment, rows: _RowChanges) -> None:
+        """Delete the segment with its rows in the other tables."""
         self._segments.remove(segment)
-        rows.no_segment.append((segment.id,))
-        if segment.is_noted:
-            rows.not_settled.append((segment.id,))
+        rows.deleted_segments.append((segment.id,))
+        if segment.has_removed_row:
+            rows.deleted_settled.append((segment.id,))
         rows.settled.pop(segment, None)
         for row in segment.amended:
-            rows.no_amendment.append((row,))
+            rows.deleted_amendments.append((row,))
             rows.amendment.pop(row, None)
 
-    def _amend(self, part: int, messages: dict[int, StoredMessage], rows: _Rows) -> None:
+    def _amend(self, part: int, messages: dict[int, StoredMessage], rows: _RowChanges) -> None:
         for number, message in messages.items():
             row = row_id(part, number)
             self._segments.of(row).amended |= {row}
             rows.amendment[row] = message
 
-    def _rewrite(self, rows: _Rows) -> None:
-        """Give room back, so much at once: what is left of a segment becomes another, as it is now."""
+    def _rewrite(self, rows: _RowChanges) -> None:
+        """Compact the file: replace sparse segments by segments of their remaining messages."""
         freed = 0
-        while freed < REWRITTEN_AT_ONCE and (segment := self._segments.next_to_rewrite()) is not None:
-            rest = segment.rest()
+        while freed < MAX_REWRITE and (segment := self._segments.next_to_rewrite()) is not None:
+            remaining = segment.remaining_messages()
             self._remove(segment, rows)
-            self._add(segment.queue, segment.id + rest[0].sequence_number - segment.first, rest, rows)
+            self._add(
+                segment.queue, segment.id + remaining[0].sequence_number - segment.first, remaining, rows
+            )
             freed += segment.size
-
-    # -- loading
 
     def load(
         self, connection: sqlite3.Connection, queues: Mapping[int, Queue], filled: Callable[[], object]
     ) -> None:
-        """Put all messages back into the queues of these parts. Raises ChecksumDiffers and, like it, damage.
+        """Load all messages into ``queues``, given by part number.
 
-        ``filled`` is called after each row, when a queue has told its journal what that has written already.
-        Each table is read whole, not by queue: so no row is passed over where an inner page lies.
+        ``filled`` is called after each row: it discards the changes that restoring the messages has recorded.
+        Each table is scanned completely rather than by key, so that a damaged inner page cannot hide a row.
+
+        Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the file is damaged.
         """
-        settled = dict(_unsealed(connection, "settled"))
-        amended = {row: rest for row, *rest in _unsealed(connection, "amendment")}
+        settled = dict(_verified(connection, "settled"))
+        amended = {row: values for row, *values in _verified(connection, "amendment")}
         for row, blob, checksum in connection.execute("SELECT * FROM segment ORDER BY id"):
             queue = queues[row >> NUMBER_BITS]
             if _checksum(row, blob) != checksum:
-                raise ChecksumDiffers(f"a message of '{queue.path}' differs from its checksum")
-            messages = unpacked(blob)
+                raise ChecksumMismatch(f"a message of '{queue.path}' differs from its checksum")
+            messages = unpack_messages(blob)
             if queue.partition is not None:
                 base = queue.partition.index << INDEX_SHIFT
                 for message in messages:
@@ -162,17 +167,17 @@ class MessageRows:
             segment = Segment(queue, row, messages, len(blob), gone)
             self._segments.add(segment)
             if gone:
-                messages = [each for each in messages if not segment.is_gone(each.sequence_number)]
+                messages = [each for each in messages if not segment.is_removed(each.sequence_number)]
             if amended:
                 for message in messages:
-                    self._amended(segment, message, amended)
+                    self._apply_amendment(segment, message, amended)
             queue.restore_all(messages)
             filled()
         if settled or amended:
             raise KeyError(f"the segment of {min(*settled, *amended)} is missing")
 
     @staticmethod
-    def _amended(segment: Segment, message: StoredMessage, amended: dict[int, list[Any]]) -> None:
+    def _apply_amendment(segment: Segment, message: StoredMessage, amended: dict[int, list[Any]]) -> None:
         row = segment.id + message.sequence_number - segment.first
         if (found := amended.pop(row, None)) is not None:
             segment.amended |= {row}
@@ -183,13 +188,13 @@ class MessageRows:
             )
 
 
-def _unsealed(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    return map(unsealed, connection.execute(f"SELECT * FROM {table}"))  # noqa: S608 - our own names
+def _verified(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    return map(verified, connection.execute(f"SELECT * FROM {table}"))  # noqa: S608 - constant table names
 
 
 def segment_row(first: int, run: Sequence[StoredMessage]) -> tuple[int, bytes, int]:
-    """A run of messages as a row; the first of them has this row id."""
-    blob = packed(run)
+    """Return the row of a segment; ``first`` is the row id of the first message of ``run``."""
+    blob = pack_messages(run)
     return first, blob, _checksum(first, blob)
 
 
@@ -198,12 +203,12 @@ def _checksum(first: int, blob: bytes) -> int:
 
 
 def _settled_row(segment: Segment) -> Row:
-    segment.is_noted = True
-    return sealed(segment.id, segment.gone.to_bytes((segment.span + 7) // 8, "little"))
+    segment.has_removed_row = True
+    return with_checksum(segment.id, segment.removed.to_bytes((segment.span + 7) // 8, "little"))
 
 
 def _amendment_row(row: int, message: StoredMessage) -> Row:
     resting = MessageState.SCHEDULED if message.state is MessageState.SCHEDULED else MessageState.ACTIVE
     state = MessageState.DEFERRED if message.is_deferred else resting
     amended = None if message.amended is None else encode(message.amended)
-    return sealed(row, int(state), message.delivery_count, amended)
+    return with_checksum(row, int(state), message.delivery_count, amended)

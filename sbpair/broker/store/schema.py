@@ -3,16 +3,16 @@
     setting     the namespace's settings and keys
     entity      queues, topics, subscriptions
     part        the stores of an entity: itself or its partitions, and the dead-letter queues of each
-    segment     the messages of a part, a run of them in each row; locks are not written
-    settled     the messages of a segment that have been removed
-    amendment   messages that changed since their segment was written; takes precedence over it
+    segment     the messages of a part, a run of consecutive ones in each row; locks are not stored
+    settled     which messages of a segment have been removed
+    amendment   messages that changed after their segment was written; overrides the segment
     accepted    message ids for duplicate detection
     session     the state of sessions
     progress    one row: the number of commits
 
-The row id of a message consists of its part's number and the low bits of its sequence number; that of a
-segment is the row id of its first message. So the tables need no index, and the messages of a part lie in
-order. Each row ends in a checksum of the values before it.
+A message's row id combines the number of its part with the low bits of its sequence number; a segment has the
+row id of its first message. The tables therefore need no index, and the messages of a part are stored in order.
+The last column of each row is a checksum of the others.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 Row = tuple[object, ...]
 
 
-class ChecksumDiffers(Exception):
-    """A row is not what was written."""
+class ChecksumMismatch(Exception):
+    """The values of a row do not match its checksum."""
 
 
-def sealed(*values: object) -> Row:
-    """A row of these values, with its checksum. Integers and not flags: it is to read back the same.
+def with_checksum(*values: object) -> Row:
+    """Return ``values`` as a row with its checksum appended.
 
-    What UTF-8 cannot write, repr escapes.
+    Pass integers, not booleans: SQLite returns integers, and the checksum of a boolean would not match.
     """
-    return (*values, crc32(repr(values).encode()))
+    return (*values, crc32(repr(values).encode()))  # repr escapes lone surrogates, which UTF-8 cannot encode
 
 
-def unsealed(row: Row) -> Row:
-    """The values of a row. Raises ChecksumDiffers."""
+def verified(row: Row) -> Row:
+    """Return the values of ``row`` without its checksum. Raises ChecksumMismatch when they differ from it."""
     values = row[:-1]
     if crc32(repr(values).encode()) != row[-1]:
-        raise ChecksumDiffers
+        raise ChecksumMismatch
     return values
 
 
 def row_id(part: int, number: int) -> int:
-    """The row id of a message of that sequence number."""
+    """Return the row id of the message with sequence number ``number`` in ``part``."""
     return part << NUMBER_BITS | number & NUMBER_MASK
 
 
 APPLICATION_ID = 0x53424252  # "SBBR"
 IDENTITY = "identity"
-"""The setting that tells one database from all others."""
+"""Name of the setting that holds the unique identity of a database."""
 
-Step = tuple[str, ...]
+Migration = tuple[str, ...]
 
-MIGRATIONS: tuple[Step, ...] = (
+MIGRATIONS: tuple[Migration, ...] = (
     (
         """
         CREATE TABLE setting (
@@ -73,9 +73,9 @@ MIGRATIONS: tuple[Step, ...] = (
             kind        TEXT NOT NULL,       -- queue, topic, subscription
             topic       TEXT,                -- of a subscription
             name        TEXT NOT NULL,
-            description TEXT NOT NULL,       -- JSON: the fields as they were asked for
+            description TEXT NOT NULL,       -- JSON: the fields as requested
             rules       BLOB,                -- of a subscription: an AMQP list of maps
-            created_at  INTEGER NOT NULL,    -- this and all instants: milliseconds since the epoch
+            created_at  INTEGER NOT NULL,    -- all instants are milliseconds since the epoch
             updated_at  INTEGER NOT NULL,
             checksum    INTEGER NOT NULL
         )
@@ -84,8 +84,8 @@ MIGRATIONS: tuple[Step, ...] = (
         CREATE TABLE part (
             id          INTEGER PRIMARY KEY,
             entity      INTEGER NOT NULL,
-            place       INTEGER NOT NULL,    -- among the parts of its entity
-            last_number INTEGER NOT NULL,    -- the sequence number given out last
+            place       INTEGER NOT NULL,    -- position among the parts of its entity
+            last_number INTEGER NOT NULL,    -- the last sequence number assigned
             accessed_at INTEGER,
             checksum    INTEGER NOT NULL
         )
@@ -120,7 +120,7 @@ MIGRATIONS: tuple[Step, ...] = (
         """
         CREATE TABLE settled (
             id          INTEGER PRIMARY KEY, -- of the segment
-            gone        BLOB NOT NULL,       -- bit n, lowest of the first byte first: first number + n
+            gone        BLOB NOT NULL,       -- bit n (least significant first): first number + n
             checksum    INTEGER NOT NULL
         )
         """,
@@ -129,7 +129,7 @@ MIGRATIONS: tuple[Step, ...] = (
             id          INTEGER PRIMARY KEY, -- part << 40 | low 40 bits of the sequence number
             state       INTEGER NOT NULL,    -- 0 active (locked too), 1 deferred, 2 scheduled
             delivery_count INTEGER NOT NULL,
-            amended     BLOB,                -- an AMQP map: application properties set since
+            amended     BLOB,                -- an AMQP map: amended application properties
             checksum    INTEGER NOT NULL
         )
         """,
@@ -142,20 +142,20 @@ MIGRATIONS: tuple[Step, ...] = (
         """,
     ),
 )
-"""Step n makes layout n + 1 of layout n."""
+"""Migration n turns layout n into layout n + 1."""
 
 
-def prepare(connection: sqlite3.Connection, migrations: Sequence[Step] = MIGRATIONS) -> None:
-    """Bring the file to the newest layout, one transaction a step."""
+def prepare(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Migrate the database to the latest layout, each migration in its own transaction."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     for number in range(version, len(migrations)):
         _migrate(connection, migrations[number], number + 1)
 
 
-def _migrate(connection: sqlite3.Connection, step: Step, version: int) -> None:
+def _migrate(connection: sqlite3.Connection, migration: Migration, version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in step:
+        for statement in migration:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")

@@ -1,12 +1,14 @@
-"""Segments: which messages a row of the file holds, and how many of them are still needed.
+"""Segments: rows that store a run of messages each, and the accounting of how much of a row is still in use.
 
-    a run of messages, kept by one commit ---> one segment ---> some are settled ---> all are: the row goes
-                                                                      |
-                                            more than half, and the file would waste too much: written anew
+    messages of one commit ---> segment ---> some removed ---> all removed: the row is deleted
+                                                  |
+                                                  more than half removed, and the file wastes too much
+                                                  space: the remaining messages are rewritten
 
-A segment holds numbers that follow each other, of one aligned thousand, so that a number's segment is found
-at once however many there are. What is settled of it is a bit in a row beside it. What is rewritten is less
-than what that frees, so it costs each message at most one write more.
+The sequence numbers in a segment are consecutive and lie in one aligned span of 1024, so the segment of a number
+is found quickly however many segments there are. Removed messages are recorded as bits in a separate, smaller
+row. Only segments that are less than half full are rewritten, so compaction writes less than it frees: on
+average at most one extra write for each message.
 """
 
 from __future__ import annotations
@@ -21,21 +23,36 @@ from .schema import NUMBER_BITS
 
 SPAN_BITS = 10
 SPAN_MASK = (1 << SPAN_BITS) - 1
-MOST_BYTES = 2**20
-"""A segment is closed when its bodies have so many bytes."""
-SPARE = 16 * 2**20
-"""Bytes of settled messages that the file may hold, beside as many as those that are left have."""
+MAX_BYTES = 2**20
+"""Bytes of message bodies after which a segment is closed."""
+ALLOWED_WASTE = 16 * 2**20
+"""Bytes that removed messages may occupy in excess of the remaining messages before segments are rewritten."""
 
-_FIRST = attrgetter("id")
+_BY_ID = attrgetter("id")
 
 
 class Segment:
-    """A row of messages of one queue: the row id of the first, and the bytes that they are in all."""
+    """A row that stores consecutive messages of ``queue``.
 
-    __slots__ = ("amended", "count", "first", "gone", "id", "is_noted", "left", "queue", "size", "span")
+    ``id`` is the row id of the first message, ``size`` the bytes of the whole row, and bit n of ``removed`` says
+    that the message with row id ``id + n`` has been removed.
+    """
+
+    __slots__ = (
+        "amended",
+        "count",
+        "first",
+        "has_removed_row",
+        "id",
+        "queue",
+        "remaining",
+        "removed",
+        "size",
+        "span",
+    )
 
     def __init__(
-        self, queue: MessageStore, id: int, run: Sequence[StoredMessage], size: int, gone: int = 0
+        self, queue: MessageStore, id: int, run: Sequence[StoredMessage], size: int, removed: int = 0
     ) -> None:
         self.queue = queue
         self.id = id
@@ -43,37 +60,37 @@ class Segment:
         self.span = run[-1].sequence_number - self.first + 1
         self.count = len(run)
         self.size = size
-        self.gone = gone  # bit n: the message of the row id ``id`` + n
-        self.left = self.count - gone.bit_count()
-        self.is_noted = gone != 0  # there is a row that tells what is gone
-        self.amended = frozenset[int]()  # row ids of messages that are as another row tells; mostly none
+        self.removed = removed
+        self.remaining = self.count - removed.bit_count()
+        self.has_removed_row = removed != 0  # whether it has a row in the table `settled`
+        self.amended = frozenset[int]()  # row ids of messages in the table `amendment`; mostly empty
 
-    def is_gone(self, number: int) -> bool:
-        """Whether the message of that number is settled."""
-        return bool(self.gone >> (number - self.first) & 1)
+    def is_removed(self, number: int) -> bool:
+        """Whether the message with sequence number ``number`` has been removed."""
+        return bool(self.removed >> (number - self.first) & 1)
 
-    def rest(self) -> list[StoredMessage]:
-        """The messages that are not settled, as their queue has them."""
+    def remaining_messages(self) -> list[StoredMessage]:
+        """Return the messages that have not been removed, in their current state in the queue."""
         numbers = range(self.first, self.first + self.span)
-        there = (self.queue.message(number) for number in numbers if not self.is_gone(number))
-        return [message for message in there if message is not None]
+        found = (self.queue.message(number) for number in numbers if not self.is_removed(number))
+        return [message for message in found if message is not None]
 
     @property
     def waste(self) -> int:
-        """Bytes of what is settled."""
-        return self.size * (self.count - self.left) // self.count
+        """Bytes occupied by removed messages, estimated from their share of the row."""
+        return self.size * (self.count - self.remaining) // self.count
 
     @property
     def is_sparse(self) -> bool:
-        """More than half of it is settled."""
-        return 2 * self.left < self.count
+        """Whether more than half of the messages have been removed."""
+        return 2 * self.remaining < self.count
 
 
 class Segments:
     """The segments of one file."""
 
     def __init__(self) -> None:
-        self._spans: dict[int, list[Segment]] = {}  # those of an aligned thousand of row ids, in order
+        self._spans: dict[int, list[Segment]] = {}  # by aligned span of row ids, each list ordered
         self._sparse: dict[Segment, None] = {}
         self._size = self._waste = 0  # bytes
 
@@ -81,16 +98,16 @@ class Segments:
         return (segment for span in self._spans.values() for segment in span)
 
     def add(self, segment: Segment) -> None:
-        """Know one more."""
-        insort(self._spans.setdefault(segment.id >> SPAN_BITS, []), segment, key=_FIRST)
+        """Add a segment whose row has been, or is about to be, written."""
+        insort(self._spans.setdefault(segment.id >> SPAN_BITS, []), segment, key=_BY_ID)
         self._size += segment.size
         self._waste += segment.waste
-        self._look(segment)
+        self._note_if_sparse(segment)
 
     def remove(self, segment: Segment) -> None:
-        """Its row is to go."""
+        """Remove a segment whose row is about to be deleted."""
         span = self._spans[segment.id >> SPAN_BITS]
-        del span[bisect_right(span, segment.id, key=_FIRST) - 1]
+        del span[bisect_right(span, segment.id, key=_BY_ID) - 1]
         if not span:
             del self._spans[segment.id >> SPAN_BITS]
         self._size -= segment.size
@@ -98,41 +115,44 @@ class Segments:
         self._sparse.pop(segment, None)
 
     def of_part(self, part: int) -> list[Segment]:
-        """All of a part; it is asked for when a part is deleted, which is rare: they are searched for."""
+        """Return all segments of ``part`` by a linear search: parts are deleted rarely."""
         return [segment for segment in self if segment.id >> NUMBER_BITS == part]
 
     def of(self, row: int) -> Segment:
-        """The one with the message of that row id. Raises KeyError."""
+        """Return the segment that stores the message with row id ``row``. Raises KeyError when its span has none."""
         span = self._spans[row >> SPAN_BITS]
-        return span[bisect_right(span, row, key=_FIRST) - 1]
+        return span[bisect_right(span, row, key=_BY_ID) - 1]
 
-    def settle(self, row: int) -> Segment:
-        """The message of that row id is not to be there any more; its segment, which may be empty now."""
+    def mark_removed(self, row: int) -> Segment:
+        """Mark the message with row id ``row`` as removed and return its segment, which may now be empty."""
         segment = self.of(row)
         before = segment.waste
-        segment.gone |= 1 << (row - segment.id)
-        segment.left -= 1
+        segment.removed |= 1 << (row - segment.id)
+        segment.remaining -= 1
         self._waste += segment.waste - before
-        self._look(segment)
+        self._note_if_sparse(segment)
         return segment
 
-    def _look(self, segment: Segment) -> None:
+    def _note_if_sparse(self, segment: Segment) -> None:
         if segment.is_sparse:
             self._sparse[segment] = None
 
     def next_to_rewrite(self) -> Segment | None:
-        """A sparse one, while the file holds more that is settled than it may."""
-        if self._waste <= self._size - self._waste + SPARE:
+        """Return a sparse segment while removed messages occupy too much of the file, else None."""
+        if self._waste <= self._size - self._waste + ALLOWED_WASTE:
             return None
         return next(iter(self._sparse), None)
 
 
 def runs(numbered: Iterable[tuple[int, StoredMessage]]) -> Iterator[tuple[int, Sequence[StoredMessage]]]:
-    """Messages by their number, or row id, cut into what makes a segment each; with the first's."""
+    """Split messages, ordered by number, into runs that each fit one segment; yield each with its first number.
+
+    A run ends at a gap in the numbers, at the end of an aligned span, or once it exceeds MAX_BYTES.
+    """
     first = last = size = 0
     run: list[StoredMessage] = []
     for number, message in numbered:
-        if run and (number != last + 1 or not number & SPAN_MASK or size > MOST_BYTES):
+        if run and (number != last + 1 or not number & SPAN_MASK or size > MAX_BYTES):
             yield first, run
             run = []
         if not run:

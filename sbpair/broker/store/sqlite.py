@@ -1,12 +1,12 @@
-"""The SQLite file of one namespace.
+"""The SQLite database of one namespace.
 
-    commit()         written in one transaction and synced before it returns
-    begin_commit()   written at once, synced in a thread: no answer leaves before the sync
-    load()           entities, then their messages, in the order of their numbers
+    commit()         writes all changes in one transaction and syncs before it returns
+    begin_commit()   writes the changes and syncs in a thread: answers wait until the sync is done
+    end_commit()     waits for the commit that begin_commit() started
 
-SQLite with a write-ahead log: a commit is on the disk whole or not at all, and is counted (integrity.py). A disk
-that is full costs the reserve of the directory, once; any other failure of a commit is the end, for after a
-sync that failed nobody knows what is on the disk.
+The database uses a write-ahead log: a commit is on the disk completely or not at all, and is counted (see
+``integrity``). When the disk is full, the reserve of the data directory is released and the commit retried, once.
+Any other failure of a commit is final, since after a failed sync the contents of the disk are unknown.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
 from ..errors import StoreError, StoreFailed
 from .directory import DataDirectory, make_private
-from .entity_rows import entity_row, stores_of
-from .integrity import MarkFile, examined, reading
+from .entity_rows import entity_row, queues_of
+from .integrity import MarkFile, examine, storage_errors
 from .message_rows import MessageRows, Statement
-from .schema import IDENTITY, NUMBER_BITS, Row, prepare, sealed, unsealed
+from .schema import IDENTITY, NUMBER_BITS, Row, prepare, verified, with_checksum
 
-MOST_PARTS = 2 ** (63 - NUMBER_BITS)
+MAX_PARTS = 2 ** (63 - NUMBER_BITS)
 
 PAGE = 8192  # bytes
 LOG = 8 * 2**20
-"""Bytes of the write-ahead log from which on its pages are moved to where they belong, and it begins anew."""
+"""Bytes of the write-ahead log after which SQLite checkpoints it into the database."""
 
 _PART = "INSERT OR REPLACE INTO part VALUES (?, ?, ?, ?, ?, ?)"
 _ENTITY = "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -49,24 +49,26 @@ _POLICIES = "policies"
 
 
 class SqliteStore:
-    """The file of one namespace, and what of its ``journal`` is not in it yet.
+    """The database of one namespace, at ``path``, to which the changes in ``journal`` are committed.
 
-    Raises StoreError, StoreDamaged. ``path`` is one that ``directory`` has given.
+    ``path`` comes from :meth:`DataDirectory.file_of` of ``directory``. A missing database is created.
+
+    Raises StoreDamaged when the database is damaged, StoreError when it cannot be used.
     """
 
     def __init__(self, directory: DataDirectory, path: Path, journal: Journal) -> None:
         self.directory = directory
         self.journal = journal
         self.path = path
-        mark = examined(path)
+        mark = examine(path)
         self.commits = mark.commits
         self._failure: StoreFailed | None = None
-        self._under_way: Future[None] | None = None
-        self._spare = 0  # bytes within the file, when that was last looked at
-        self._thread: ThreadPoolExecutor | None = None  # from the first sync on
+        self._pending_commit: Future[None] | None = None
+        self._free_bytes = 0  # within the database, when last measured
+        self._thread: ThreadPoolExecutor | None = None  # created by the first begin_commit()
         self._entities: dict[Entity, int] = {}
         self._parts: dict[MessageStore, int] = {}
-        self._places: dict[MessageStore, tuple[int, int]] = {}  # entity, and place in it
+        self._places: dict[MessageStore, tuple[int, int]] = {}  # entity number, position within the entity
         self._next_entity = self._next_part = 1
         self._messages = MessageRows()
         self._mark = MarkFile(path, mark)
@@ -81,143 +83,147 @@ class SqliteStore:
             self._mark.close()
             raise
 
-    # -- settings
-
     def setting(self, name: str, value: str) -> str:
-        """What was set when the file was made; else ``value``, which is set."""
+        """Return the stored setting ``name``; when there is none, store ``value`` and return it.
+
+        Raises StoreError when the database cannot be written.
+        """
         found = self.settings().get(name)
         if found is not None:
             return found
         try:
-            self._transact([(_SETTING, [sealed(name, value)])])
+            self._transact([(_SETTING, [with_checksum(name, value)])])
         except sqlite3.Error as error:
             raise StoreError(f"The file {self.path} cannot be written: {error}.") from error
         return value
 
     def settings(self) -> dict[str, str]:
-        """All that was set. Raises ChecksumDiffers."""
+        """Return all settings by name. Raises ChecksumMismatch when one is damaged."""
         rows = self.connection.execute("SELECT * FROM setting")
-        return {str(name): str(value) for name, value in map(unsealed, rows)}
+        return {str(name): str(value) for name, value in map(verified, rows)}
 
     def policy(self) -> SharedAccessPolicy:
-        """The namespace's keys: connection strings hold beyond a restart."""
+        """Return the namespace's root policy, generated on first use: connection strings survive a restart."""
         fresh = SharedAccessPolicy.generate()
         kept = self.setting(_POLICY, f"{fresh.name} {fresh.primary_key} {fresh.secondary_key}")
         name, primary, secondary = kept.split(" ")
         return SharedAccessPolicy(name, primary, secondary)
 
     def policies(self) -> list[SharedAccessPolicy]:
-        """The namespace's further policies, as they were kept last."""
+        """Return the namespace's additional policies, as last passed to :meth:`save_policies`."""
         kept = json.loads(self.settings().get(_POLICIES, "[]"))
         return [
             SharedAccessPolicy(name, primary, secondary, frozenset(map(Right, rights)))
             for name, primary, secondary, rights in kept
         ]
 
-    def keep_policies(self, policies: Iterable[SharedAccessPolicy]) -> None:
-        """Have these as the further ones; it is on the disk when this returns. Raises StoreFailed."""
+    def save_policies(self, policies: Iterable[SharedAccessPolicy]) -> None:
+        """Store the additional policies, synced before this returns. Raises StoreFailed when that fails."""
         kept = [
             (each.name, each.primary_key, each.secondary_key, sorted(right.value for right in each.rights))
             for each in policies
         ]
         self.end_commit()
-        transact = partial(self._transact, [(_SETTING, [sealed(_POLICIES, json.dumps(kept))])])
-        with self._failing():
-            self._attempt(transact, transact)
-
-    # -- keeping
+        transact = partial(self._transact, [(_SETTING, [with_checksum(_POLICIES, json.dumps(kept))])])
+        with self._recording_failure():
+            self._with_reserve(transact, transact)
 
     @property
     def has_work(self) -> bool:
-        """Something changed that is not on the disk yet, or that has failed."""
-        return self._failure is not None or self._under_way is not None or not self.journal.is_empty
+        """Whether there are uncommitted changes, a commit in progress or a failed commit."""
+        return self._failure is not None or self._pending_commit is not None or not self.journal.is_empty
 
     def has_room(self) -> bool:
-        """Whether messages may be taken."""
+        """Whether the disk or the database has space for more messages."""
         return self.directory.has_room() or self.directory.has_room(self._unused())
 
     def _unused(self) -> int:
-        """Bytes of the file in which nothing is, so that it need not grow."""
-        if self._under_way is None:  # else another thread has the connection: as it was before
+        """Free bytes within the database, usable without growing it."""
+        if self._pending_commit is None:  # else another thread uses the connection: return the last value
             (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
-            self._spare = int(pages) * PAGE
-        return self._spare
+            self._free_bytes = int(pages) * PAGE
+        return self._free_bytes
 
     def commit(self) -> None:
-        """Write what has changed; it is on the disk when this returns. Raises StoreFailed, from then on."""
-        self.end_commit()
-        if not self.journal.is_empty:
-            with self._failing():
-                transact = partial(self._transact, self._take())
-                self._attempt(transact, transact)
+        """Write all changes, synced before this returns.
 
-    def begin_commit(self) -> Future[None]:
-        """Write what has changed, and sync it in a thread: on the disk when that is done and has not raised.
-
-        None other may be under way; :meth:`end_commit` ends it. Raises StoreFailed, from then on.
+        Raises StoreFailed when that fails, and on every later call.
         """
         self.end_commit()
-        with self._failing():
-            statements = self._take()
+        if not self.journal.is_empty:
+            with self._recording_failure():
+                transact = partial(self._transact, self._pending_statements())
+                self._with_reserve(transact, transact)
+
+    def begin_commit(self) -> Future[None]:
+        """Write all changes and sync them in a thread; the future returned is done once they are on the disk.
+
+        Waits for a commit in progress first. Call :meth:`end_commit` once the future is done.
+
+        Raises StoreFailed when writing fails, and on every later call.
+        """
+        self.end_commit()
+        with self._recording_failure():
+            statements = self._pending_statements()
             insert = partial(self._insert, statements)
-            self._attempt(insert, insert)
+            self._with_reserve(insert, insert)
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, f"sync of {self.path.name}")
-            self._under_way = self._thread.submit(
-                self._attempt, self._seal, partial(self._transact, statements)
+            self._pending_commit = self._thread.submit(
+                self._with_reserve, self._commit_transaction, partial(self._transact, statements)
             )
-            return self._under_way
+            return self._pending_commit
 
     def end_commit(self) -> None:
-        """Wait for the commit that is under way, if one is. Raises StoreFailed, from then on."""
+        """Wait for the commit in progress, if any. Raises StoreFailed when it failed, and on every later call."""
         if self._failure is not None:
             raise self._failure
-        if self._under_way is not None:
-            under_way, self._under_way = self._under_way, None
-            with self._failing():
-                under_way.result()
+        if self._pending_commit is not None:
+            pending, self._pending_commit = self._pending_commit, None
+            with self._recording_failure():
+                pending.result()
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _recording_failure(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever it is: what was taken from the journal is not on the disk
+        except Exception as error:  # of any kind: changes taken from the journal are not on the disk
             self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
-    def _take(self) -> list[Statement]:
-        return list(self._statements(self.journal.take()))
+    def _pending_statements(self) -> list[Statement]:
+        return list(self._change_statements(self.journal.take()))
 
-    def _attempt(self, work: Callable[[], None], again: Callable[[], None]) -> None:
-        """Do it; on a disk that is full ``again``, from the beginning, with what the reserve gave up."""
+    def _with_reserve(self, work: Callable[[], None], retry: Callable[[], None]) -> None:
+        """Call ``work``; when the disk is full, release the reserve and call ``retry``, which starts over."""
         try:
             work()
         except sqlite3.OperationalError as error:
             is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
-            if not is_full or not self.directory.give_up_reserve():
+            if not is_full or not self.directory.release_reserve():
                 raise
-            again()  # nothing of it was written: it was rolled back
+            retry()  # the transaction was rolled back: nothing has been written
 
     def _transact(self, statements: list[Statement]) -> None:
         self._insert(statements)
-        self._seal()
+        self._commit_transaction()
 
     def _insert(self, statements: list[Statement]) -> None:
         self.connection.execute("BEGIN IMMEDIATE")
-        with self._undoing():
+        with self._rolling_back():
             for statement, rows in statements:
                 self.connection.executemany(statement, rows)
-            self.connection.execute(_PROGRESS, sealed(1, self.commits + 1))
+            self.connection.execute(_PROGRESS, with_checksum(1, self.commits + 1))
 
-    def _seal(self) -> None:
-        """Write the log and sync it: SQLite does not hold the interpreter's lock while it does."""
-        with self._undoing():
+    def _commit_transaction(self) -> None:
+        """Commit and sync the transaction; SQLite releases the GIL meanwhile."""
+        with self._rolling_back():
             self.connection.execute("COMMIT")
         self.commits += 1
         self._mark.advance(self.commits)
 
     @contextmanager
-    def _undoing(self) -> Iterator[None]:
+    def _rolling_back(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -226,7 +232,7 @@ class SqliteStore:
             raise
 
     def close(self) -> None:
-        """Write what has changed and close the file."""
+        """Commit outstanding changes and close the files. Raises StoreFailed when the commit fails."""
         try:
             if self._failure is None:
                 self.commit()
@@ -236,66 +242,74 @@ class SqliteStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file and write nothing: what it holds could not be read."""
+        """Close the files without committing."""
         self.connection.close()
         self._mark.close()
 
-    # -- what is written
-
-    def _statements(self, changes: Changes) -> Iterator[Statement]:
-        for fate, entity in changes.entities:
-            yield from self._described(entity) if fate is EntityChange.DESCRIBED else self._dropped(entity)
-        yield from self._messages.statements(changes, self._parts)
+    def _change_statements(self, changes: Changes) -> Iterator[Statement]:
+        for change, entity in changes.entities:
+            yield from (
+                self._upsert_statements(entity)
+                if change is EntityChange.DESCRIBED
+                else self._delete_statements(entity)
+            )
+        yield from self._messages.write_statements(changes, self._parts)
         numbered = [self._part_row(queue) for queue in changes.numbered if queue in self._parts]
         if numbered:
             yield _PART, numbered
         if changes.accepted:
-            yield from self._accepted(changes)
+            yield from self._accepted_statements(changes)
         if changes.sessions:
-            yield from self._sessions(changes)
+            yield from self._session_statements(changes)
 
-    def _described(self, entity: Entity) -> Iterator[Statement]:
-        known = self._entities.get(entity)
-        if known is None:
-            known = self.took(entity, self._next_entity, range(self._next_part, MOST_PARTS))
-            yield _PART, [self._part_row(part) for part in stores_of(entity)]
-        yield _ENTITY, [entity_row(known, entity)]
+    def _upsert_statements(self, entity: Entity) -> Iterator[Statement]:
+        number = self._entities.get(entity)
+        if number is None:
+            number = self.register(entity, self._next_entity, range(self._next_part, MAX_PARTS))
+            yield _PART, [self._part_row(part) for part in queues_of(entity)]
+        yield _ENTITY, [entity_row(number, entity)]
 
-    def fill(self, queues: Mapping[int, Queue]) -> None:
-        """Put the messages of these parts back. Raises ChecksumDiffers, and what else is damage."""
+    def load_messages(self, queues: Mapping[int, Queue]) -> None:
+        """Load all stored messages into ``queues``, given by part number.
+
+        Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the database is damaged.
+        """
         self._messages.load(self.connection, queues, self.journal.take)
 
-    def took(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
-        """Know an entity by its number, and its parts by theirs; returns the first."""
+    def register(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
+        """Assign ``number`` to an entity and ``parts``, in order, to its queues; return ``number``."""
         self._entities[entity] = number
         self._next_entity = max(self._next_entity, number + 1)
-        for place, (part, queue) in enumerate(zip(parts, stores_of(entity), strict=False)):
+        for place, (part, queue) in enumerate(zip(parts, queues_of(entity), strict=False)):
             self._parts[queue] = part
             self._places[queue] = (number, place)
             self._next_part = max(self._next_part, part + 1)
         return number
 
-    def _dropped(self, entity: Entity) -> Iterator[Statement]:
+    def _delete_statements(self, entity: Entity) -> Iterator[Statement]:
         number = self._entities.pop(entity)
-        parts = [self._parts.pop(queue) for queue in stores_of(entity)]
+        parts = [self._parts.pop(queue) for queue in queues_of(entity)]
         rows: list[Row] = [(part,) for part in parts]
         yield "DELETE FROM entity WHERE id = ?", [(number,)]
         yield "DELETE FROM part WHERE id = ?", rows
         yield "DELETE FROM accepted WHERE part = ?", rows
         yield "DELETE FROM session WHERE part = ?", rows
-        yield from self._messages.dropped(parts)
+        yield from self._messages.delete_statements(parts)
 
     def _part_row(self, queue: MessageStore) -> Row:
         accessed = queue.accessed_at if isinstance(queue, Queue) else None
-        return sealed(self._parts[queue], *self._places[queue], queue.last_number, accessed)
+        return with_checksum(self._parts[queue], *self._places[queue], queue.last_number, accessed)
 
-    def _accepted(self, changes: Changes) -> Iterator[Statement]:
-        news = [each for each in changes.accepted if each.queue in self._parts]
+    def _accepted_statements(self, changes: Changes) -> Iterator[Statement]:
+        rows = [each for each in changes.accepted if each.queue in self._parts]
         yield (
             _ACCEPTED,
-            [sealed(self._parts[each.queue], each.at, each.number, encode(each.message_id)) for each in news],
+            [
+                with_checksum(self._parts[each.queue], each.at, each.number, encode(each.message_id))
+                for each in rows
+            ],
         )
-        latest = {each.queue: each.at for each in news}
+        latest = {each.queue: each.at for each in rows}
         yield (
             "DELETE FROM accepted WHERE part = ? AND at <= ?",
             [
@@ -304,21 +318,21 @@ class SqliteStore:
             ],
         )
 
-    def _sessions(self, changes: Changes) -> Iterator[Statement]:
-        noted = [
+    def _session_statements(self, changes: Changes) -> Iterator[Statement]:
+        stored = [
             (self._parts[queue], session)
             for (queue, _), session in changes.sessions.items()
             if queue in self._parts
         ]
         yield (
             "DELETE FROM session WHERE part = ? AND session_id = ?",
-            [(part, session.id) for part, session in noted],
+            [(part, session.id) for part, session in stored],
         )
         yield (
             _SESSION,
             [
-                sealed(part, session.id, session.state, session.state_set_at)
-                for part, session in noted
+                with_checksum(part, session.id, session.state, session.state_set_at)
+                for part, session in stored
                 if session.state is not None
             ],
         )
@@ -326,22 +340,21 @@ class SqliteStore:
 
 def _open(path: Path) -> sqlite3.Connection:
     make_private(path)
-    with reading(path, is_ours=True):
+    with storage_errors(path, is_ours=True):
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            connection.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new
-            connection.execute(
-                "PRAGMA locking_mode = EXCLUSIVE"
-            )  # the index of the log in memory, not in a file
+            connection.execute(f"PRAGMA page_size = {PAGE}")  # of a new file
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # keeps the index of the log in memory
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise StoreError(
-                    f"The file {path} cannot have a write-ahead log: its journal mode is {mode}."
+                    f"The file {path} cannot have a write-ahead log (its journal mode is {mode}): use a data directory "
+                    "on a local disk."
                 )
-            connection.execute("PRAGMA synchronous = FULL")  # a commit returns when the log is on the disk
+            connection.execute("PRAGMA synchronous = FULL")  # a commit returns once the log is on the disk
             connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG // PAGE}")
-            connection.execute("PRAGMA secure_delete = OFF")  # what is settled need not be written once more
+            connection.execute("PRAGMA secure_delete = OFF")  # removed messages need not be overwritten
             prepare(connection)
         except BaseException:
             connection.close()

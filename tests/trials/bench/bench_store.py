@@ -97,7 +97,7 @@ def one_round(group: int, count: int, found: Figures) -> None:
     with tempfile.TemporaryDirectory(prefix="sbpair-bench-store-") as directory:
         disk = Disk(Path(directory) / "data")
         namespace = Namespace("contoso", created_at=NOON, journal=Journal())
-        store = disk.keep(namespace, NOON)
+        store = disk.attach(namespace, NOON)
         queue = namespace.create_queue("orders", QueueDescription(), NOON)
         committed(store)
         sent, settled = enqueue(store, queue, group, count), settle(store, queue, group, count)

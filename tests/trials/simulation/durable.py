@@ -49,7 +49,7 @@ class Room:
     def has_room(self) -> bool:
         return True
 
-    def give_up_reserve(self) -> bool:
+    def release_reserve(self) -> bool:
         return False
 
 

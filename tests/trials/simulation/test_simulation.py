@@ -15,7 +15,7 @@ import pytest
 
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.server.commits import Commits
-from sbpair.broker.store.integrity import mark_of
+from sbpair.broker.store.integrity import mark_path
 from sbpair.envelope import copies, park
 from sbpair.envelope.aliases import PATH
 from sbpair.pairing.classify import classify as true_classify
@@ -227,7 +227,7 @@ def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) ->
         image(path, to)
         log = to.with_name(f"{to.name}-wal")
         log.write_bytes(log.read_bytes()[: log.stat().st_size * 9 // 10])
-        mark_of(to).unlink()  # with it, it would not start
+        mark_path(to).unlink()  # with it, it would not start
 
     monkeypatch.setattr("tests.trials.simulation.world.crash_image", without_the_log)
 
