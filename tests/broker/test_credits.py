@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -24,6 +26,7 @@ from sbpair.broker.frontends.amqp import client_connection
 from tests.broker.test_management import manage
 
 NOON = 1_800_000_000_000
+PATIENCE = 30.0
 WORDS = (
     "The request was terminated because the entity is being throttled. Error code: 50009. "
     "Please wait 2 seconds and try again."
@@ -200,6 +203,9 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
                 first.send_messages(ServiceBusMessage("x"))
                 with pytest.raises(ServiceBusError), client.get_queue_sender("orders") as second:
                     second.send_messages(ServiceBusMessage("x"))
+            until = time.monotonic() + PATIENCE
+            while contoso.look(lambda server: len(server.wires)):  # the broker hears of an end a little later
+                assert time.monotonic() < until
             with client.get_queue_sender("orders") as third:
                 third.send_messages(ServiceBusMessage("x"))
         refused = contoso.look(lambda server: server.frontend.rejections.by_condition)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.errors import LockLost
+from tests.costs import calls_of
 
 NOON = 1_800_000_000_000
 SECOND = 1_000
@@ -232,22 +231,6 @@ class TestWhoListens:
 class TestTheCost:
     """Expiry costs what expires, and not what waits: counted in calls of functions, so it cannot flake."""
 
-    def calls(self, act):
-        counted = 0
-
-        def count(frame, event, argument):
-            nonlocal counted
-            counted += event in ("call", "c_call")
-
-        gc.disable()  # what others left to be collected calls functions too
-        sys.setprofile(count)
-        try:
-            act()
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-        return counted
-
     def filled(self, make_queue, message, waiting):
         queue = make_queue(dead_lettering_on_message_expiration=True)
         queue.enqueue(message(), NOON)  # for the receive; the others stand behind it
@@ -260,7 +243,7 @@ class TestTheCost:
         costs = []
         for waiting in (500, 20_000):
             queue = self.filled(make_queue, message, waiting)
-            costs.append(self.calls(lambda queue=queue: queue.receive(NOON + MINUTE)))
+            costs.append(calls_of(lambda queue=queue: queue.receive(NOON + MINUTE)))
             assert queue.counts(NOON + MINUTE).dead_letter == 50
             namespace.delete_queue("orders", NOON)
         few, many = costs
@@ -272,7 +255,7 @@ class TestTheCost:
         for waiting in (500, 20_000):
             self.filled(make_queue, message, waiting)
             namespace.handle_timer(NOON)
-            costs.append(self.calls(lambda: namespace.handle_timer(NOON + MINUTE)))
+            costs.append(calls_of(lambda: namespace.handle_timer(NOON + MINUTE)))
             namespace.delete_queue("orders", NOON)
         assert costs[0] == costs[1]
 

@@ -6,9 +6,6 @@ reading of so long a text takes.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from sbpair.amqp.composite import encode_composite
@@ -24,6 +21,7 @@ from sbpair.broker.entities.paths import path_of
 from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.rest import requests as rest
 from sbpair.broker.server.host_names import Neighbours
+from tests.costs import cpu_of
 
 pytestmark = pytest.mark.spec("R-40")
 
@@ -35,13 +33,6 @@ TEXTS = [(unit * SIZE)[:SIZE] for unit in MADE_OF]
 IDS = [f"made-of-{number}" for number, _ in enumerate(MADE_OF)]
 
 hostile = pytest.mark.parametrize("text", TEXTS, ids=IDS)
-
-
-def cpu(act: Callable[[], object]) -> float:
-    """Seconds of this thread that it takes."""
-    began = time.thread_time()
-    act()
-    return time.thread_time() - began
 
 
 @hostile
@@ -56,7 +47,7 @@ def test_an_attach_of_a_stranger_costs_little_whatever_its_address(guarded, text
         client.server.receive_data(data, guarded.now)
         client.server.data_to_send()
 
-    assert cpu(hear) < MOST_CPU
+    assert cpu_of(hear) < MOST_CPU
 
 
 def test_an_address_longer_than_any_is_refused_and_the_session_goes_on(guarded):
@@ -88,7 +79,7 @@ def test_a_token_or_its_audience_costs_little(guarded, text):
             body=ValueBody(token[:25_000]),
         )
 
-        assert cpu(lambda request=request: client.ask("$cbs", request)) < MOST_CPU
+        assert cpu_of(lambda request=request: client.ask("$cbs", request)) < MOST_CPU
 
 
 def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded):
@@ -103,7 +94,7 @@ def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded)
         with pytest.raises(InvalidToken):
             verifier.verify(token, NOON_S)
 
-    assert cpu(refuse) < MOST_CPU
+    assert cpu_of(refuse) < MOST_CPU
 
 
 def test_the_rules_of_all_entities_above_a_path_are_found(guarded):
@@ -120,11 +111,11 @@ def test_the_rules_of_all_entities_above_a_path_are_found(guarded):
 def test_sasl_and_open_cost_little(guarded, text):
     for response in (text[:7_000].encode(), b"\0" * 7_000, f"\0{text[:3_000]}\0{text[:3_000]}".encode()):
         if len(response) < 8_000:
-            assert cpu(lambda r=response: guarded.client(mechanism="PLAIN", response=r)) < MOST_CPU
+            assert cpu_of(lambda r=response: guarded.client(mechanism="PLAIN", response=r)) < MOST_CPU
     engine = Connection(role=Role.SERVER, container_id="s", now=0.0)
     said = frame(0, encode_composite(SaslInit("ANONYMOUS", b"", text[:7_000])), kind=1)
     said += frame(0, encode_composite(Open(text[:3_000], text[:3_000])))
-    assert cpu(lambda: engine.receive_data(said, 0.0)) < MOST_CPU
+    assert cpu_of(lambda: engine.receive_data(said, 0.0)) < MOST_CPU
 
 
 @hostile
@@ -141,7 +132,7 @@ def test_a_host_name_and_a_path_over_http_cost_little(guarded, text):
         if call is not None:
             rest.refusal(call, guarded.frontend, NOON_S)
 
-    assert cpu(ask) < MOST_CPU
+    assert cpu_of(ask) < MOST_CPU
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
@@ -12,27 +9,11 @@ from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDe
 from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, Rule, SqlFilter
+from tests.costs import calls_of
 
 NOON = 1_800_000_000_000
 PAGE = 100
 pytestmark = pytest.mark.spec("R-49")
-
-
-def steps(function: Callable[[], object]) -> int:
-    """How many calls of Python functions it makes."""
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 def listed(namespace: Namespace, path: str) -> list[str]:
@@ -54,7 +35,7 @@ def test_listing_sessions_takes_steps_as_many_as_there_are(
         queue = namespace.create_queue(f"q{count}", description, NOON)
         for number in range(count):
             queue.enqueue(StoredMessage(bare=b"x", session_id=f"s{number}"), NOON)
-        took.append(steps(lambda path=queue.path: listed(namespace, path)))
+        took.append(calls_of(lambda path=queue.path: listed(namespace, path)))
         assert sorted(listed(namespace, queue.path)) == sorted(f"s{number}" for number in range(count))
     assert took[1] < 6 * took[0]
 
@@ -87,7 +68,9 @@ def test_adding_a_rule_takes_as_long_with_few_subscriptions_as_with_many(
     took = []
     for count in (4, 200):
         last = subscribed(namespace, count, is_partitioned)[-1]
-        took.append(steps(lambda here=last: add_rule(here, Rule("mail", CorrelationFilter(to="you")), NOON)))
+        took.append(
+            calls_of(lambda here=last: add_rule(here, Rule("mail", CorrelationFilter(to="you")), NOON))
+        )
     assert took[1] <= took[0] + 5
 
 

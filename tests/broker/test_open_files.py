@@ -29,7 +29,9 @@ with Broker({"contoso": 0}):
 
 
 def test_a_broker_that_starts_raises_the_soft_limit_as_far_as_it_may() -> None:
-    done = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], capture_output=True, text=True, timeout=2 * PATIENCE
+    )
     soft, hard = json.loads(done.stdout)
     wanted = event_loop.WANTED
     assert soft == (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted))
@@ -54,10 +56,9 @@ def test_a_connection_that_cannot_be_accepted_is_logged_and_served_later(
         monkeypatch.setattr(socket.socket, "accept", out_of_descriptors)
         with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), PATIENCE) as client:
             until = time.monotonic() + PATIENCE
-            while not caplog.records:
+            while "Too many open files" not in caplog.text:  # a record is there before its text is
                 assert time.monotonic() < until
             assert "'contoso'" in caplog.text
-            assert "Too many open files" in caplog.text
             is_out[0] = False
             client.sendall(b"AMQP\x03\x01\x00\x00")
             assert client.recv(8) == b"AMQP\x03\x01\x00\x00"

@@ -121,12 +121,14 @@ def test_sends_are_refused_on_a_full_disk_and_receives_go_on(
                     sender.send_messages(ServiceBusMessage("refused"))
                 monkeypatch.undo()
                 sender.send_messages(ServiceBusMessage("after"))
-            with client.get_queue_receiver("orders", max_wait_time=1) as receiver:
+            with client.get_queue_receiver("orders") as receiver:
                 found = []
-                for message in receiver:
+                for _ in range(2):
+                    (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
                     receiver.complete_message(message)
                     found.append(str(message))
         assert found == ["before", "after"]
+        assert contoso.counts("orders").total == 0
 
 
 @pytest.mark.spec("F-89", "G-26")
@@ -163,10 +165,13 @@ async def send_until_it_ends(connection_string: str) -> int:
     connection = await connect(parse(connection_string))
     sender = await connection.open_sender("orders")
     accepted = 0
-    with suppress(SyphonError):
-        async with asyncio.timeout(PATIENCE):
-            while isinstance(await sender.send(Message(body=DataBody((b"x",))).encode()), Accepted):
-                accepted += 1
+    try:
+        with suppress(SyphonError):
+            async with asyncio.timeout(PATIENCE):
+                while isinstance(await sender.send(Message(body=DataBody((b"x",))).encode()), Accepted):
+                    accepted += 1
+    finally:
+        await connection.close()
     return accepted
 
 

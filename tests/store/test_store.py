@@ -433,7 +433,7 @@ def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -
     kept.close()
     whole, chance = kept.file.read_bytes(), random.Random(3)
     found = 0
-    for attempt in range(150):
+    for attempt in range(75):
         at = chance.randrange(len(whole) * 8)
         flipped = bytearray(whole)
         flipped[at // 8] ^= 1 << at % 8
@@ -450,7 +450,7 @@ def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -
             contents(again.namespace, worker.now) == committed
         )  # in a free page, or in what SQLite does not use
         again.close()
-    assert found >= 20
+    assert found >= 10
 
 
 def test_a_flipped_bit_in_a_body_is_told_with_its_entity_and_file(kept: Kept) -> None:
@@ -476,7 +476,7 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
         ends.append(log.stat().st_size)
         marks.append(mark_path(kept.file).read_bytes())
     whole = log.read_bytes()
-    for at in range(ends[0], len(whole) + 1, 997):
+    for at in range(ends[0], len(whole) + 1, 2503):
         finished = sum(end <= at for end in ends) - 1
         for kind, torn in (("cut", whole[:at]), ("zero", whole[:at] + bytes(len(whole) - at))):
             where = tmp_path / f"{kind} {at}"
