@@ -240,9 +240,9 @@ async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
 
 @pytest.mark.spec("P-44", "F-65", "G-1", "G-2", "G-4")
 async def test_three_syphons_at_once_lose_nothing_and_make_no_duplicates() -> None:
-    report = await trial(syphons=3, backlogs=10, messages=8000)
+    report = await trial(syphons=3, backlogs=10, messages=4000)
     assert report.is_right, report
-    assert sum(each > 0 for each in report.forwarded) >= 2, "they did not share the work: it proves nothing"
+    assert all(report.forwarded), "they did not share the work: it proves nothing"
 
 
 @pytest.mark.spec("G-20", "G-21", "F-44")
