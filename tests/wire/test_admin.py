@@ -141,7 +141,7 @@ def test_the_counts_follow_the_messages(client: ServiceBusAdministrationClient, 
             ServiceBusMessage(b"later", scheduled_enqueue_time_utc=before + timedelta(hours=1))
         )
         with messages.get_queue_receiver("orders") as receiver:
-            receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=5)[0])
+            receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=20)[0])
     counts = client.get_queue_runtime_properties("orders")
     assert counts.active_message_count == 2
     assert counts.dead_letter_message_count == 1

@@ -120,7 +120,7 @@ def test_the_counts_of_topic_and_subscription_are_told(
         data.get_subscription_receiver("news", "first") as receiver,
     ):
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
-        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
         receiver.dead_letter_message(message)
     topic = client.get_topic_runtime_properties("news")
     assert (topic.subscription_count, topic.scheduled_message_count) == (2, 0)

@@ -12,7 +12,7 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
 )
 
-from sbpair.broker import NamespaceControl
+from sbpair.broker import Broker, NamespaceControl
 from tests.wire.elsewhere import fresh
 
 pytestmark = pytest.mark.spec("R-51")
@@ -74,10 +74,13 @@ def test_a_deferred_message_has_its_state(client: ServiceBusClient, queue: str) 
         assert annotated(deferred) == LOCKED | {STATE}
 
 
-def test_a_message_that_was_scheduled_has_its_first_number(client: ServiceBusClient, queue: str) -> None:
+def test_a_message_that_was_scheduled_has_its_first_number(
+    client: ServiceBusClient, queue: str, broker: Broker
+) -> None:
     with client.get_queue_sender(queue) as sender:
-        at = datetime.now(UTC) + timedelta(seconds=1)
+        at = datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=1)
         (scheduled,) = sender.schedule_messages(ServiceBusMessage("x"), at)
+    broker.advance(timedelta(hours=1, seconds=1))
     with client.get_queue_receiver(queue) as receiver:
         (message,) = receiver.receive_messages(1, max_wait_time=30)
         assert annotated(message) == LOCKED | {FIRST_NUMBER, b"x-opt-scheduled-enqueue-time"}

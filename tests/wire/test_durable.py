@@ -53,7 +53,7 @@ def test_the_sdk_finds_its_messages_after_a_restart_with_the_same_connection_str
             soon = datetime.now(UTC) + timedelta(hours=1)
             (scheduled,) = sender.schedule_messages(ServiceBusMessage("later"), soon)
         with client.get_queue_receiver("orders") as receiver:
-            done, deferred, dead, given_back, locked = receiver.receive_messages(5, max_wait_time=5)
+            done, deferred, dead, given_back, locked = receiver.receive_messages(5, max_wait_time=20)
             receiver.complete_message(done)
             receiver.defer_message(deferred)
             receiver.dead_letter_message(dead, reason="why", error_description="because")
@@ -63,14 +63,14 @@ def test_the_sdk_finds_its_messages_after_a_restart_with_the_same_connection_str
     assert on_disk.contoso.connection_string == before
     with ServiceBusClient.from_connection_string(before) as client:
         with client.get_queue_receiver("orders") as receiver:
-            found = receiver.receive_messages(10, max_wait_time=2)
+            found = receiver.receive_messages(10, max_wait_time=20)
             counts = {message.message_id: message.delivery_count for message in found}
             assert counts == {"3": 1, "4": 0, "5": 0}
             assert [str(message) for message in found] == ["body 3", "body 4", "body 5"]
             (again,) = receiver.receive_deferred_messages([deferred.sequence_number])
             assert again.message_id == "1"
         with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-            (buried,) = receiver.receive_messages(max_wait_time=2)
+            (buried,) = receiver.receive_messages(max_wait_time=20)
             assert (buried.message_id, buried.dead_letter_reason) == ("2", "why")
         with client.get_queue_sender("orders") as sender:
             sender.cancel_scheduled_messages([scheduled])
@@ -85,7 +85,7 @@ async def test_the_asyncio_sdk_finds_its_sessions_and_topics_after_a_restart(on_
             await sender.send_messages([ServiceBusMessage(str(n), session_id="one") for n in range(3)])
         async with client.get_subscription_receiver("events", "billing", session_id="one") as receiver:
             await receiver.session.set_state(b"so far")
-            (first,) = await receiver.receive_messages(1, max_wait_time=5)
+            (first,) = await receiver.receive_messages(1, max_wait_time=20)
             await receiver.complete_message(first)
     await asyncio.to_thread(on_disk.restart)
     async with (
@@ -93,7 +93,7 @@ async def test_the_asyncio_sdk_finds_its_sessions_and_topics_after_a_restart(on_
         client.get_subscription_receiver("events", "billing", session_id=NEXT_AVAILABLE_SESSION) as receiver,
     ):
         assert bytes(await receiver.session.get_state()) == b"so far"
-        found = await receiver.receive_messages(5, max_wait_time=2)
+        found = await receiver.receive_messages(5, max_wait_time=20)
         assert [str(message) for message in found] == ["1", "2"]
 
 

@@ -47,9 +47,10 @@ from sbpair.broker.entities.rules import Rule, SqlFilter
 from tests.trials.bench.raw_client import Endpoint, RawClient, payload
 
 pytestmark = pytest.mark.client("amqp")
-WITHIN = 6.0  # seconds until it is answered
+WITHIN = 30.0  # seconds until it is answered
 MOST_RSS = 32 * 1024 * 1024
 MOST_CPU = 1.0  # seconds of the broker's thread
+CONNECTION = "sbpair.broker.frontends.amqp.client_connection.Connection"
 KEY = "pineapple"
 SEEN = 2**30  # the next transfer a client expects: where the broker begins to count
 
@@ -317,6 +318,7 @@ CASES: dict[str, tuple[bytes, bytes]] = {
 }  # fmt: skip
 
 
+IDLE = ("one byte, then idle", "7 of 8 header bytes")  # which end only by the broker's patience
 STORED = {  # odd, and messages all the same; nothing of any other case is
     "an initial delivery-count of 2^32-1": 2,
     "a delivery-id that wraps": 4,
@@ -353,17 +355,26 @@ STORED = {  # odd, and messages all the same; nothing of any other case is
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """Impatient, so that idle cases end soon; its key is known."""
+    """Its key is known, it waits for nobody's close, and it has loaded what the first HTTP and TLS need."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sbpair.broker.server.listener.FIRST_BYTE_WITHIN", 0.5)
-        patch.setattr(
-            "sbpair.broker.frontends.amqp.client_connection.Connection",
-            partial(Connection, limits=Limits(handshake_timeout=0.5, close_timeout=0.05)),
-        )
+        patch.setattr(CONNECTION, partial(Connection, limits=Limits(close_timeout=0.05)))
         patch.setattr("sbpair.broker.auth._random_key", lambda: KEY)
         with Broker({"contoso": 0}) as running:
-            running.namespace("contoso").create_queue("orders")
+            contoso = running.namespace("contoso")
+            contoso.create_queue("orders")
+            conversation(contoso.port, *CASES["a ClientHello that is none"])
+            conversation(contoso.port, *CASES["GET / of anybody"])
             yield running
+
+
+@contextlib.contextmanager
+def impatient() -> Iterator[None]:
+    """Who connects now has half a second to say something; others would have twenty."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sbpair.broker.server.listener.FIRST_BYTE_WITHIN", 0.5)
+        limits = Limits(handshake_timeout=0.5, close_timeout=0.05)
+        patch.setattr(CONNECTION, partial(Connection, limits=limits))
+        yield
 
 
 def rss() -> int:
@@ -392,6 +403,13 @@ def conversation(port: int, data: bytes, wanted: bytes) -> bytes:
                 peer.shutdown(socket.SHUT_RDWR)
             saying.join()
     return heard
+
+
+def more_of(peer: socket.socket) -> bytes:
+    """What comes next; fails when nothing will."""
+    piece = peer.recv(65_536)
+    assert piece, "the broker has closed the connection"
+    return piece
 
 
 def say(peer: socket.socket, data: bytes) -> None:
@@ -425,7 +443,8 @@ def test_a_hostile_peer_ends_itself_and_nobody_else(broker: Broker, case: str) -
     port, before = contoso.port, contoso.counts("orders").active
     gc.collect()
     memory, spent = rss(), cpu_of(broker)
-    heard = conversation(port, data, wanted)
+    with impatient() if case in IDLE else contextlib.nullcontext():
+        heard = conversation(port, data, wanted)
     assert cpu_of(broker) - spent < MOST_CPU
     assert rss() - memory < MOST_RSS
     assert wanted in heard
@@ -443,7 +462,7 @@ def test_one_byte_a_packet_is_understood(broker: Broker) -> None:
             peer.sendall(BEGUN[at : at + 1])
         heard = b""
         while b"\x00\x53\x11" not in heard:
-            heard += peer.recv(65_536)
+            heard += more_of(peer)
     serves(port)
 
 
@@ -454,9 +473,13 @@ def test_many_who_say_nothing_cost_nothing(broker: Broker) -> None:
     serves(port)
     assert rss() - memory < MOST_RSS
     for peer in silent:
-        peer.settimeout(WITHIN)
-        assert peer.recv(1) == b""  # dropped
         peer.close()
+
+
+def test_who_says_nothing_is_dropped(broker: Broker) -> None:
+    port = broker.namespace("contoso").port
+    with impatient(), socket.create_connection(("127.0.0.1", port), WITHIN) as silent:
+        assert silent.recv(1) == b""
 
 
 def test_an_answer_goes_to_no_link_of_another_connection(broker: Broker) -> None:
@@ -466,13 +489,13 @@ def test_an_answer_goes_to_no_link_of_another_connection(broker: Broker) -> None
         other.sendall(MANAGEMENT.replace(b"\xa1\x02me", b"\xa1\x02it"))
         heard = b""
         while b"\xa1\x02it" not in heard:  # its link is there
-            heard += other.recv(65_536)
+            heard += more_of(other)
         asking = managed("peek-message", {"from-sequence-number": 0, "message-count": 1})
         foreign = MANAGEMENT + asking.replace(b"\xa1\x02me", b"\xa1\x02it") + f(End())
         assert b"status" not in conversation(port, foreign, ENDED)
         other.sendall(f(End()))
         while ENDED not in heard:
-            heard += other.recv(65_536)
+            heard += more_of(other)
         assert b"status" not in heard
     serves(port)
 

@@ -70,7 +70,7 @@ async def test_an_idle_syphon_keeps_its_connections_and_goes_on_when_its_links_w
     await until(lambda: syphon.counters.completed == 1)
     assert [type(event).__name__ for event in pair.events] == ["SyphonConnected"]
     shutdown.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await running
 
 
@@ -87,6 +87,7 @@ async def test_a_primary_that_closes_an_idle_connection_is_reached_again_without
     shutdown = asyncio.Event()
     running = asyncio.create_task(syphon.run(shutdown))
     await until(lambda: syphon.counters.receives == 2)
+    await until(lambda: syphon._session is not None)
 
     first = syphon._session._primary
     pair.primary.take_down("reset")
@@ -98,7 +99,7 @@ async def test_a_primary_that_closes_an_idle_connection_is_reached_again_without
     assert [type(event).__name__ for event in pair.events] == ["SyphonConnected"]
     assert syphon.counters.receives == 2
     shutdown.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await running
 
 
@@ -108,7 +109,7 @@ async def test_a_connection_that_never_shows_a_claim_is_closed_after_twenty_seco
     assert connection.is_open
     broker.advance_connections(timedelta(seconds=1))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         condition = await connection.closed
     assert condition is not None
     assert condition.symbol == "amqp:connection:forced"
@@ -123,7 +124,7 @@ async def test_a_token_that_ends_takes_its_links_with_it(broker: Broker) -> None
         for _ in range(13):
             broker.advance_connections(timedelta(minutes=5))
             assert isinstance(await sender.send(parked(1)), Accepted) or sender.detached.done()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             condition = await sender.detached
         assert condition is not None
         assert condition.symbol == "amqp:unauthorized-access"

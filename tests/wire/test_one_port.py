@@ -117,13 +117,15 @@ def test_one_namespace_goes_down_and_the_other_goes_on(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outage", "seen"), [(Outage.RESET, ConnectionError), (Outage.SILENT, TimeoutError)], ids=str
+    ("outage", "within", "seen"),
+    [(Outage.RESET, 30, ConnectionError), (Outage.SILENT, 0.5, TimeoutError)],
+    ids=str,
 )
 def test_a_request_to_the_namespace_that_is_down_meets_its_outage(
-    broker: Broker, outage: Outage, seen: type[OSError]
+    broker: Broker, outage: Outage, within: float, seen: type[OSError]
 ) -> None:
     broker.namespace("contoso").take_down(outage)
-    connection = HTTPConnection("localhost", broker.namespace("contoso").port, timeout=0.5)
+    connection = HTTPConnection("localhost", broker.namespace("contoso").port, timeout=within)
     try:
         connection.request("GET", "/orders", headers={"Host": "contoso"})
         with pytest.raises(seen):
@@ -144,7 +146,7 @@ def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[b
         now=0.0,
     )
     link = engine.begin().attach_sender("s", target=Target("orders"), source=Source("s"))
-    with socket.create_connection(("localhost", broker.namespace("contoso").port), 10) as connected:
+    with socket.create_connection(("localhost", broker.namespace("contoso").port), 30) as connected:
         while True:
             connected.sendall(engine.data_to_send())
             data = connected.recv(65536)

@@ -55,9 +55,9 @@ def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> 
             sender.send_messages(message)
 
 
-def received(client: ServiceBusClient, topic: str, most: int = 10, **how: object):
+def received(client: ServiceBusClient, topic: str, most: int = 10, wait: float = 20.0, **how: object):
     with client.get_subscription_receiver(topic, "s", **how) as receiver:
-        messages = receiver.receive_messages(most, max_wait_time=2)
+        messages = receiver.receive_messages(most, max_wait_time=wait)
         for message in messages:
             receiver.complete_message(message)
     return messages
@@ -157,7 +157,7 @@ def test_filters_and_actions_see_what_the_sdk_sends(admin, client, bare):
     got = sorted(
         (str(message), message.subject, message.application_properties[b"price"],
          message.application_properties.get(b"RuleName"), b"secret" in message.application_properties)
-        for message in (*received(client, bare, 3), *received(client, bare, 3, max_wait_time=0.5))
+        for message in (*received(client, bare, 3), *received(client, bare, 3, wait=0.5))
     )  # fmt: skip
     assert got == [("both", "dear", 22, b"dear", False), ("both", "order", 11, None, True),
                    ("red", "order", 10, None, True)]  # fmt: skip

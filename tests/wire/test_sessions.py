@@ -43,7 +43,7 @@ def texts(messages):
 def test_a_named_session_is_received_in_order_and_no_other(client, queue, contoso, broker):
     send(client, queue, "a", "b", "a", "b", "a")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = receiver.receive_messages(5, max_wait_time=1)
+        messages = receiver.receive_messages(5, max_wait_time=20)
 
         assert texts(messages) == ["0", "2", "4"]
         assert {message.session_id for message in messages} == {"a"}
@@ -163,7 +163,7 @@ def test_a_lock_that_lapses_ends_the_receiver_and_costs_a_delivery(client, queue
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(message)
         with pytest.raises(SessionLockLostError):
-            receiver.receive_messages(1, max_wait_time=1)
+            receiver.receive_messages(1, max_wait_time=20)
     with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
         (again,) = receiver.receive_messages(1)
         assert again.delivery_count == 1

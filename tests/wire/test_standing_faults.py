@@ -30,7 +30,7 @@ def test_what_a_disabled_fault_bars_is_neither_told_by_the_administration_nor_th
             contoso.fault("orders", Disabled("SendDisabled")),
         ):
             with pytest.raises(MessagingEntityDisabledError):
-                sender.send_messages(ServiceBusMessage("x"), timeout=5)
+                sender.send_messages(ServiceBusMessage("x"), timeout=30)
             found = admin.get_queue("orders")
             assert found.status == EntityStatus.ACTIVE
             found.max_delivery_count = 3
@@ -44,4 +44,4 @@ def test_what_a_disabled_fault_bars_is_neither_told_by_the_administration_nor_th
             ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client,
             client.get_queue_sender("orders") as sender,
         ):
-            sender.send_messages(ServiceBusMessage("x"), timeout=5)
+            sender.send_messages(ServiceBusMessage("x"), timeout=30)

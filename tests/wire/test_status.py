@@ -47,11 +47,11 @@ def test_a_receiver_is_told_and_gets_what_waited_when_it_is_active(admin, client
         sender.send_messages(ServiceBusMessage("waits"))
     set_status(admin, queue, status)
     with pytest.raises(ServiceBusError) as raised, client.get_queue_receiver(queue) as receiver:
-        receiver.receive_messages(1, max_wait_time=1)
+        receiver.receive_messages(1, max_wait_time=20)
     assert isinstance(raised.value, MessagingEntityDisabledError)
     set_status(admin, queue, EntityStatus.ACTIVE)
     with client.get_queue_receiver(queue) as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
         assert str(message) == "waits"
 
 
@@ -68,7 +68,7 @@ def test_topics_and_subscriptions_have_a_status_too(admin, client):
         closing(client.get_subscription_receiver("stateful", "s")) as receiver,
         pytest.raises(MessagingEntityDisabledError),
     ):
-        receiver.receive_messages(1, max_wait_time=1)
+        receiver.receive_messages(1, max_wait_time=20)
     admin.delete_topic("stateful")
 
 
@@ -81,13 +81,13 @@ def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client
     contoso.let_updates_take_locks()
     try:
         with client.get_queue_receiver(orders) as receiver:
-            (held,) = receiver.receive_messages(1, max_wait_time=5)
+            (held,) = receiver.receive_messages(1, max_wait_time=20)
             description = admin.get_queue(orders)
             description.max_delivery_count = 5
             admin.update_queue(description)
             with pytest.raises(MessageLockLostError):
                 receiver.complete_message(held)
-            (again,) = receiver.receive_messages(1, max_wait_time=5)
+            (again,) = receiver.receive_messages(1, max_wait_time=20)
             assert again.delivery_count == 1
             receiver.complete_message(again)
     finally:

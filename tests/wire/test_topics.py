@@ -36,7 +36,7 @@ def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> 
 def bodies(client: ServiceBusClient, topic: str, name: str, most: int = 10, **how: object) -> list[str]:
     """What the subscription holds: received, and completed."""
     with client.get_subscription_receiver(topic, name, **how) as receiver:
-        messages = receiver.receive_messages(most, max_wait_time=2)
+        messages = receiver.receive_messages(most, max_wait_time=20)
         for message in messages:
             receiver.complete_message(message)
         return [str(message) for message in messages]
@@ -60,19 +60,19 @@ def test_a_copy_is_numbered_by_its_subscription_and_tells_the_topics_number(
     contoso.create_subscription(topic, "late")
     send(client, topic, ServiceBusMessage("after"))
     with client.get_subscription_receiver(topic, "late") as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
     assert (str(message), message.sequence_number, message.enqueued_sequence_number) == ("after", 1, 2)
 
 
 def test_a_subscription_has_a_dead_letter_queue_as_a_queue_has(client: ServiceBusClient, topic: str) -> None:
     send(client, topic, ServiceBusMessage("broken"))
     with client.get_subscription_receiver(topic, "first") as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
         receiver.dead_letter_message(message, reason="Broken", error_description="it is")
     with client.get_subscription_receiver(
         topic, "first", sub_queue=ServiceBusSubQueue.DEAD_LETTER
     ) as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=2)
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
         assert (message.dead_letter_reason, message.dead_letter_source) == ("Broken", None)
         receiver.complete_message(message)
     assert bodies(client, topic, "second", 1) == ["broken"]
@@ -82,7 +82,7 @@ def test_peek_renew_and_deferral_work_on_a_subscription(client: ServiceBusClient
     send(client, topic, ServiceBusMessage("one"), ServiceBusMessage("two"))
     with client.get_subscription_receiver(topic, "first") as receiver:
         assert [str(message) for message in receiver.peek_messages(10)] == ["one", "two"]
-        one, two = receiver.receive_messages(2, max_wait_time=2)
+        one, two = receiver.receive_messages(2, max_wait_time=20)
         assert receiver.renew_message_lock(one) > datetime.now(UTC)
         receiver.complete_message(one)
         receiver.defer_message(two)
@@ -97,7 +97,7 @@ def test_receive_and_delete_empties_one_subscription_only(
     send(client, topic, ServiceBusMessage("news"))
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with client.get_subscription_receiver(topic, "first", receive_mode=mode) as receiver:
-        assert [str(message) for message in receiver.receive_messages(1, max_wait_time=2)] == ["news"]
+        assert [str(message) for message in receiver.receive_messages(1, max_wait_time=20)] == ["news"]
     assert contoso.counts(f"{topic}/Subscriptions/first").total == 0
     assert contoso.counts(f"{topic}/Subscriptions/second").total == 1
 
@@ -137,7 +137,7 @@ def test_the_receiver_sees_the_smaller_time_to_live(
     send(client, path, ServiceBusMessage("news"))
     for name, seconds in (("long", 60), ("short", 30)):
         with client.get_subscription_receiver(path, name) as receiver:
-            (message,) = receiver.receive_messages(1, max_wait_time=2)
+            (message,) = receiver.receive_messages(1, max_wait_time=20)
             assert message.time_to_live == timedelta(seconds=seconds)
             receiver.abandon_message(message)
     broker.advance(timedelta(seconds=61))
@@ -166,7 +166,7 @@ def test_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
         pytest.raises(ServiceBusError, match="receive from its subscriptions"),
         client.get_queue_receiver(topic) as receiver,
     ):
-        receiver.receive_messages(1, max_wait_time=1)
+        receiver.receive_messages(1, max_wait_time=20)
     with (
         pytest.raises(ServiceBusError, match="cannot be sent to the subscription"),
         client.get_topic_sender(f"{topic}/Subscriptions/first") as sender,
@@ -180,7 +180,7 @@ def test_what_a_topic_does_not_have_is_refused(client: ServiceBusClient, topic: 
         pytest.raises(ServiceBusAuthenticationError),  # what the SDK makes of a 404 of $cbs
         client.get_queue_receiver(path.format(topic)) as receiver,
     ):
-        receiver.receive_messages(1, max_wait_time=1)
+        receiver.receive_messages(1, max_wait_time=20)
 
 
 def test_a_deleted_topic_takes_the_links_of_its_subscriptions_with_it(
@@ -190,7 +190,7 @@ def test_a_deleted_topic_takes_the_links_of_its_subscriptions_with_it(
         assert receiver.peek_messages(1) == []
         contoso.delete_topic(topic)
         with pytest.raises(ServiceBusError):
-            receiver.receive_messages(1, max_wait_time=2)
+            receiver.receive_messages(1, max_wait_time=20)
     assert topic not in contoso.topic_names()
 
 
