@@ -269,6 +269,7 @@ class SenderPool:
 
     def _begun(self, *, is_wanted: bool) -> _Opening:
         pooled = PooledSender(self._make())
+        pooled.until = time.monotonic() + LONGEST_OPENING  # from now on: a watch that closes ends it
         opening = _Opening(pooled, is_wanted=is_wanted)
         self._watch.add(pooled)
         self._openings.add(opening)
@@ -289,12 +290,16 @@ class SenderPool:
         pooled = opening.pooled
         pooled.until = time.monotonic() + LONGEST_OPENING
         error: Exception | None = None
+        is_late = pooled.has_overrun  # before it began; the watch may be gone, so that nobody would end it
         try:
-            pooled.open()
+            if not is_late:
+                pooled.open()
         except Exception as raised:
             error = raised
         pooled.until = math.inf
-        if pooled.has_overrun:  # what the SDK says of the shut socket is our doing
+        if is_late:
+            error = StillWaiting(message="The link was not opened in time.")
+        elif pooled.has_overrun:  # what the SDK says of the shut socket is our doing
             error = OperationTimeoutError(message="The link was not opened in time.", error=error)
         if error is None:
             pooled.used_at = time.monotonic()

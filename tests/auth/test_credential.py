@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
@@ -22,8 +23,9 @@ from sbpair.auth.credential import (
     sign,
     token_source,
 )
-from sbpair.broker import NamespaceControl
+from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.claims import renewal_due
+from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions, SyphonState
 from sbpair.syphon.events import SyphonDisconnected
@@ -42,7 +44,7 @@ class Blocking:
 
     def __init__(self, namespace: NamespaceControl, span: int = 3600) -> None:
         self._name, self._key = key_of(namespace)
-        self._host, self._span = host_of(namespace), span
+        self._host, self.span = host_of(namespace), span
         self.fails: Exception | None = None
         self.scopes: list[str] = []
         self.threads: set[int] = set()
@@ -52,7 +54,7 @@ class Blocking:
         self.threads.add(threading.get_ident())
         if self.fails is not None:
             raise self.fails
-        expires = int(time.time()) + self._span
+        expires = int(time.time()) + self.span
         return Given(sign(f"sb://{self._host}/", self._name, self._key, expires), expires)
 
 
@@ -98,6 +100,19 @@ def syphon_with(pair: Pair, primary: object, secondary: object) -> Syphon:
     return syphon
 
 
+@pytest.fixture
+def renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token is renewed in a moment, however long it lives."""
+    monkeypatch.setattr("sbpair.client.claims.renewal_due", lambda expires, now: now + 0.01)
+    monkeypatch.setattr("sbpair.auth.credential.SAME_TIME", 0.0)
+
+
+def expiry(connection: NamespaceConnection) -> float:
+    """When the one token of a connection ends."""
+    [put] = connection._tokens._puts.values()
+    return put.token.expires
+
+
 @pytest.mark.spec("P-42")
 @pytest.mark.parametrize("kind", [named_key, sas, Blocking, OfAsyncio])
 async def test_every_kind_of_credential_brings_the_messages_home(
@@ -132,14 +147,17 @@ async def test_those_who_ask_at_once_are_served_by_one_token(pair: Pair) -> None
 
 @pytest.mark.spec("F-41")
 @pytest.mark.parametrize("kind", [Blocking, OfAsyncio])
+@pytest.mark.usefixtures("renewed_soon")
 async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
-    pair: Pair, kind: type[Blocking]
+    broker: Broker, pair: Pair, kind: type[Blocking]
 ) -> None:
-    credential = kind(pair.primary, span=2)
+    credential = kind(pair.primary, span=60)
     connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
     try:
         sender = await connection.open_sender("orders")
-        await until(lambda: len(credential.scopes) > 1)
+        credential.span = 3600
+        await until(lambda: expiry(connection) > time.time() + 60)
+        broker.advance_connections(timedelta(seconds=61))  # the first token has expired
         assert isinstance(await sender.send(parked(1)), Accepted)
         assert not sender.detached.done()
     finally:
@@ -147,21 +165,22 @@ async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
 
 
 @pytest.mark.spec("F-41")
+@pytest.mark.usefixtures("renewed_soon")
 async def test_a_renewal_that_fails_is_tried_again_while_the_token_holds(
-    pair: Pair, caplog: pytest.LogCaptureFixture
+    pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    credential = Blocking(pair.primary, span=5)
+    monkeypatch.setattr("sbpair.client.claims.LONGEST_RETRY", 0.01)
+    credential = Blocking(pair.primary)
     connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
     try:
         sender = await connection.open_sender("orders")
         credential.fails = ServiceRequestError("no route to the token service")
-        await until(lambda: len(credential.scopes) > 1)
-        credential.fails = None
-        await until(lambda: len(credential.scopes) > 2)
+        await until(lambda: "not renewed" in caplog.text)
+        credential.fails, credential.span = None, 7200
+        await until(lambda: expiry(connection) > time.time() + 3600)
         assert isinstance(await sender.send(parked(1)), Accepted)
     finally:
         await connection.close()
-    assert "not renewed" in caplog.text
     assert "no route" in caplog.text
 
 
@@ -246,11 +265,13 @@ def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
                 await asyncio.Event().wait()
             return Given("jwt", int(time.time()) + 60)
 
-    source = token_source(Slow())
+    slow = Slow()
+    source = token_source(slow)
 
     async def give_up() -> None:
         asyncio.ensure_future(source.token("a"))  # noqa: RUF006 - its loop ends it
-        await asyncio.sleep(0.01)
+        while not slow.asked:
+            await asyncio.sleep(0)
 
     asyncio.run(give_up())
     assert asyncio.run(source.token("a")).text == "jwt"  # and not the end of the first
@@ -321,10 +342,11 @@ def test_a_token_is_renewed_six_minutes_before_its_end_and_a_short_one_at_three_
     assert renewal_due(1000 + life, 1000) == 1000 + after
 
 
+@pytest.mark.usefixtures("renewed_soon")
 async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_put_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    credential = AzureSasCredential(signature(pair.primary, span=4))
+    credential = AzureSasCredential(signature(pair.primary))
     connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
     shown: list[str] = []
     try:
@@ -339,7 +361,7 @@ async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_p
         [first] = connection._tokens._puts.values()
         await until(lambda: list(connection._tokens._puts.values()) != [first])
         assert len(shown) == 1
-        credential.update(signature(pair.primary, span=3600))
+        credential.update(signature(pair.primary, span=7200))
         await until(lambda: len(shown) == 2)
         assert isinstance(await sender.send(parked(1)), Accepted)
     finally:

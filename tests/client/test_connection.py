@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -138,15 +140,17 @@ async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) ->
 
 @pytest.mark.spec("F-41")
 async def test_a_token_is_renewed_before_it_expires_and_the_link_lives_on(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.auth.credential.TOKEN_SPAN", 3)
-    monkeypatch.setattr("sbpair.client.claims.REFRESH_MARGIN", 1.0)
+    monkeypatch.setattr("sbpair.auth.credential.TOKEN_SPAN", 60)
+    monkeypatch.setattr("sbpair.client.claims.renewal_due", lambda expires, now: now + 0.01)
     connection = await connect(parse(pair.primary.connection_string))
     try:
         sender = await connection.open_sender("orders")
-        [first] = connection._tokens._puts.values()
-        await until(lambda: list(connection._tokens._puts.values()) != [first])
+        monkeypatch.setattr("sbpair.auth.credential.TOKEN_SPAN", 3600)
+        puts = connection._tokens._puts
+        await until(lambda: all(put.token.expires > time.time() + 60 for put in puts.values()))
+        broker.advance_connections(timedelta(seconds=61))  # the first token has expired
         assert isinstance(await sender.send(parked(1)), Accepted)
     finally:
         await connection.close()

@@ -52,5 +52,7 @@ def until() -> Callable[[Callable[[], bool]], None]:
 def no_thread_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert not [name for name in left if name.startswith("sbpair")]
+    left = [each for each in threading.enumerate() if each not in before and each.name.startswith("sbpair")]
+    for thread in left:
+        thread.join(PATIENCE)
+    assert not [thread.name for thread in left if thread.is_alive()]

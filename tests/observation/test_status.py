@@ -15,6 +15,8 @@ from sbpair.observation import Metrics, Status, StatusError, StatusServer, Statu
 from sbpair.observation.status import application
 from sbpair.pairing.events import EntityFailedOver
 
+PATIENCE = 30.0  # seconds; a bound, not a pace
+
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 
 
@@ -32,7 +34,7 @@ def status(probe=reached, **parts):
 
 
 async def get(server, page):
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         return await client.get(f"http://127.0.0.1:{server.port}/{page}")
 
 
@@ -127,7 +129,7 @@ async def test_closing_ends_a_round_trip_that_is_under_way():
 
     async with StatusServer(status(probe, probe_timeout=60.0)) as server:
         asking = asyncio.ensure_future(get(server, "health"))
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), PATIENCE)
     await asyncio.gather(asking, return_exceptions=True)
 
     assert cancelled.is_set()
@@ -170,13 +172,12 @@ async def test_other_pages_and_methods_are_refused():
 def test_a_thread_serves_a_process_without_a_loop():
     before = set(threading.enumerate())
     with StatusThread(status()) as server:
-        assert httpx.get(f"http://127.0.0.1:{server.port}/health").status_code == 200
-        port = server.port
+        page = f"http://127.0.0.1:{server.port}/health"
+        assert httpx.get(page, timeout=PATIENCE).status_code == 200
 
-    assert set(threading.enumerate()) == before
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", port))
+    assert set(threading.enumerate()) <= before  # others' threads may have ended meanwhile
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(page, timeout=PATIENCE)
 
 
 def test_a_taken_port_is_named_and_leaves_nothing_behind():
@@ -188,7 +189,7 @@ def test_a_taken_port_is_named_and_leaves_nothing_behind():
         with pytest.raises(StatusError, match=rf"127\.0\.0\.1:{port}: Address already in use$"):
             StatusThread(status(), port=port).start()
 
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("no-such-host.invalid", 0)])

@@ -22,6 +22,8 @@ from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.sdk import AsyncWire
 
+PATIENCE = 30.0  # seconds; a bound, not a pace
+
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -147,14 +149,14 @@ async def test_the_connection_below_an_opening_sender_is_found_and_ends(silent) 
     copies._missed.clear()
     wire = AsyncWire(sender)
     opening = asyncio.create_task(sender.__aenter__())
-    reader, writer = await asyncio.wait_for(accepted.get(), 5)
+    reader, writer = await asyncio.wait_for(accepted.get(), PATIENCE)
     wire.abort()
     opening.cancel()
-    await asyncio.wait((opening,), timeout=5)
+    await asyncio.wait((opening,), timeout=PATIENCE)
     assert opening.done()
     await wire.release()
     with suppress(ConnectionError):  # the end of the connection, in either form
-        await asyncio.wait_for(reader.read(), 5)
+        await asyncio.wait_for(reader.read(), PATIENCE)
     assert not copies._missed
     writer.close()
 
@@ -198,6 +200,6 @@ async def test_a_task_beside_that_fails_is_told_in_the_log_and_joined(caplog) ->
     tasks = Tasks()
     with caplog.at_level(logging.WARNING, logger="sbpair"):
         tasks.start("sbpair-test", failing())
-        await tasks.join(5)
+        await tasks.join(PATIENCE)
         await asyncio.sleep(0)
     assert "sbpair-test failed: RuntimeError: beside" in caplog.text

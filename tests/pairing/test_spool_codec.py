@@ -121,7 +121,7 @@ def encoded_or_none(message: AmqpAnnotatedMessage) -> bytes | None:
 
 
 @pytest.mark.spec("G-5", "G-22")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MESSAGES)
 def test_a_restored_message_is_encoded_to_the_same_bytes(message: AmqpAnnotatedMessage) -> None:
     before = encoded_or_none(message)

@@ -20,6 +20,7 @@ from sbpair.pairing.outcome import Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import CaughtUp
 from sbpair.pairing.request import SendRequest, freeze
 from sbpair.pairing.rotation import Choice
+from sbpair.pairing.spool import replay
 from sbpair.pairing.spool.codec import from_bytes, to_bytes
 from sbpair.pairing.spool.replay import MOST_IN_UNIT, Spooling
 from sbpair.pairing.spool.store import Entry, Spool, Spooled
@@ -237,8 +238,9 @@ def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(statio
 
 
 def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_the_direct_way(
-    station: Station,
+    station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replay, "HOLD", 60.0)
     station.keep("a")
     held: list[Exception | None] = []
 
@@ -248,8 +250,10 @@ def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_th
         else:  # the last one is on its way
             sender = threading.Thread(target=another)
             sender.start()
-            sender.join(0.05)
             senders.append(sender)
+            while not station.spooling._lifted._waiters:  # until it waits
+                sender.join(0.005)
+                assert sender.is_alive()
         return ACCEPTED
 
     def another() -> None:
@@ -262,13 +266,14 @@ def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_th
     senders: list[threading.Thread] = []
     station.answer = sends_meanwhile
     station.replay()
-    senders[0].join(10)
+    senders[0].join(60)
     assert isinstance(held[0], CaughtUp)
     assert station.sent == [["a"], ["b"]]
     assert station.spooling.waiting() == 0
 
 
-def test_a_sender_is_held_back_for_a_moment_only(station: Station) -> None:
+def test_a_sender_is_held_back_for_a_moment_only(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "HOLD", 0.05)
     station.keep("a", "b")
     station.spooling._hold("orders")  # of a replay that now hangs
     station.keep("c")

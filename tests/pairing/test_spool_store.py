@@ -285,7 +285,7 @@ def test_appends_that_come_during_a_sync_share_the_next_one(opened: Open) -> Non
         while len(spool._tickets) < len(threads):
             threads[0].join(0.01)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(commits) == 1
     assert spool.waiting("orders") == 20
 
@@ -308,7 +308,7 @@ def test_a_failed_sync_is_told_to_every_thread_that_waited_for_it(opened: Open) 
             threads[0].join(0.01)
         spool._connection.execute("PRAGMA query_only = ON")
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(told) == 5
     assert spool.waiting("orders") == 0
 
@@ -579,7 +579,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.spec("G-1")
 def test_a_child_that_leaves_in_order_takes_nothing_from_its_parents_spool(tmp_path: Path) -> None:
     path = tmp_path / "spool"
-    done = subprocess.run([sys.executable, "-c", LEAVING_CHILD, str(path)], check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", LEAVING_CHILD, str(path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     spool = Spool(path, primary="contoso")
     try:
