@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,6 +16,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbpair.broker import Broker
 from sbpair.broker.faults import Delay
 from sbpair.broker.server import broker as server
+from sbpair.broker.server.control import NamespaceControl
 from sbpair.broker.server.event_loop import Alarm, new_event_loop
 
 pytestmark = pytest.mark.spec("R-50")
@@ -82,3 +85,36 @@ def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_st
         until = time.monotonic() + PATIENCE
         while wires:
             assert time.monotonic() < until
+
+
+def failures_of_calls_until_it_stops() -> list[BaseException]:
+    """What a thread meets that calls a broker all the while, beyond its end."""
+    failures: list[BaseException] = []
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def call(contoso: NamespaceControl) -> None:
+        try:
+            while not has_ended.is_set():
+                contoso.counts("orders")
+                has_begun.set()
+        except BaseException as error:
+            failures.append(error)
+
+    with Broker({"contoso": 0}) as broker:
+        broker.namespace("contoso").create_queue("orders")
+        caller = threading.Thread(target=call, args=(broker.namespace("contoso"),))
+        caller.start()
+        assert has_begun.wait(PATIENCE) or failures
+    has_ended.set()
+    caller.join(2 * PATIENCE)  # one that is lost waits for as long as a broker may take to stop
+    return failures
+
+
+def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that the two meet at every line
+    try:
+        for _ in range(100):
+            assert failures_of_calls_until_it_stops() == []
+    finally:
+        sys.setswitchinterval(before)

@@ -304,7 +304,6 @@ def test_a_namespace_that_goes_down_while_it_takes_a_client_in_can_still_be_stop
         taken_in.set()
 
     monkeypatch.setattr(AmqpWire, "connection_made", then_goes_down)
-    monkeypatch.setattr("sbpair.broker.server.broker.STOP_WITHIN", 20.0)
     with broker, socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"AMQP\x03\x01\x00\x00")
         assert taken_in.wait(30)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .audit_writer import AuditWriter
 
 Result = TypeVar("Result")
-STOP_WITHIN = 10.0  # seconds
+STOP_WITHIN = 30.0  # seconds
 
 
 class Broker:
@@ -106,7 +106,8 @@ class Broker:
         self._certificates: Certificates | None = None
         self._context: ssl.SSLContext | None = None
         self._tls_lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it takes calls
+        self._loop_lock = threading.Lock()  # a call is either scheduled in time or made without the loop
         self._thread: threading.Thread | None = None
         self._shutdown: asyncio.Event | None = None
         self._servers: list[NamespaceServer] = []
@@ -191,16 +192,15 @@ class Broker:
 
         Queues and messages in memory live until the object is gone, those on disk until they are received.
         """
-        thread, loop, shutdown = self._thread, self._loop, self._shutdown
-        if thread is None or loop is None or shutdown is None:
+        thread, shutdown = self._thread, self._shutdown
+        if thread is None or shutdown is None:
             self._close_disk()
             return
-        with suppress(RuntimeError):  # its loop is closed: it stopped after a failure
-            loop.call_soon_threadsafe(shutdown.set)
+        self._schedule(shutdown.set)
         thread.join(STOP_WITHIN)
         if thread.is_alive():
             raise BrokerError(f"The broker did not stop within {STOP_WITHIN:g} s.")
-        self._thread = self._loop = self._shutdown = None
+        self._thread = self._shutdown = None
         self._close_disk()
         if self._certificates is not None:
             self._certificates.clean_up()
@@ -351,7 +351,12 @@ class Broker:
             return
         started.set_result(None)
         await self._shutdown.wait()
-        await self._close_all()
+        try:
+            await self._close_all()
+        finally:
+            with self._loop_lock:
+                self._loop = None
+            await asyncio.sleep(0)  # the calls that were scheduled before
 
     async def _close_all(self) -> None:
         async with AsyncExitStack() as closing:  # close all, even when one raises
@@ -359,9 +364,6 @@ class Broker:
                 closing.push_async_callback(server.close)
 
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            return self._kept(function)  # before start and after stop no loop uses the namespaces
         done: Future[Result] = Future()
 
         def call() -> None:
@@ -370,8 +372,16 @@ class Broker:
             except BaseException as error:
                 done.set_exception(error)
 
-        loop.call_soon_threadsafe(call)
+        if not self._schedule(call):
+            return self._kept(function)  # before start and after stop no loop uses the namespaces
         return done.result(STOP_WITHIN)
+
+    def _schedule(self, call: Callable[[], object]) -> bool:
+        """Call it in the loop; false, and it is never called, when the loop takes no calls."""
+        with self._loop_lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(call)
+            return self._loop is not None
 
     def _kept(self, function: Callable[[], Result]) -> Result:
         """Run ``function``, commit what it changed, and return its result."""
