@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PROBE_TIMEOUT = 5.0  # seconds
-START_TIMEOUT, STOP_TIMEOUT = 10.0, 10.0  # seconds, of the thread
+START_TIMEOUT, STOP_TIMEOUT = 30.0, 10.0  # seconds, of the thread
 
 logger = logging.getLogger("sbpair.status")
 

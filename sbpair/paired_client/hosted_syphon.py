@@ -112,7 +112,7 @@ class SyphonThread(HostedSyphon):
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready = threading.Event()
+        self._asked: list[Callable[[], object]] = []  # before there was a loop
         self._stop = asyncio.Event()
         self._is_closed = False
 
@@ -145,23 +145,26 @@ class SyphonThread(HostedSyphon):
             logger.exception("the syphon of this process has failed")
         finally:
             self._loop = None
-            self._ready.set()
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ready.set()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._loop = loop
+            for call in self._asked:
+                loop.call_soon(call)
         await self._run(self._stop)
 
     def _in_loop(self, call: Callable[[], object]) -> None:
-        if self._thread is None:
-            return
-        self._ready.wait(LAST_STEPS)
-        loop = self._loop
-        if loop is not None:
-            try:
-                loop.call_soon_threadsafe(call)
-            except RuntimeError:  # it has just ended
-                logger.debug("the loop of the syphon has ended")
+        """Have the loop call this soon; one that is about to begin calls it first. Does not wait."""
+        with self._lock:
+            loop = self._loop
+            if loop is None:
+                self._asked.append(call)
+                return
+        try:
+            loop.call_soon_threadsafe(call)
+        except RuntimeError:  # it has just ended
+            logger.debug("the loop of the syphon has ended")
 
 
 class SyphonTask(HostedSyphon):

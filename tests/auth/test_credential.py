@@ -94,7 +94,11 @@ def syphon_with(pair: Pair, primary: object, secondary: object) -> Syphon:
         primary,
         secondary_credential=secondary,
         use_tls=False,
-        options=SyphonOptions(backlog_queue_count=BACKLOGS, primary_namespace_name="contoso"),
+        options=SyphonOptions(
+            backlog_queue_count=BACKLOGS,
+            primary_namespace_name="contoso",
+            retry_backoff_max=timedelta(milliseconds=200),
+        ),
     )
     syphon.on_event(pair.events.append)
     return syphon

@@ -123,7 +123,7 @@ async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_
 
 @pytest.mark.spec("F-41")
 async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) -> None:
-    syphon = pair.syphon()
+    syphon = pair.syphon(retry_backoff_max=timedelta(milliseconds=200))
     right, syphon._secondary = syphon._secondary, replace(syphon._secondary, tokens=WRONG)
     shutdown = asyncio.Event()
     running = asyncio.create_task(syphon.run(shutdown))
