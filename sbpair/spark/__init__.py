@@ -1,4 +1,4 @@
-"""The data pipeline, in Spark: journals audited; messages read, written, and brought home.
+"""Spark data sources and sinks: audit journals, read and write messages, drain backlogs.
 
     from sbpair.spark import build_session, register
 
@@ -6,7 +6,7 @@
     register(spark)
     events = spark.read.format("sbpair-journal").load("/var/lib/sbpair")
 
-Needs the extra ``sbpair[spark]``; nothing outside this package imports pyspark.
+Importing this package raises SparkMissing without the extra ``sbpair[spark]``. Nothing outside it imports pyspark.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from .requirements import SparkMissing, require
 
 require()
 
-from .session import build_session, register  # noqa: E402  (pyspark is there from here on)
+from .session import build_session, register  # noqa: E402  (require() has checked for pyspark)
 
 __all__ = ["SparkMissing", "build_session", "register"]

@@ -1,12 +1,12 @@
-"""Offsets and checkpoints of the source: which namespace they belong to, and how far a stream is committed.
+"""Offsets and checkpoints of the message source: their namespace, and the position a stream has committed.
 
     {"@namespace": "contoso.servicebus.windows.net", "orders": 41, "orders@until": 1795262400000}
 
-Every namespace counts from 1, so an offset names its own: a checkpoint continued on another namespace would
-complete messages that were never read. A checkpoint is read without Spark:
+Sequence numbers start at 1 in every namespace, so each offset records the namespace it belongs to: resuming a
+checkpoint on another namespace would complete messages that were never read. Checkpoints are read without Spark:
 
     offsets/7   v1 / {metadata} / {"@namespace": ..., "orders": 41, ...}       batch 7 was planned
-    commits/7                                                                  and is in the sink
+    commits/7                                                                  batch 7 is in the sink
 """
 
 from __future__ import annotations
@@ -17,75 +17,82 @@ from pathlib import Path
 
 from .ranges import UNTIL, before_lane, numbers
 
-NAMESPACE = "@namespace"  # no path has the sign in it
+NAMESPACE = "@namespace"  # entity paths cannot contain "@"
 TLS_PORT = ":5671"
 Offset = dict[str, int | str]
-REMEDY = "Nothing was completed. Begin a new checkpoint: what is not completed yet is read again"
-METADATA_LINES = 2  # the version, and what Spark notes of the batch; then an offset for each source
+REMEDY = "Nothing was completed. Start a new checkpoint: messages that are not completed yet are read again"
+METADATA_LINES = 2  # the version and Spark's batch metadata; the offset of each source follows
 
 
 class ForeignCheckpoint(ValueError):
-    """A checkpoint cannot be continued here; the text says why, and what to do, on one line."""
+    """The query cannot resume from this checkpoint; the message gives the reason and the remedy on one line."""
 
 
-def known_as(netloc: str) -> str:
-    """What a namespace is known by: its host, and its port where it is not the usual one."""
+def origin_name(netloc: str) -> str:
+    """The name of a namespace in an offset: its host in lower case, with the port unless that is 5671."""
     return netloc.split("://", 1)[-1].strip("/").lower().removesuffix(TLS_PORT)
 
 
-def of_namespace(read: Mapping[str, int], origin: str) -> Offset:
-    """The offset to keep for what was read there. Always in the same order: Spark compares the text."""
-    return {NAMESPACE: origin, **read}
+def with_origin(positions: Mapping[str, int], origin: str) -> Offset:
+    """The offset for ``positions`` in the namespace ``origin``.
+
+    The namespace comes first in every offset, because Spark compares offsets as text.
+    """
+    return {NAMESPACE: origin, **positions}
 
 
-def read_in(offset: Mapping[str, int | str]) -> dict[str, int]:
-    """An offset without the name of its namespace: how far each lane was read."""
+def positions_in(offset: Mapping[str, int | str]) -> dict[str, int]:
+    """The position of each lane, without the name of the namespace."""
     return {name: number for name, number in offset.items() if isinstance(number, int)}
 
 
 def origin_in(offset: Mapping[str, int | str]) -> str | None:
-    """The namespace that an offset is of; None for one written before offsets said so."""
+    """The namespace of an offset; None for offsets written before version 0.2."""
     named = offset.get(NAMESPACE)
     return None if named is None else str(named)
 
 
 def check_origin(offset: Mapping[str, int | str], origin: str, *, settles: bool) -> None:
-    """Whether a query on the namespace ``origin`` may go on from ``offset``.
+    """Check that a query on the namespace ``origin`` may resume from ``offset``.
 
-    Raises ForeignCheckpoint for an offset of another namespace. Where it ``settles``, also for one that names
-    none, or that comes of a query which consumed nothing: such a one may have begun behind unread messages.
+    Raises ForeignCheckpoint for an offset of another namespace. With ``settles``, also for an offset without a
+    namespace and for one of a query that ran without settlement, which may have started after unread messages.
     """
     named = origin_in(offset)
     if named is not None and named != origin:
         raise ForeignCheckpoint(
-            f"sbpair: the checkpoint is of the namespace {named}, and the connection of {origin}. {REMEDY}"
+            f"sbpair: the checkpoint belongs to the namespace {named}, the connection to {origin}. {REMEDY}"
         )
     if not settles:
         return
-    read = read_in(offset)
-    passed = [lane for lane, number in sorted(numbers(read).items()) if number > before_lane(lane)]
-    if named is None and passed:
+    positions = positions_in(offset)
+    advanced = [lane for lane, number in sorted(numbers(positions).items()) if number > before_lane(lane)]
+    if named is None and advanced:
         raise ForeignCheckpoint(
-            "sbpair: the checkpoint does not say which namespace it is of: it was written before 0.2. "
+            "sbpair: the checkpoint does not record its namespace: it was written before version 0.2. "
             f"{REMEDY}"
         )
-    for lane in passed:
-        if lane + UNTIL not in read:
+    for lane in advanced:
+        if lane + UNTIL not in positions:
             raise ForeignCheckpoint(
-                f"sbpair: the checkpoint is of a query that consumed nothing of {lane}: settlement was none. "
-                f"{REMEDY}"
+                f"sbpair: the query of this checkpoint ran with settlement=none and completed nothing of "
+                f"{lane}. {REMEDY}"
             )
 
 
 class CheckpointError(ValueError):
-    """A directory is no checkpoint that can be settled from; the text says why, on one line."""
+    """A directory is not a checkpoint that can be settled; the message gives the reason on one line."""
 
 
 def committed(checkpoint: Path) -> Offset:
-    """The offset behind the last batch that is in the sink. Raises CheckpointError."""
+    """The end offset of the last committed batch.
+
+    Raises CheckpointError when no batch is committed, the offset cannot be read, or the query does not have
+    exactly one source of ``format("sbpair")``.
+    """
     done = [int(each.name) for each in (checkpoint / "commits").glob("*") if each.name.isdigit()]
     if not done:
-        raise CheckpointError(f"{checkpoint} is not the checkpoint of a query that has finished a batch")
+        raise CheckpointError(f"{checkpoint} is not the checkpoint of a query that has committed a batch")
     file = checkpoint / "offsets" / str(max(done))
     try:
         sources = file.read_text("utf-8").splitlines()[METADATA_LINES:]
@@ -93,13 +100,13 @@ def committed(checkpoint: Path) -> Offset:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read as the offsets of a batch: {error}") from error
     if len(offsets) != 1:
-        raise CheckpointError(f"{checkpoint} is of a query with {len(offsets)} sources; one is needed")
-    return _settleable(checkpoint, offsets[0])
+        raise CheckpointError(f"{checkpoint} belongs to a query with {len(offsets)} sources, not one")
+    return _validated(checkpoint, offsets[0])
 
 
-def _settleable(checkpoint: Path, offset: object) -> Offset:
+def _validated(checkpoint: Path, offset: object) -> Offset:
     if not isinstance(offset, dict) or not all(
         isinstance(value, str if name == NAMESPACE else int) for name, value in offset.items()
     ):
-        raise CheckpointError(f'{checkpoint} is not of a query that reads format("sbpair")')
+        raise CheckpointError(f'{checkpoint} does not belong to a query that reads format("sbpair")')
     return {str(name): value for name, value in offset.items()}

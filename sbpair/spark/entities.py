@@ -1,7 +1,8 @@
-"""The entities of one namespace, as the source uses them: peek, search and settle.
+"""Access to the entities of one namespace for the message source: peek, search and settle.
 
-Each process has one connection, kept between tasks. A lost connection is reopened once per operation, since every
-operation here can be repeated. Blocking outside, asyncio inside.
+The interface is blocking; the work runs on the event loop of :mod:`.worker`. Each process keeps one connection
+per namespace between tasks. All operations here are idempotent, so each is repeated on a new connection when the
+connection is lost.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sbpair.client.peek import peek
 from sbpair.client.request import RequestNode
 
 from . import worker
-from .checkpoint import NAMESPACE, check_origin, known_as
+from .checkpoint import NAMESPACE, check_origin, origin_name
 from .message_rows import Peeked, peeked
 from .outage import Outage, pause_of
 from .ranges import ACTIVE, LAST, Piece, Seen, Span, heads, index_of, is_renewed, path_of, span, weigh
@@ -43,20 +44,25 @@ from .settling import EntityRenewed, Settler
 from .source_options import SourceOptions
 
 T = TypeVar("T")
-PAGE = 200  # messages a peek
+PAGE = 200  # messages per peek
 ATTEMPTS = 3
-PAUSE = 0.5  # seconds before another connection is opened, doubled each time
-SLACK = 2.0  # seconds a time-out of the inside has to show outside
+PAUSE = 0.5  # seconds before the first reconnect; doubles with each attempt
+SLACK = (
+    2.0  # extra seconds that the calling thread waits, so that the event loop's own timeout is raised first
+)
 
 logger = logging.getLogger("sbpair.spark")
 
 
 class SourceError(RuntimeError):
-    """The namespace cannot be read; the text says which entity, why, and what to do."""
+    """The namespace cannot be read; the message names the entity, the reason and the next step."""
 
 
 class NoAnswer(SourceError):
-    """The namespace does not answer now, or throttles: waiting may help. ``pause``: seconds it asks for."""
+    """The namespace does not respond or throttles, so a retry may succeed.
+
+    ``pause`` is the delay in seconds that the namespace requested, 0 if none.
+    """
 
     def __init__(self, text: str, pause: float = 0.0) -> None:
         super().__init__(text)
@@ -64,12 +70,12 @@ class NoAnswer(SourceError):
 
 
 class Entities:
-    """What one process knows of one namespace. Holds nothing that a task would have to close."""
+    """The entities of one namespace. Owns no resources: the connection belongs to the process."""
 
     def __init__(self, options: SourceOptions, origin: str | None = None, patience: float = 0.0) -> None:
-        """``origin``: the namespace it must be, whatever a reference says by now; None for any.
+        """``origin`` is the namespace that the connection must lead to; None allows any.
 
-        ``patience``: seconds for which a question is asked again while nobody answers, or throttles.
+        ``patience`` is the time in seconds for which requests are retried during an outage or throttling.
         """
         self._options = options
         self._limit = patience
@@ -77,14 +83,17 @@ class Entities:
         self._link = worker.kept(key, lambda: _Link(options, origin))
 
     def spans(self, paths: tuple[str, ...], start: Mapping[str, int], cutoff: float) -> list[Span]:
-        """What there is to read behind ``start``, enqueued until ``cutoff`` (seconds).
+        """The messages after ``start`` that were enqueued by ``cutoff`` (seconds since the epoch).
 
-        Raises SourceError, also for an entity that was created anew since ``start``.
+        Raises SourceError when an entity cannot be read, or was deleted and recreated since ``start``.
         """
-        return self._ask(lambda link: self._spans(link, paths, start, int(cutoff * 1000)), "the namespace")
+        return self._run(lambda link: self._spans(link, paths, start, int(cutoff * 1000)), "the namespace")
 
     def read(self, piece: Piece) -> Iterator[Peeked]:
-        """The active messages of a piece, in their order; the next page comes while this one is used."""
+        """Yield the active messages of ``piece`` by sequence number, prefetching one page.
+
+        Raises SourceError.
+        """
         page = self._begin_page(piece.first, piece)
         while True:
             messages = self._end_page(page, piece)
@@ -98,7 +107,7 @@ class Entities:
                 return
 
     def within(self, spans: list[Span], most: int) -> list[Span]:
-        """The spans, shortened to ``most`` encoded bytes in all, but to one message each at least."""
+        """The spans, shortened to ``most`` encoded bytes in total but at least one message each."""
         granted, left = [], most
         for place, each in enumerate(spans):
             last, used = self._weigh(each, left // (len(spans) - place))
@@ -107,37 +116,38 @@ class Entities:
         return granted
 
     def settle(self, path: str, upto: int, until: int | None = None) -> int:
-        """Complete what is up to ``upto`` and was enqueued ``until`` then, within the time for it; how many.
+        """Complete the messages up to number ``upto``, enqueued by ``until`` (ms), and return their count.
 
-        What is left for lack of time, or because nobody answers, is done the next time. Raises SourceError
-        for what waiting does not cure, an entity that was created anew among it.
+        Stops after ``settle_timeout``. Messages that remain, then or during an outage, are completed by the
+        next call. Raises SourceError for permanent failures, such as an entity that was recreated.
         """
         try:
             return self.settle_now(path, upto, until)
         except NoAnswer as error:
-            logger.warning("%s was not settled up to %d: %s; the next batch does it", path, upto, error)
+            logger.warning("%s was not settled up to %d: %s; the next batch retries", path, upto, error)
             return 0
 
     def settle_now(self, path: str, upto: int, until: int | None = None) -> int:
-        """As :meth:`settle`, where there is no next time: raises NoAnswer when nobody answers."""
+        """Like :meth:`settle`, but raises NoAnswer during an outage, for callers without a next batch."""
         try:
             return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
         except (SyphonError, TimeoutError) as error:
-            raise explained(error, path) from None
+            raise to_source_error(error, path) from None
 
     def check_settleable(self, path: str) -> None:
-        """Raises SourceError when the entity cannot be settled without sessions, or not by us."""
+        """Check that the entity can be received from.
+
+        Raises SourceError when it requires sessions, does not exist, or refuses this connection.
+        """
 
         async def attach(link: _Link) -> None:
             connection = await link.connection()
             receiver = await connection.open_receiver(path, lambda event: None)
             await receiver.close()
 
-        self._ask(attach, path)
-
-    # Inside.
+        self._run(attach, path)
 
     async def _spans(
         self, link: _Link, paths: tuple[str, ...], start: Mapping[str, int], cutoff: int
@@ -152,14 +162,14 @@ class Entities:
                     found += [] if one is None else [one]
             except (LinkRefused, TokenRefused) as error:
                 if not (self._options.may_be_missing and _is(error, NOT_FOUND)):
-                    raise explained(error, path) from None
+                    raise to_source_error(error, path) from None
         return found
 
     def _weigh(self, span: Span, most: int) -> tuple[int, int]:
         path, search = path_of(span.lane), weigh(span, most)
         start = next(search)
         while True:
-            payloads = self._ask(partial(_Link.peek, path=path, start=start, most=PAGE), path)
+            payloads = self._run(partial(_Link.peek, path=path, start=start, most=PAGE), path)
             try:
                 start = search.send([(peeked(payload).seen.number, len(payload)) for payload in payloads])
             except StopIteration as found:
@@ -167,44 +177,47 @@ class Entities:
                 return int(last), int(used)
 
     def _begin_page(self, start: int, piece: Piece) -> _Page:
-        question = partial(_Link.peek, path=piece.path, start=start, most=min(PAGE, piece.last - start + 1))
-        return _Page(question, worker.submit(self._tried(question)))
+        operation = partial(_Link.peek, path=piece.path, start=start, most=min(PAGE, piece.last - start + 1))
+        return _Page(operation, worker.submit(self._attempt(operation)))
 
     def _end_page(self, page: _Page, piece: Piece) -> list[Peeked]:
-        payloads = self._answer(page.question, piece.path, page.begun)
+        payloads = self._result(page.operation, piece.path, page.future)
         return [peeked(payload) for payload in payloads]
 
-    def _ask(self, question: Question[T], what: str) -> T:
-        return self._answer(question, what, worker.submit(self._tried(question)))
+    def _run(self, operation: Operation[T], what: str) -> T:
+        return self._result(operation, what, worker.submit(self._attempt(operation)))
 
-    def _answer(self, question: Question[T], what: str, begun: Future[T]) -> T:
-        """The answer to what was asked; asked again, in an outage, for as long as there is patience.
+    def _result(self, operation: Operation[T], what: str, future: Future[T]) -> T:
+        """The result of ``operation``, already started as ``future``; restarted during an outage.
 
-        The waits are the caller's, a thread of a task or of the planner: nothing of it is held on the loop.
+        The delays block the calling thread, that of a task or of the planner, never the event loop.
         """
         outage = Outage(self._limit)
         while True:
             try:
-                return worker.wait(begun, self._longest)
+                return worker.wait(future, self._operation_limit)
             except (SyphonError, TimeoutError, SourceError) as error:
-                problem = explained(error, what)
+                problem = to_source_error(error, what)
             pause = outage.failed(time.monotonic(), problem.pause) if isinstance(problem, NoAnswer) else None
             if pause is None:
                 raise problem
-            logger.warning("%s; asked again in %.1f s", problem, pause)
+            logger.warning("%s; retrying in %.1f s", problem, pause)
             sleep(pause)
-            begun = worker.submit(self._tried(question))
+            future = worker.submit(self._attempt(operation))
 
     @property
-    def _longest(self) -> float:
+    def _operation_limit(self) -> float:
         return ATTEMPTS * (self._options.wire.timeout + PAUSE * ATTEMPTS) + SLACK
 
-    async def _tried(self, question: Question[T]) -> T:
-        """Asked again over another connection when this is lost. Raises TimeoutError when it is silent."""
+    async def _attempt(self, operation: Operation[T]) -> T:
+        """Run ``operation``, again on a new connection when one is lost.
+
+        Raises TimeoutError when there is no response in time, ConnectionLost after ATTEMPTS connections.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(self._options.wire.timeout):
-                    return await question(self._link)
+                    return await operation(self._link)
             except TimeoutError:
                 self._link.drop()
                 raise
@@ -219,29 +232,29 @@ class Entities:
         settler = Settler(path, until)
         try:
             async with asyncio.timeout(self._options.settle_timeout):
-                head = await self._tried(lambda link: link.first(path, 1))
+                head = await self._attempt(lambda link: link.first(path, 1))
                 if head is not None and head.number <= upto:
                     await settler.settle(await self._link.connection(), head.number, upto)
         except TimeoutError:
             if not settler.completed:
                 raise
-            logger.warning("%s is settled up to %d by the next batch: time is up", path, upto)
+            logger.warning("%s: settling up to %d timed out; the next batch goes on", path, upto)
         return settler.completed
 
 
-Question = Callable[["_Link"], Coroutine[object, object, T]]
+Operation = Callable[["_Link"], Coroutine[object, object, T]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page of messages that was asked for while the one before is used."""
+    """A prefetched page of messages: the operation, and the future of its first run."""
 
-    question: Question[list[bytes]]
-    begun: Future[list[bytes]]
+    operation: Operation[list[bytes]]
+    future: Future[list[bytes]]
 
 
 class _Link:
-    """One connection and the request links on it; used on the loop only."""
+    """One connection and its request links; used only on the event loop."""
 
     def __init__(self, options: SourceOptions, origin: str | None) -> None:
         self._namespace, self._wire, self._origin = options.namespace, options.wire, origin
@@ -260,7 +273,7 @@ class _Link:
     async def _dial(self) -> NamespaceConnection:
         namespace = self._namespace.namespace()
         if self._origin is not None:
-            check_origin({NAMESPACE: self._origin}, known_as(namespace.netloc), settles=False)
+            check_origin({NAMESPACE: self._origin}, origin_name(namespace.netloc), settles=False)
         return await connect(
             namespace,
             route=self._wire.route,
@@ -269,7 +282,7 @@ class _Link:
         )
 
     def drop(self) -> None:
-        """Let the connection go; the next question opens another."""
+        """Abort the connection; the next operation opens another."""
         task, self._connection = self._connection, None
         self._nodes.clear()
         if task is None:
@@ -289,11 +302,11 @@ class _Link:
         try:
             return await peek(node, path, start, most)
         except SyphonError:
-            self._nodes.pop(path, None)  # its links may be gone though the connection lives
+            self._nodes.pop(path, None)  # its links may be detached although the connection is open
             raise
 
     async def first(self, path: str, number: int) -> Seen | None:
-        """What stands at ``number``, or next behind it."""
+        """The first message at or after ``number``; None when there is none."""
         payloads = await self.peek(path, min(number, LAST), 1)
         return peeked(payloads[0]).seen if payloads else None
 
@@ -308,27 +321,27 @@ class _Link:
 
 
 def cutoff(options: SourceOptions) -> float:
-    """Messages enqueued after this are left for the next time (seconds since the epoch)."""
+    """The latest enqueued time of a batch, in seconds since the epoch; later messages wait for the next."""
     return time.time() - options.safety_lag
 
 
 def refuse_partitions(spans: list[Span]) -> None:
-    """Raises SourceError for a partitioned entity, which is read but not settled."""
+    """Raises SourceError for a partitioned entity, which settlement does not support."""
     for each in spans:
         if index_of(each.lane):
-            text = f"{path_of(each.lane)} is partitioned: settlement=complete is not for it"
+            text = f"{path_of(each.lane)} is partitioned, which settlement=complete does not support"
             raise SourceError(f"{text}; read it with settlement=none")
 
 
 STEPS = {
     NOT_FOUND: "check its name",
-    UNAUTHORIZED_ACCESS: "check the key: it needs Listen",
-    NOT_ALLOWED: "an entity with sessions is read with settlement=none only",
+    UNAUTHORIZED_ACCESS: "check the key: it needs the Listen right",
+    NOT_ALLOWED: "read an entity with sessions with settlement=none",
 }
 
 
-# What waiting does not cure; all else may pass, a condition that nobody knows too.
-LASTING = frozenset(
+# Permanent conditions. All others are retried, unknown ones included.
+PERMANENT = frozenset(
     {
         NOT_FOUND,
         UNAUTHORIZED_ACCESS,
@@ -345,8 +358,8 @@ LASTING = frozenset(
 )
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether waiting may cure it."""
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may succeed."""
     if isinstance(error, SyphonFaulted):
         return False
     if isinstance(error, ConnectionLost | TimeoutError):
@@ -354,12 +367,15 @@ def may_pass(error: BaseException) -> bool:
     return (
         isinstance(error, SyphonError)
         and error.condition is not None
-        and error.condition.symbol not in LASTING
+        and error.condition.symbol not in PERMANENT
     )
 
 
-def explained(error: BaseException, what: str) -> SourceError:
-    """One line: what cannot be read, why, and what to do; NoAnswer where waiting may cure it."""
+def to_source_error(error: BaseException, what: str) -> SourceError:
+    """The SourceError for ``error``, a NoAnswer if it is transient.
+
+    Its message is one line: ``what`` cannot be read, the reason and the next step.
+    """
     if isinstance(error, SourceError):
         return error
     condition = error.condition if isinstance(error, SyphonError) else None
@@ -368,12 +384,12 @@ def explained(error: BaseException, what: str) -> SourceError:
         step = step or "check the address and the network"
     if isinstance(error, TokenRefused) and not _is(error, NOT_FOUND):
         step = "check the key and its rights"
-    why = str(error) or "no answer in time"
+    why = str(error) or "no response in time"
     if condition is not None and said(condition) not in why:
         why = f"{why}: {said(condition)}"
     text = " ".join(f"sbpair: {what}: {why}".split())
     text = text if step is None else f"{text}; {step}"
-    if not may_pass(error):
+    if not is_transient(error):
         return SourceError(text)
     is_busy = condition is not None and condition.symbol == SERVER_BUSY
     return NoAnswer(text, pause_of(why) if is_busy else 0.0)

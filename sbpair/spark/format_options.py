@@ -1,8 +1,7 @@
-"""The options of sbpair's Spark formats, and the namespaces they refer to.
+"""Parsing of the options of sbpair's Spark formats, and references to namespaces.
 
-Option names are case-insensitive, and each value is validated once. What opens a namespace is pickled to every
-task, so it should be ``env:NAME`` or ``file:PATH``, which each process resolves for itself; it is never part of a
-repr or an error.
+Option names are case-insensitive. Options are pickled to every task, so a connection string should be given as
+``env:NAME`` or ``file:PATH``, which each process resolves for itself; it never appears in a repr or an error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sbpair.envelope.names import namespace_label
 
-from .checkpoint import known_as
+from .checkpoint import origin_name
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from sbpair.client.route import Route
 
 FOREVER, MOST_PATIENT = "forever", 10.0**9  # seconds
-SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # handed on to every sink
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # Spark passes these on to every sink
 INSTALL = "pip install 'sbpair[identity]', or give a connection string"
 PRIMARY = ("connectionString", "fullyQualifiedNamespace", "endpointAddress")
 SECONDARY = ("secondaryConnectionString", "secondaryFullyQualifiedNamespace", "secondaryEndpointAddress")
@@ -41,15 +40,15 @@ class FormatOptions:
         by_key = {name.lower(): name for name in known}
         for name in sorted(self._options.keys() - by_key.keys() - SPARKS_OWN):
             near = difflib.get_close_matches(name, by_key, n=1, cutoff=0.5)
-            hint = f"did you mean {by_key[near[0]]}?" if near else f"there are {', '.join(known)}"
+            hint = f"did you mean {by_key[near[0]]}?" if near else f"the options are {', '.join(known)}"
             raise self.wrong(f"unknown option {name!r}; {hint}")
 
     def wrong(self, text: str) -> ValueError:
-        """The error to raise; ``text`` must not contain a secret."""
+        """A ValueError for this format; ``text`` must not contain a secret."""
         return ValueError(f"{self._form}: {text}")
 
     def text(self, name: str) -> str | None:
-        """The value, or None if it is missing or empty."""
+        """The value; None if it is missing or empty."""
         return self._options.get(name.lower(), "").strip() or None
 
     def required(self, name: str) -> str:
@@ -59,7 +58,7 @@ class FormatOptions:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number from ``least`` to ``most``."""
+        """An integer from ``least`` to ``most``."""
         value = self.text(name)
         if value is None:
             return default
@@ -81,14 +80,14 @@ class FormatOptions:
         return number
 
     def patience(self, name: str) -> float | None:
-        """A number of seconds, or infinity for ``forever``; None if it is missing."""
+        """A number of seconds, infinity for ``forever``, or None if it is missing."""
         value = self.text(name)
         if value is None or value.lower() == FOREVER:
             return None if value is None else math.inf
         return self.seconds(name, 0, 0, MOST_PATIENT)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """A boolean, given as ``true`` or ``false``."""
         return self.choice(name, "true" if default else "false", ("true", "false")) == "true"
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
@@ -105,17 +104,20 @@ class FormatOptions:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceReference:
-    """A namespace, by a connection string or by name. Raises ValueError wherever it cannot be resolved."""
+    """A namespace, given by a connection string or by name.
+
+    Every method and property raises ValueError when the reference cannot be resolved.
+    """
 
     option: str
     reference: str | None = field(default=None, repr=False)
     """A connection string, env:NAME or file:PATH."""
 
     host: str | None = None
-    """The fully qualified name of a namespace that the ambient Azure credential opens."""
+    """The fully qualified name of the namespace, to connect with the ambient Azure credential."""
 
     address: str | None = None
-    """``host:port`` to dial instead of its own."""
+    """``host:port`` to connect to instead of the namespace's own."""
 
     def connection_string(self) -> str | None:
         """The resolved connection string; None for a namespace given by name."""
@@ -145,24 +147,24 @@ class NamespaceReference:
     @property
     def origin(self) -> str:
         """The name of the namespace in an offset."""
-        return known_as(self.host or self.namespace().netloc)
+        return origin_name(self.host or self.namespace().netloc)
 
     @property
     def name(self) -> str:
         """The namespace's host."""
         if self.host is None:
-            raise ValueError(f"{self.option}: no namespace is named")
+            raise ValueError(f"{self.option}: the namespace has no name")
         return self.host
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The connection options that all namespaces of a job share."""
+    """The connection options shared by all namespaces of a job."""
 
     ca_file: str | None
     over_websocket: bool
     timeout: float
-    """Seconds to wait for an answer of the peer."""
+    """Seconds to wait for a response of the peer."""
 
     @property
     def route(self) -> Route:
@@ -172,7 +174,7 @@ class Wire:
 
 
 def wire_options(given: FormatOptions, timeout: float) -> Wire:
-    """Raises ValueError."""
+    """The connection options; ``timeout`` is the default in seconds. Raises ValueError when they are invalid."""
     return Wire(
         given.text("caFile"),
         given.flag("overWebSocket", default=False),
@@ -182,7 +184,7 @@ def wire_options(given: FormatOptions, timeout: float) -> Wire:
 
 @dataclass(frozen=True, slots=True)
 class PairReference:
-    """The two namespaces of a pairing, and where its backlogs are."""
+    """The two namespaces of a pairing, and the name and number of its backlog queues."""
 
     primary: NamespaceReference
     secondary: NamespaceReference
@@ -203,11 +205,14 @@ def pair_reference(given: FormatOptions, timeout: float) -> PairReference:
 
 
 def namespace_reference(given: FormatOptions, names: tuple[str, str, str]) -> NamespaceReference:
-    """The namespace given by the options ``names``. Raises ValueError unless exactly one of the first two is."""
+    """The namespace given by the options ``names``: connection string, host name, address.
+
+    Raises ValueError unless exactly one of the first two is given.
+    """
     string, name, address = names
     reference, host = given.text(string), given.text(name)
     if (reference is None) is (host is None):
-        both = "both given; keep one" if reference else "missing; one of the two is needed"
+        both = "both given; keep one" if reference else "missing; give one of the two"
         raise given.wrong(f"{string} and {name} are {both}")
     return NamespaceReference(string if reference else name, reference, host, given.text(address))
 
@@ -217,6 +222,6 @@ def ambient() -> TokenCredential:
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:
-        raise ValueError(f"a namespace by its name alone is opened by azure-identity; {INSTALL}") from error
+        raise ValueError(f"a namespace given by name needs azure-identity: {INSTALL}") from error
     credential: TokenCredential = DefaultAzureCredential()
     return credential

@@ -1,13 +1,13 @@
-"""The files of a journal directory: which are journals, and which bytes of them are complete lines.
+"""Discovery of journal files in a directory, and byte ranges of their complete lines.
 
     DIR/sender-a-000001.jsonl           read, in folders of any depth
     DIR/host-7/sender-b-000001.jsonl.gz read, unless the same file exists without .gz
     DIR/sender-c-000001.jsonl.zst       reported as unread: it may contain records
 
-A file is known by its final name, open or closed, so that a reader finds its position again after a rename. A
-torn last line is not yet part of the file. A compressed file is read at once, from where its uncompressed
-predecessor was read to. Files that may be journals are reported, not skipped: an audit must not claim that every
-message is accounted for when it has not read them all.
+A file is identified by its final name, whether open or closed, so that a position survives the rename at closing.
+An incomplete last line is not part of the file yet. A compressed file is read in one piece, from the position
+reached in its uncompressed predecessor. Files that may be journals but are not read are reported, since an audit
+that skipped them could not claim that every message is accounted for.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from typing import BinaryIO, cast
 
 from sbpair.observation.journal_reading import OPEN_PREFIX
 
-INFLATES = 10  # unpacked size of a compressed journal, as a factor
-TAIL = 64 * 1024  # bytes searched from the end for the last newline
+INFLATES = 10  # estimated ratio of the uncompressed to the compressed size of a journal
+TAIL = 64 * 1024  # bytes per step of the backward search for the last newline
 PLAIN, GZIPPED = ".jsonl", ".jsonl.gz"
-OF_AUDIT = {"report.html", "summary.json"}
-LOOK = 4096  # bytes read to tell other text files from journals
+AUDIT_OUTPUT = {"report.html", "summary.json"}
+BINARY = "a binary file, which may contain compressed or encrypted journals"
+SNIFFED = 4096  # bytes read to distinguish a journal from other files
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Bytes ``start`` to ``end`` of a file, both at the beginning of a line or at the end of the last.
+    """Bytes ``start`` to ``end`` of a file, both on line boundaries.
 
-    Of a compressed file, ``start`` counts what it unpacks to, all behind it belongs to the range, and ``end``
-    only says how much work that is.
+    In a compressed file ``start`` is an offset in the uncompressed data, the range extends to the end of the file,
+    and ``end`` is only an estimate of the amount of work.
     """
 
     directory: str
@@ -44,16 +45,17 @@ class FileRange:
     end: int
 
     def open(self) -> BinaryIO:
-        """The file, unpacked, under the name it has now. Raises FileNotFoundError when it is gone."""
+        """Open the file under its current name, decompressing it. Raises FileNotFoundError when it is gone."""
         return _open(self.directory, self.name, _unpacked if is_gzipped(self.name) else _plain)
 
 
 def whole_lines(directory: str) -> dict[str, int]:
-    """For each journal below the directory, by its final name: up to which byte there are whole lines.
+    """The end of the last complete line of each journal below ``directory``, by final name.
 
-    Of a compressed one, its size. Raises NotADirectoryError, FileNotFoundError.
+    For a compressed journal, the size of the file. Raises NotADirectoryError or FileNotFoundError when
+    ``directory`` cannot be listed.
     """
-    return {name: _last_line_end(directory, name) for name in listed(directory).journals}
+    return {name: _last_line_end(directory, name) for name in list_files(directory).journals}
 
 
 def _plain(path: Path) -> BinaryIO:
@@ -68,7 +70,7 @@ def _open(directory: str, name: str, opened: Callable[[Path], BinaryIO] = _plain
     folder, slash, file = name.rpartition("/")
     try:
         return opened(Path(directory, folder + slash + OPEN_PREFIX + file))
-    except FileNotFoundError:  # closed, perhaps since we looked
+    except FileNotFoundError:  # closed, possibly since it was listed
         pass
     try:
         return opened(Path(directory, name))
@@ -90,7 +92,7 @@ def _last_line_end(directory: str, name: str) -> int:
 
 
 def _line_end(directory: str, name: str, at: int) -> int:
-    """Where the line ends that byte ``at - 1`` belongs to."""
+    """The end of the line that contains byte ``at - 1``."""
     with _open(directory, name) as file:
         file.seek(at - 1)
         return at - 1 + len(file.readline())
@@ -99,7 +101,7 @@ def _line_end(directory: str, name: str, at: int) -> int:
 def ranges(
     directory: str, start: Mapping[str, int], end: Mapping[str, int], most: int
 ) -> Iterator[FileRange]:
-    """What is to be read between two offsets, in pieces of about ``most`` bytes."""
+    """The data between two offsets, in ranges of about ``most`` bytes."""
     for name, stop in sorted(end.items()):
         if not is_gzipped(name):
             yield from cut(directory, name, start.get(name, 0), stop, most)
@@ -109,7 +111,7 @@ def ranges(
 
 
 def cut(directory: str, name: str, start: int, end: int, most: int) -> Iterator[FileRange]:
-    """A range of a plain file in pieces of about ``most`` bytes, each with whole lines."""
+    """A range of an uncompressed file, cut at line boundaries into ranges of about ``most`` bytes."""
     while end - start > most:
         middle = min(_line_end(directory, name, start + most), end)
         yield FileRange(directory, name, start, middle)
@@ -119,27 +121,30 @@ def cut(directory: str, name: str, start: int, end: int, most: int) -> Iterator[
 
 
 def packed(pieces: Iterable[FileRange], most: int) -> Iterator[list[FileRange]]:
-    """Small pieces together, up to about ``most`` bytes: a task costs more than many of them."""
-    together: list[FileRange] = []
+    """Group small ranges up to about ``most`` bytes, since a task costs more than reading a small file."""
+    group: list[FileRange] = []
     size = 0
     for piece in pieces:
-        if together and size + piece.end - piece.start > most:
-            yield together
-            together, size = [], 0
-        together.append(piece)
+        if group and size + piece.end - piece.start > most:
+            yield group
+            group, size = [], 0
+        group.append(piece)
         size += piece.end - piece.start
-    if together:
-        yield together
+    if group:
+        yield group
 
 
-def admit(directory: str, start: dict[str, int], there: dict[str, int], most: int | None) -> dict[str, int]:
-    """How far to read now: all there is, or about ``most`` bytes more than ``start``, in whole lines.
+def admit(
+    directory: str, start: dict[str, int], available: dict[str, int], most: int | None
+) -> dict[str, int]:
+    """The end offset of the next batch: all of ``available``, or about ``most`` bytes after ``start``.
 
-    Of a compressed file all or nothing, but one at least where there is nothing else.
+    Ends are on line boundaries. Compressed files are admitted whole; the first one is admitted even if it
+    exceeds ``most``, so that a stream always advances.
     """
     end = dict(start)
     budget = most
-    for name, size in there.items():
+    for name, size in available.items():
         begun = start.get(name, 0)
         if is_gzipped(name):
             is_next = name not in start and (budget is None or budget >= size * INFLATES or budget == most)
@@ -159,7 +164,7 @@ def admit(directory: str, start: dict[str, int], there: dict[str, int], most: in
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file or folder that may hold journals and is not read: its path below the directory, and why."""
+    """A file or folder that may contain journals but is not read: its relative path, and the reason."""
 
     name: str
     reason: str
@@ -167,16 +172,16 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Of one directory: ``{final name: path}`` of what is read, both below the directory, and what is not."""
+    """The journals of a directory, ``{final name: path}`` relative to it, and the files that are not read."""
 
     journals: dict[str, str]
     unread: tuple[Unread, ...]
 
 
-def listed(directory: str) -> Listing:
-    """Everything below ``directory``, links followed, each folder once.
+def list_files(directory: str) -> Listing:
+    """List ``directory`` recursively, following links and visiting each folder once.
 
-    A journal is known by its final name, open or closed. Raises NotADirectoryError, FileNotFoundError.
+    Raises NotADirectoryError or FileNotFoundError when ``directory`` itself cannot be listed.
     """
     paths: dict[str, str] = {}
     unread: list[Unread] = []
@@ -197,7 +202,7 @@ def is_gzipped(name: str) -> bool:
 
 
 def plain_of(name: str) -> str:
-    """What a compressed journal was called before."""
+    """The name of a compressed journal before compression."""
     return name.removesuffix(".gz")
 
 
@@ -207,7 +212,7 @@ def _final(name: str) -> str:
 
 
 def _below(directory: str) -> Iterator[tuple[str, Unread | None]]:
-    """The path of each file below, or what is known not to be read."""
+    """Yield the path of each regular file, and an Unread for each entry that cannot be read."""
     seen: set[tuple[int, int]] = set()
     folders = [""]
     while folders:
@@ -224,18 +229,18 @@ def _below(directory: str) -> Iterator[tuple[str, Unread | None]]:
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        if set(entries) >= OF_AUDIT:
-            continue  # what an earlier audit wrote
+        if set(entries) >= AUDIT_OUTPUT:
+            continue  # the output of an earlier audit
         for entry in entries:
             name = f"{folder}/{entry}" if folder else entry
             try:
                 mode = os.stat(os.path.join(directory, name)).st_mode
             except FileNotFoundError:
                 if os.path.islink(os.path.join(directory, name)):
-                    yield name, Unread(name, "a link to nothing")
-                continue  # renamed since: open files are
+                    yield name, Unread(name, "a dangling link")
+                continue  # renamed since the listing, as a journal is when it is closed
             except OSError as error:
-                yield name, Unread(name, error.strerror or "it cannot be looked at")
+                yield name, Unread(name, error.strerror or "its status cannot be read")
                 continue
             if stat.S_ISDIR(mode):
                 folders.append(name)
@@ -246,20 +251,20 @@ def _below(directory: str) -> Iterator[tuple[str, Unread | None]]:
 
 
 def _why_unread(path: Path) -> str | None:
-    """Why a file may be a journal and is not read; None where it cannot be one: a text that is no JSON."""
+    """The reason to report a file that may be a journal; None for text that is not JSON, and hidden files."""
     if PLAIN in path.name.lower():
-        return "a journal's name ends in .jsonl or .jsonl.gz"
+        return "its name does not end in .jsonl or .jsonl.gz"
     if path.name.startswith("."):
         return None
     try:
         with path.open("rb") as file:
-            begin = file.read(LOOK)
+            begin = file.read(SNIFFED)
     except OSError as error:
         return error.strerror or "it cannot be opened"
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(begin)
     except UnicodeDecodeError:
-        return "neither a journal nor a text: it may hold journals, packed or encrypted"
+        return BINARY
     if "\0" in text:
-        return "neither a journal nor a text: it may hold journals, packed or encrypted"
+        return BINARY
     return "it may be a journal under another name" if text.lstrip().startswith("{") else None

@@ -1,9 +1,9 @@
 """The lines of a journal as Arrow columns.
 
-Arrow parses blocks of lines with the given types. A block with an invalid line is parsed line by line instead:
-valid lines become rows, and each invalid one a row with only its position and, from the file name, its writer, so
-that an audit reports the writer as unproven instead of failing. The same holds for data that cannot be unpacked
-and for lines longer than a block.
+Arrow parses blocks of lines with the given types. A block that contains an invalid line is parsed line by line:
+each invalid line becomes a row of event ``unreadable_line`` with its position and, from the file name, its writer,
+so that an audit reports the writer's journal as incomplete instead of failing. Corrupt compressed data and lines
+longer than a block are treated the same way.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from .journal_files import FileRange, Unread, is_gzipped
-from .schema import PLACE, UNREAD, UNREADABLE
+from .schema import POSITION, UNREAD, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NEWLINE = 10
 _FILE = re.compile(r"(?:.*/)?[a-z]+-(.+)-\d+\.jsonl(?:\.gz)?$")
-OF_BAD = json.dumps({"event": UNREADABLE}).encode()
-BAD = b"\n"  # no record, whatever it was
-BLOCK = 4 * 1024 * 1024  # bytes that become one batch: bounds memory, and a record is far shorter
+INVALID_RECORD = json.dumps({"event": UNREADABLE}).encode()
+INVALID_LINE = b"\n"  # parsed as one unreadable line
+BLOCK = 4 * 1024 * 1024  # bytes per batch: bounds memory, and is far longer than a record
 
 
 def batches(piece: FileRange, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece. Raises FileNotFoundError when the file is gone."""
+    """The rows of a range. Raises FileNotFoundError when the file is gone."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     whole = to_arrow_schema(schema, timezone="UTC")
@@ -50,13 +50,13 @@ def batches(piece: FileRange, schema: StructType) -> Iterator[pa.RecordBatch]:
                 if not block:
                     break
             if end is None and not at:
-                yield from _rows(BAD, piece.name, at, whole)  # packed, and nothing in it
+                yield from _rows(INVALID_LINE, piece.name, at, whole)  # a compressed file without content
         except (EOFError, gzip.BadGzipFile, zlib.error):
-            yield from _rows(BAD, piece.name, at, whole)
+            yield from _rows(INVALID_LINE, piece.name, at, whole)
 
 
-def told(files: Sequence[Unread], schema: StructType) -> pa.RecordBatch:
-    """A row for each file that is not read: which, and why."""
+def unread_rows(files: Sequence[Unread], schema: StructType) -> pa.RecordBatch:
+    """One row of event ``unread_file`` for each file, with its name and the reason."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     whole = to_arrow_schema(schema, timezone="UTC")
@@ -73,33 +73,33 @@ def told(files: Sequence[Unread], schema: StructType) -> pa.RecordBatch:
 
 
 def _block(file: BinaryIO, most: int) -> tuple[bytes, int]:
-    """Whole lines from here, and how many bytes of the file they are; none at its end.
+    """The next complete lines, and the number of bytes consumed; ``b""`` at the end of the file.
 
-    A last line without an end is torn, and not there. A line longer than a block is an empty one.
+    An incomplete last line is dropped. A line longer than a block is replaced by an empty one.
     """
     block = file.read(most)
     size = len(block)
     if not block or block.endswith(b"\n"):
         return block, size
-    rest = file.readline(BLOCK)
-    size += len(rest)
-    if rest.endswith(b"\n"):
-        return block + rest, size
-    while rest and not rest.endswith(b"\n"):
-        rest = file.readline(BLOCK)
-        size += len(rest)
+    tail = file.readline(BLOCK)
+    size += len(tail)
+    if tail.endswith(b"\n"):
+        return block + tail, size
+    while tail and not tail.endswith(b"\n"):
+        tail = file.readline(BLOCK)
+        size += len(tail)
     head = block[: block.rfind(b"\n") + 1]
-    return (head + b"\n" if rest else head), size
+    return (head + b"\n" if tail else head), size
 
 
 def writer_of(name: str) -> str:
-    """Whose journal a file is, by its name; "" for a name that no journal gives."""
+    """The writer's id in the name of a journal file; "" for any other name."""
     match = _FILE.match(name)
     return match[1] if match else ""
 
 
 def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
-    own = pa.schema([field for field in whole if field.name not in dict(PLACE)])
+    own = pa.schema([field for field in whole if field.name not in dict(POSITION)])
     offsets = _line_starts(block, at)
     try:
         table = _parsed(block, own)
@@ -123,7 +123,7 @@ def _parsed(block: bytes, own: pa.Schema) -> pa.Table:
 
 
 def _line_starts(block: bytes, at: int) -> pa.Array:
-    """Where each line begins; the last one may have no end."""
+    """The file offset of each line of ``block``, which begins at ``at``."""
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == NEWLINE) + 1
     starts = np.concatenate(([0], ends[:-1] if block.endswith(b"\n") else ends))
     return pa.array(starts + at, pa.int64())
@@ -131,10 +131,10 @@ def _line_starts(block: bytes, at: int) -> pa.Array:
 
 def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
     good: list[bytes] = []
-    for line in block.removesuffix(b"\n").split(b"\n"):  # a carriage return ends none
+    for line in block.removesuffix(b"\n").split(b"\n"):  # splitlines() would also split at carriage returns
         try:
             is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
         except (pa.ArrowInvalid, ValueError):
             is_record = False
-        good.append(line if is_record else OF_BAD)
+        good.append(line if is_record else INVALID_RECORD)
     return _parsed(b"\n".join(good) + b"\n", own)

@@ -1,16 +1,17 @@
-"""``format("sbpair-journal")``: the journals of senders, syphons and receivers as rows.
+"""``format("sbpair-journal")``: the journals of senders, syphons, receivers and brokers as rows.
 
-    spark.read.format("sbpair-journal").load(DIR)                    what is there now
-    spark.read.format("sbpair-journal").schema("event string").load(DIR)       of that, some columns: faster
-    spark.readStream.format("sbpair-journal").load(DIR)              and what is appended
+    spark.read.format("sbpair-journal").load(DIR)                              the current content
+    spark.read.format("sbpair-journal").schema("event string").load(DIR)       selected columns, which is faster
+    spark.readStream.format("sbpair-journal").load(DIR)                        and appended lines
 
-Spark's own file source takes a file for finished when it has seen it, and lines appended later are lost
-to it. This one remembers byte offsets. Lines become Arrow batches without passing through Python objects.
+Spark's own file source reads each file once and misses lines that are appended later; this source tracks byte
+offsets. Lines become Arrow batches without passing through Python objects.
 
-Folders and ``.jsonl.gz`` are read too. What may be a journal and is not read is a row that says so.
+Subfolders and ``.jsonl.gz`` files are read too. A batch read has a row for each file that may be a journal but is
+not read.
 
-Options: ``path`` (the directory), ``partitionBytes`` (about how much one task reads; 32 MiB),
-``maxBytesPerTrigger`` (of a stream; none).
+Options: ``path`` (the directory), ``partitionBytes`` (bytes per task, approximate; 32 MiB by default),
+``maxBytesPerTrigger`` (streams only; unlimited by default).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from .format_options import FormatOptions
-from .journal_files import FileRange, Unread, admit, listed, packed, ranges, whole_lines
+from .journal_files import FileRange, Unread, admit, list_files, packed, ranges, whole_lines
 from .schema import JOURNAL_COLUMNS, TYPES
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ KNOWN = ("path", "partitionBytes", "maxBytesPerTrigger")
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """What was given with the format."""
+    """The validated options."""
 
     directory: str
     partition_bytes: int
@@ -57,11 +58,11 @@ class JournalOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> JournalOptions:
-        """Raises ValueError, which names the option, for what cannot be used."""
+        """Raises ValueError naming the option when an option is invalid."""
         given = FormatOptions(FORM, options, KNOWN)
         directory = given.text("path")
         if directory is None:
-            raise given.wrong('the directory is missing: .load("DIR")')
+            raise given.wrong('the directory is missing: give it to .load("DIR")')
         directory = directory.removeprefix("file://")
         if not os.path.isdir(directory):
             raise given.wrong(f"{directory} is not a directory")
@@ -73,13 +74,13 @@ class JournalOptions:
 
 
 def _known(schema: StructType) -> StructType:
-    """What is asked for with ``.schema(...)``. Raises ValueError for a column that is no journal's."""
+    """Validate the argument of ``.schema(...)``. Raises ValueError for unknown columns and wrong types."""
     for field in schema:
         kind = TYPES.get(field.name)
         if kind is None:
             raise ValueError(f"sbpair-journal: a journal has no column {field.name!r}")
         if field.dataType.simpleString() != kind.replace(", ", ",").replace(": ", ":"):
-            raise ValueError(f"sbpair-journal: the column {field.name!r} is {kind}")
+            raise ValueError(f"sbpair-journal: the column {field.name!r} is of type {kind}")
     return schema
 
 
@@ -102,14 +103,14 @@ class JournalDataSource(DataSource):
 
 @dataclass
 class JournalPartition(InputPartition):
-    """One task's pieces."""
+    """The file ranges that one task reads."""
 
     pieces: tuple[FileRange, ...]
 
 
 @dataclass
 class UnreadPartition(InputPartition):
-    """What is told instead of being read."""
+    """The files that are reported instead of read."""
 
     files: tuple[Unread, ...]
 
@@ -124,23 +125,23 @@ class _Pieces:
         return [JournalPartition(tuple(each)) for each in packed(ranges(directory, start, end, most), most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        from .journal_lines import batches, told  # late: on the executors only
+        from .journal_lines import batches, unread_rows  # imports pyarrow, needed on the executors only
 
         if isinstance(partition, UnreadPartition):
-            yield told(partition.files, self._schema)
-        for piece in getattr(partition, "pieces", ()):  # Spark makes one partition of an empty list
+            yield unread_rows(partition.files, self._schema)
+        for piece in getattr(partition, "pieces", ()):  # for an empty list Spark passes a single None
             yield from batches(piece, self._schema)
 
 
 class JournalReader(_Pieces, DataSourceReader):
-    """All that is there when the partitions are planned."""
+    """The batch reader: the content of the journals when the partitions are planned."""
 
     def partitions(self) -> list[InputPartition]:
         directory = self._options.directory
-        there = whole_lines(directory)
-        empty = (Unread(name, "it has no whole line") for name, end in there.items() if not end)
-        unread = (*listed(directory).unread, *empty)
-        tasks = self._cut({}, there)
+        available = whole_lines(directory)
+        empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
+        unread = (*list_files(directory).unread, *empty)
+        tasks = self._cut({}, available)
         return [*tasks, UnreadPartition(unread)] if unread else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,7 +149,7 @@ class JournalReader(_Pieces, DataSourceReader):
 
 
 class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes; an offset is ``{file name: byte}``, and everything below it has been read."""
+    """The stream reader. An offset is ``{file name: byte}``: each file was read up to that byte."""
 
     _target: dict[str, int] | None = None
 
@@ -159,9 +160,9 @@ class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = whole_lines(self._options.directory)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        there = whole_lines(self._options.directory) if self._target is None else self._target
+        available = whole_lines(self._options.directory) if self._target is None else self._target
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return admit(self._options.directory, start, there, most)
+        return admit(self._options.directory, start, available, most)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_bytes_per_trigger
@@ -174,4 +175,4 @@ class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvaila
         return self._rows(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to do: a journal is not consumed."""
+        """Do nothing: journals are not consumed."""

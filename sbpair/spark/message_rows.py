@@ -1,4 +1,7 @@
-"""Messages as rows: content, position, and the original properties of parked messages. Pure."""
+"""Conversion of peeked messages to rows: content, position, and the original properties of parked messages.
+
+Performs no I/O.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """One message, decoded where it can be."""
+    """A peeked message. When it cannot be decoded, ``message`` is empty and ``trouble`` the reason."""
 
     seen: Seen
     message: Message
@@ -72,7 +75,7 @@ class Peeked:
 
 
 def peeked(payload: bytes) -> Peeked:
-    """Never raises: what cannot be read is ``trouble``, and the message keeps its place."""
+    """Decode a message. Never raises: a malformed message keeps its sequence number and has ``trouble``."""
     try:
         message = Message.decode(payload)
     except (DecodeError, IndexError) as error:
@@ -85,16 +88,16 @@ def peeked(payload: bytes) -> Peeked:
 
 
 def to_row(namespace: str, path: str, peeked: Peeked, *, with_body: bool = True) -> Row:
-    """The values of COLUMNS, in their order; ``with_body=False`` leaves the body null."""
+    """The values of COLUMNS, in their order; the body is null unless ``with_body``."""
     message = peeked.message
-    header, says = message.header or Header(), message.properties or Properties()
-    carried, annotations = message.application_properties, message.message_annotations
+    header, properties = message.header or Header(), message.properties or Properties()
+    application, annotations = message.application_properties, message.message_annotations
     body, kind = _body(message.body) if with_body else (None, None)
     troubles = [] if peeked.trouble is None else [peeked.trouble]
 
     def alias(name: str, read: Callable[[str, object], T]) -> T | None:
         try:
-            return read(name, carried[name]) if name in carried else None
+            return read(name, application[name]) if name in application else None
         except (AliasError, ValueError) as error:
             troubles.append(str(error))
             return None
@@ -107,24 +110,24 @@ def to_row(namespace: str, path: str, peeked: Peeked, *, with_body: bool = True)
         namespace,
         path,
         peeked.seen.number,
-        _text(says.message_id),
-        says.group_id,
+        _text(properties.message_id),
+        properties.group_id,
         _instant(enqueued or None),
-        _instant(_expiry(says.absolute_expiry_time, enqueued, header.ttl)),
+        _instant(_expiry(properties.absolute_expiry_time, enqueued, header.ttl)),
         None if header.ttl is None else header.ttl / 1000,
         header.delivery_count or 0,
-        says.content_type,
-        says.subject,
-        _text(says.correlation_id),
-        says.to,
-        says.reply_to,
+        properties.content_type,
+        properties.subject,
+        _text(properties.correlation_id),
+        properties.to,
+        properties.reply_to,
         _text(annotations.get(aliases.ANNOTATION_PARTITION_KEY)),
         STATES[peeked.seen.state] if peeked.seen.state < len(STATES) else str(peeked.seen.state),
-        _text(carried.get("DeadLetterReason")),
-        _text(carried.get("DeadLetterErrorDescription")),
+        _text(application.get("DeadLetterReason")),
+        _text(application.get("DeadLetterErrorDescription")),
         body,
         kind,
-        {str(name): _text(value) for name, value in carried.items()},
+        {str(name): _text(value) for name, value in application.items()},
         path_alias,
         session,
         None if span is None else span / 1000,
@@ -140,7 +143,7 @@ def _expiry(absolute: int | None, enqueued: int, ttl: int | None) -> int | None:
 
 
 def _body(body: Body | None) -> tuple[bytes | None, str | None]:
-    """Data and a value that is bytes as they are, text as UTF-8, other values as JSON."""
+    """The body as bytes, and its type: data and binary values unchanged, text as UTF-8, other values as JSON."""
     match body:
         case DataBody():
             return body.data, "data"
@@ -176,12 +179,12 @@ def _text(value: object) -> str | None:
             moment = _instant(int(value))
             return str(int(value)) if moment is None else moment.isoformat().replace("+00:00", "Z")
         case int():
-            return str(int(value))  # the wire's own integers show their width
+            return str(int(value))  # the repr of AMQP integer types includes their width
     return str(value)
 
 
 def _instant(milliseconds: int | None) -> datetime | None:
-    """None also for what no calendar has: the service's word for never is the end of the year 9999."""
+    """The UTC time; None if there is none, or it is beyond what datetime can represent."""
     try:
         return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

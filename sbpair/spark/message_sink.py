@@ -3,11 +3,11 @@
     rows.writeStream.format("sbpair").option("entityPath", "orders")...start()
     rows.write.format("sbpair")...mode("append").save()
 
-At least once. Tasks send while they run, and what was sent cannot be taken back by an abort. A task or batch
-that runs again sends its rows again: with the same message ids where they are of a column or a hash, so that
-duplicate detection on the entity leaves one of each, else with fresh ones. An id never depends on how a batch
-is partitioned, unless that is asked for: a batch may run again in other partitions.
-Each worker process has one paired client, kept between tasks: it discovers an outage for itself.
+Delivery is at least once. Tasks send while they run, and an abort cannot undo a send. A task or batch that runs
+again sends its rows again: with the same message ids if these come from a column or a hash, so that duplicate
+detection on the entity drops the copies, else with fresh ids. Ids do not depend on how a batch is partitioned,
+except with ``messageIdStrategy=batch``, since a batch may run again with other partitions.
+Each worker process keeps one paired client between tasks and detects outages independently.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from . import worker
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, ambient, pair_reference
 from .outage import BATCH_PATIENCE, BUSY, Outage
 from .outgoing import BATCH as POSITIONAL
-from .outgoing import HASH, STRATEGIES, IdOf, Outgoing, checked, id_maker, outgoing, to_message
-from .worker import directory_of, keep
+from .outgoing import HASH, STRATEGIES, IdOf, Outgoing, id_maker, id_strategy, outgoing, to_message
+from .worker import directory_of, open_journal
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from sbpair.pairing.sender import PairedServiceBusSender
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of a streaming task
-AT_ONCE = 1000  # rows in the memory of a task
+CHUNK = 1000  # rows that a task holds in memory
 logger = logging.getLogger("sbpair.spark")
 FORM = "sbpair"
-SHORT = 20.0  # seconds a send may take: a task that waits holds a slot
+OPERATION_TIMEOUT = 20.0  # seconds per send; short, since a waiting task occupies a slot
 KNOWN = (
     *PAIR,
     "assumeBacklogsExist",
@@ -69,7 +69,7 @@ KNOWN = (
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """The number of messages that one task sent, by location."""
+    """The numbers of messages that one task sent."""
 
     messages: int = 0
     primary: int = 0
@@ -78,22 +78,25 @@ class Sent(WriterCommitMessage):
 
 
 class _Writer:
-    _patience = 0.0  # seconds, unless the option outageTimeout says more
+    _patience = 0.0  # the default of the option outageTimeout, in seconds
 
     def __init__(self, options: SinkOptions, columns: tuple[str, ...], strategy: str) -> None:
         self._options = options
         self._columns = columns
         self._strategy = strategy
-        self._write_id = str(uuid4())  # of a batch; a stream has its query's id, which outlives a restart
+        self._write_id = str(
+            uuid4()
+        )  # identifies a batch write; a stream uses its query's id, which is stable
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool) -> Self:
-        """Raises ValueError for options, columns and modes that cannot be used."""
+        """Raises ValueError for invalid options, columns or modes."""
         if overwrite:
             raise ValueError('sbpair: messages cannot be overwritten; use mode("append")')
         read = SinkOptions.of(options)
         kinds = {each.name: each.dataType.simpleString() for each in schema.fields}
-        return cls(read, tuple(kinds), checked(kinds, read.strategy, read.entity_path, read.id_columns))
+        strategy = id_strategy(kinds, read.strategy, read.entity_path, read.id_columns)
+        return cls(read, tuple(kinds), strategy)
 
     def _send(self, rows: Iterator[Row], prefix: str) -> Sent:
         options = self._options
@@ -101,16 +104,16 @@ class _Writer:
         with ExitStack() as stack:
             journal: Journal | None = None
             if options.journal is not None:
-                journal = keep(stack, options.journal, Role.SENDER, options.pair, client_of(options))
+                journal = open_journal(stack, options.journal, Role.SENDER, options.pair, client_of(options))
             sending = Sending(options, id_maker(self._strategy, prefix, options.id_columns), journal)
             sending.patience = options.patience(self._patience)
-            while chunk := list(islice(messages, AT_ONCE)):
+            while chunk := list(islice(messages, CHUNK)):
                 sending.send(chunk)
             return sending.sent
 
 
 class MessageWriter(_Writer, DataSourceWriter):
-    """Of ``df.write``."""
+    """The writer of ``df.write``."""
 
     _patience = BATCH_PATIENCE
 
@@ -125,17 +128,20 @@ class MessageWriter(_Writer, DataSourceWriter):
 
 
 class MessageStreamWriter(_Writer, DataSourceStreamWriter):
-    """Of ``df.writeStream``."""
+    """The writer of ``df.writeStream``."""
 
     _patience = math.inf
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         task = context()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
-        is_told = query is not None and batch is not None
-        if not is_told and self._strategy == POSITIONAL:
-            raise RuntimeError("sbpair: this Spark does not tell the query's id; use a message_id column")
-        work = f"{query}:{batch}" if is_told else self._write_id
+        is_known = query is not None and batch is not None
+        if not is_known and self._strategy == POSITIONAL:
+            raise RuntimeError(
+                "sbpair: messageIdStrategy=batch needs the query's id, which this Spark does not pass to tasks; "
+                "use a message_id column"
+            )
+        work = f"{query}:{batch}" if is_known else self._write_id
         return self._send(iterator, f"{work}:{task.partitionId()}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -146,9 +152,10 @@ class MessageStreamWriter(_Writer, DataSourceStreamWriter):
 
 
 def context() -> TaskContext:
+    """The current task. Raises RuntimeError outside of one."""
     task = TaskContext.get()
     if task is None:
-        raise RuntimeError("sbpair: a writer runs in a task of Spark")
+        raise RuntimeError("sbpair: a writer runs in a Spark task only")
     return task
 
 
@@ -161,7 +168,10 @@ def log_sent(what: str, messages: list[WriterCommitMessage | None]) -> None:
 
 @dataclass(slots=True)
 class Sending:
-    """The messages of one task, on their way: by entity and session, in the order of the rows."""
+    """Sends the rows of one task, grouped by entity and session, in the order of the rows.
+
+    Successive calls of :meth:`send` continue the numbering of the rows and the counts in ``sent``.
+    """
 
     options: SinkOptions
     id_of: IdOf
@@ -170,21 +180,24 @@ class Sending:
     sent: Sent = field(default_factory=Sent)
 
     def send(self, rows: list[Outgoing]) -> None:
-        """Returns once a broker has accepted them all. Raises what the paired sender raises."""
+        """Send ``rows``; return when all are accepted.
+
+        Raises ValueError for a row without an entity, and the exceptions of the paired sender.
+        """
         groups: dict[tuple[str, str | None], list[ServiceBusMessage]] = {}
         for place, row in enumerate(rows, self.sent.messages):
             entity = row.values.get("entity_path") or self.options.entity_path
             if entity is None:
-                raise ValueError("sbpair: a row without entity_path, and the option entityPath is not given")
+                raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
             message = to_message(row, self.id_of(row, place))
             groups.setdefault((str(entity), row.session), []).append(message)
         self.sent.messages += len(rows)
         for (entity, _), messages in groups.items():
             sender = sender_to(self.options, entity)
             for batch in batches(messages, self.options.batch_size):
-                self._note(entity, patiently(partial(sender.send_messages, batch), self.patience))
+                self._record(entity, send_with_retries(partial(sender.send_messages, batch), self.patience))
 
-    def _note(self, entity: str, receipt: SendReceipt) -> None:
+    def _record(self, entity: str, receipt: SendReceipt) -> None:
         locations = receipt.locations or (receipt,)
         for place in locations:
             if self.journal is not None:
@@ -196,28 +209,27 @@ class Sending:
         self.sent.ambiguous += len(receipt.message_ids) if receipt.ambiguous else 0
 
 
-def patiently(send: Callable[[], SendReceipt], patience: float) -> SendReceipt:
-    """Send, and again while neither namespace takes it, for so many seconds: the same message ids each time.
+def send_with_retries(send: Callable[[], SendReceipt], patience: float) -> SendReceipt:
+    """Call ``send``; while neither namespace accepts the messages, repeat it for up to ``patience`` seconds.
 
-    Raises what the paired sender raises when that is nothing that may pass, or the time is up.
+    Re-raises the exception of ``send`` when it is permanent, or the time is up.
     """
     outage = Outage(patience)
     while True:
         try:
             return send()
         except Exception as error:
-            may_pass, wait = passing(error)
-            pause = outage.failed(time.monotonic(), wait) if may_pass else None
+            is_transient, delay = retry_of(error)
+            pause = outage.failed(time.monotonic(), delay) if is_transient else None
             if pause is None:
                 raise
-            logger.warning(
-                "a batch was not sent: %s; sent again in %.1f s", " ".join(str(error).split()), pause
-            )
+            reason = " ".join(str(error).split())
+            logger.warning("sending a batch failed: %s; retrying in %.1f s", reason, pause)
             sleep(pause)
 
 
-def passing(error: Exception) -> tuple[bool, float]:
-    """Whether waiting may cure what a send raised, and how many seconds a throttle asks for."""
+def retry_of(error: Exception) -> tuple[bool, float]:
+    """Whether a send that raised ``error`` may be retried, and after how many seconds at least."""
     from sbpair.pairing.errors import BacklogUnavailableError, PairingError
 
     from ..pairing.classify import classify
@@ -233,7 +245,10 @@ def passing(error: Exception) -> tuple[bool, float]:
 
 
 def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBusMessage | PairedMessageBatch]:
-    """The same messages in batches of at most ``most`` that any namespace takes; a large one goes alone."""
+    """Group messages into batches of at most ``most``, small enough for the Standard tier.
+
+    A message too large for a batch is yielded on its own.
+    """
     from azure.servicebus.exceptions import MessageSizeExceededError
 
     from sbpair.pairing.request import ENVELOPE_ROOM, PairedMessageBatch
@@ -262,22 +277,22 @@ def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBus
         yield batch
 
 
-# --- one client for each process
-
-
 def sender_to(options: SinkOptions, entity: str) -> PairedServiceBusSender:
-    """The sender of this process to an entity; a topic's is the same as a queue's."""
+    """This process's sender for ``entity``, a queue or a topic."""
     client = client_of(options)
     return worker.kept((options, entity), lambda: client.get_queue_sender(entity))
 
 
 def client_of(options: SinkOptions) -> PairedServiceBusClient:
-    """The paired client of this process."""
+    """This process's paired client."""
     return worker.kept(options, lambda: paired_client(options))
 
 
 def paired_client(options: SinkOptions) -> PairedServiceBusClient:
-    """Raises ValueError for two namespaces that are no pair, or are opened in different ways."""
+    """Create a paired client, closed at interpreter exit.
+
+    Raises ValueError when the namespaces cannot form a pair, or only one of them is given by a connection string.
+    """
     from azure.servicebus import TransportType
 
     from sbpair import PairedNamespaceOptions, PairedServiceBusClient
@@ -315,7 +330,7 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
             secondary_custom_endpoint_address=secondary.address,
         )
     else:
-        raise ValueError("sbpair: give both namespaces by connection string, or both by their names")
+        raise ValueError("sbpair: give both namespaces by connection string, or both by name")
     atexit.register(client.close)
     return client
 
@@ -332,31 +347,31 @@ class SinkOptions:
     ping_interval: float
     entity_path: str | None
     strategy: str | None
-    """How message ids are made; None for a column of ids where there is one, else fresh ones."""
+    """The message id strategy; None for ``column`` if there is a column of ids, else ``unique``."""
 
     id_columns: tuple[str, ...]
-    """The columns whose hash is the id; empty for all."""
+    """The columns that the strategy ``hash`` covers; empty for all."""
 
     batch_size: int
     journal: str | None
     outage_timeout: float | None = None
-    """Seconds for which a task sends again while neither namespace takes a message; None for the default."""
+    """Seconds for which a task retries while neither namespace accepts a message; None for the default."""
 
     def patience(self, default: float) -> float:
         return default if self.outage_timeout is None else self.outage_timeout
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Raises ValueError, which names the option, for what cannot be used."""
+        """Raises ValueError naming the option when an option is invalid."""
         given = FormatOptions(FORM, options, KNOWN)
         id_columns = given.several("messageIdColumns")
         strategy = given.text("messageIdStrategy") or (HASH if id_columns else None)
         if strategy is not None:
             strategy = given.choice("messageIdStrategy", strategy, STRATEGIES)
         if id_columns and strategy != HASH:
-            raise given.wrong(f"messageIdColumns goes with messageIdStrategy={HASH}, not {strategy}")
+            raise given.wrong(f"messageIdColumns needs messageIdStrategy={HASH}, not {strategy}")
         return cls(
-            pair_reference(given, SHORT),
+            pair_reference(given, OPERATION_TIMEOUT),
             given.flag("assumeBacklogsExist", default=False),
             given.seconds("failoverIntervalSeconds", 0, 0, 3600),
             given.seconds("pingPrimaryIntervalSeconds", 60, 1, 1800),

@@ -1,14 +1,14 @@
 """``format("sbpair")``: the messages of queues, subscriptions, dead letters, or all backlogs of a pairing.
 
-    spark.read.format("sbpair").option("queueName", "orders")...load()          what waits there now
-    spark.readStream.format("sbpair").option("settlement", "complete")...       consumed, batch by batch
+    spark.read.format("sbpair").option("queueName", "orders")...load()          the messages that wait now
+    spark.readStream.format("sbpair").option("settlement", "complete")...       consumed batch by batch
 
-Messages are read by peeking, in ranges of sequence numbers, and no lock is held while a program works on
-them. With ``settlement=complete`` what is up to the ``start`` of a batch is completed by the tasks of that
-batch: Spark hands an offset out as ``start`` only when everything up to it is in the sink and committed.
+Messages are read by peeking, in ranges of sequence numbers; no lock is held while a program processes them. With
+``settlement=complete`` the tasks of a batch complete the messages up to the ``start`` of the batch: Spark passes an
+offset as ``start`` only when everything up to it is in the sink and committed.
 
-The reader that plans lives in one process of the driver, its copies that read in the executors: they share
-nothing, and neither opens anything before it is asked.
+The reader that plans runs in a process of the driver, pickled copies of it in the executors. They share no state
+and connect on first use.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from pyspark.sql.types import StructType
 
 from sbpair.envelope.names import namespace_label
 
-from .checkpoint import Offset, check_origin, of_namespace, read_in
+from .checkpoint import Offset, check_origin, positions_in, with_origin
 from .entities import Entities, NoAnswer, cutoff, refuse_partitions
 from .message_rows import MESSAGE_COLUMNS, Row, to_row
 from .outage import BATCH_PATIENCE, Outage
 from .ranges import UNTIL, Piece, Span, advance, allot, before_lane, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
 
-POLL = 1.0  # seconds that Spark is held up at most, in an outage, before it is told that there is nothing new
-OUTAGE = "@outage"  # in the progress of a query, beside the offset
+POLL = 1.0  # seconds that latestOffset blocks at most during an outage
+OUTAGE = "@outage"  # key beside the offset in the progress of a query
 
 logger = logging.getLogger("sbpair.spark")
 
@@ -81,7 +81,7 @@ class MessageDataSource(DataSource):
 
 @dataclass
 class MessagePartition(InputPartition):
-    """One task's piece, and the namespace that its numbers are of; None where it does not matter."""
+    """The piece that one task reads, and the namespace it belongs to; None for a batch read, which allows any."""
 
     piece: Piece
     origin: str | None = None
@@ -91,13 +91,13 @@ class _Ranges:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    _patience = 0.0  # seconds, unless the option outageTimeout says more
+    _patience = 0.0  # the default of the option outageTimeout, in seconds
 
     def _entities(self, origin: str | None = None) -> Entities:
         return Entities(self._options, origin, self._options.patience(self._patience))
 
     def _start(self, entities: Entities) -> dict[str, int]:
-        """The offset that stands before the first message to be read."""
+        """The offset before the first message to read."""
         starting = self._options.starting
         if starting == EARLIEST:
             return {}
@@ -113,7 +113,7 @@ class _Ranges:
         return [MessagePartition(piece, origin) for piece in planned]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[Row]:
-        if not isinstance(partition, MessagePartition):  # Spark makes one without a value of an empty list
+        if not isinstance(partition, MessagePartition):  # for an empty list Spark passes a single None
             return
         options, piece, entities = self._options, partition.piece, self._entities(partition.origin)
         namespace = namespace_label(partition.origin or options.namespace.origin)
@@ -124,13 +124,13 @@ class _Ranges:
 
 
 class MessageReader(_Ranges, DataSourceReader):
-    """All that is there when the partitions are planned; nothing is ever consumed."""
+    """The batch reader: the messages present when the partitions are planned. It consumes nothing."""
 
     _patience = BATCH_PATIENCE
 
     def __init__(self, options: SourceOptions) -> None:
         if options.settles:
-            raise ValueError("sbpair: settlement=complete is for streams: a batch is read once an action")
+            raise ValueError("sbpair: settlement=complete is for streams only; use readStream")
         super().__init__(options)
 
     def partitions(self) -> list[InputPartition]:
@@ -151,9 +151,9 @@ class MessageReader(_Ranges, DataSourceReader):
 
 
 class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes; an offset is ``{entity: sequence number}``, and all up to it has been read.
+    """The stream reader. An offset is ``{lane: sequence number}``: each lane was read up to that number.
 
-    It names its namespace (:mod:`.origin`): on another one the query ends before anything is completed.
+    Offsets name their namespace (:mod:`.checkpoint`): on any other the query fails before it completes anything.
     """
 
     _patience = math.inf
@@ -161,7 +161,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     _is_checked = False
     _end: Offset | None = None
     _problem: NoAnswer | None = None
-    """Why there is nothing new: nobody answers."""
+    """The last failure of the current outage; None while the namespace responds."""
 
     _since = ""
 
@@ -171,7 +171,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     def initialOffset(self) -> Offset:
         origin = self._options.namespace.origin
-        return of_namespace(self._start(self._entities(origin)), origin)
+        return with_origin(self._start(self._entities(origin)), origin)
 
     def prepareForTriggerAvailableNow(self) -> None:
         entities = self._entities(self._options.namespace.origin)
@@ -182,10 +182,10 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next batch; while nobody answers, ``start``: there is nothing new.
+        """The end of the next batch; ``start``, meaning no new data, during an outage.
 
-        A run that takes what is there now would end then, so it waits instead. Raises NoAnswer when an outage
-        has lasted as long as it may, and SourceError.
+        A run with availableNow would end then, so it blocks instead. Raises NoAnswer when the outage exceeds
+        ``outageTimeout``, ForeignCheckpoint for another namespace's offset, and SourceError.
         """
         origin = self._origin_of(start)
         if self._target is not None:
@@ -198,19 +198,19 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         try:
             self._end = self._next(start, limit, Entities(self._options, origin), origin)
         except NoAnswer as problem:
-            self._suffer(problem)
+            self._record_outage(problem)
             return start
         self._outage.answered()
         self._problem = None
         return self._end
 
     def reportLatestOffset(self) -> Offset | None:
-        """For the progress of the query: the offset, and in an outage since when, and why."""
+        """The offset in the query's progress; during an outage with its start time and reason."""
         if self._problem is None:
             return self._end
         return {**(self._end or {}), OUTAGE: f"since {self._since}: {self._problem}"}
 
-    def _suffer(self, problem: NoAnswer) -> None:
+    def _record_outage(self, problem: NoAnswer) -> None:
         is_new = self._outage.began is None
         if self._outage.failed(time.monotonic(), problem.pause) is None:
             raise problem
@@ -220,38 +220,41 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
             logger.warning("%s; the query waits", problem)
 
     def _next(self, start: Offset, limit: ReadLimit, entities: Entities, origin: str) -> Offset:
-        """The end of the next batch. All up to ``start`` is committed: idle entities are settled here."""
-        options, until, begun = self._options, cutoff(self._options), read_in(start)
+        """The end of the next batch.
+
+        Everything up to ``start`` is committed, so entities without a task in this batch are settled here.
+        """
+        options, until, positions = self._options, cutoff(self._options), positions_in(start)
         self._check(entities)
-        spans = self._reachable(entities.spans(options.paths, begun, until))
+        spans = self._reachable(entities.spans(options.paths, positions, until))
         if options.settles:
             refuse_partitions(spans)
-            self._settle_idle(entities, begun, {each.lane for each in spans})
+            self._settle_idle(entities, positions, {each.lane for each in spans})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         spans = allot(spans, most)
         if options.max_bytes is not None:
             spans = entities.within(spans, options.max_bytes)
-        end = advance(begun, spans, int(until * 1000) if options.settles else None)
-        return of_namespace(end, origin)
+        end = advance(positions, spans, int(until * 1000) if options.settles else None)
+        return with_origin(end, origin)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return self._tasks(read_in(start), read_in(end), self._origin_of(start, end))
+        return self._tasks(positions_in(start), positions_in(end), self._origin_of(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         return self._rows(partition)
 
     def commit(self, end: Offset) -> None:
-        """Comes only when there is a next batch: the ``start`` of that one does what is to be done."""
+        """Do nothing: Spark calls this only when it plans the next batch, whose tasks settle up to its ``start``."""
 
     def _origin_of(self, *offsets: Offset) -> str:
-        """The namespace of the query. Raises ForeignCheckpoint unless all the offsets are of it."""
+        """The namespace of the query. Raises ForeignCheckpoint when an offset belongs to another."""
         origin = self._options.namespace.origin
         for each in offsets:
             check_origin(each, origin, settles=self._options.settles)
         return origin
 
     def _reachable(self, spans: list[Span]) -> list[Span]:
-        """The spans up to where a run that takes what is there now will end."""
+        """The spans, cut at the target of a run with availableNow."""
         target = self._target
         if target is None:
             return spans

@@ -1,9 +1,9 @@
-"""The time limit and retry schedule of an outage. Pure: every call takes the current time.
+"""The time limit and retry schedule of an outage. Reads no clock: callers pass the current time.
 
-    failed(now)  ->  seconds to wait, longer each time, or None when the limit is reached
+    failed(now)  ->  seconds to wait, longer each time; None when the limit is reached
     answered()   ->  the outage is over
 
-A throttle is an outage with a given delay.
+Throttling counts as an outage with a minimum delay.
 """
 
 from __future__ import annotations
@@ -16,26 +16,31 @@ from dataclasses import dataclass, field
 
 from sbpair.syphon.backoff import Backoff
 
-FIRST, MOST = 0.5, 30.0  # seconds between two questions
-BUSY = 10.0  # seconds at least after a throttle that does not say how long
-BATCH_PATIENCE = 60.0  # seconds that a batch read or written once waits, unless told otherwise
-_PAUSE = re.compile(r"\bwait (\d{1,4}) seconds", re.IGNORECASE)  # the service says it in words only
+FIRST, MOST = 0.5, 30.0  # seconds between attempts
+BUSY = 10.0  # minimum delay in seconds after throttling that names none
+BATCH_PATIENCE = 60.0  # default outageTimeout of batch reads and writes, in seconds
+_PAUSE = re.compile(
+    r"\bwait (\d{1,4}) seconds", re.IGNORECASE
+)  # the service states the delay in the text only
 
 
 def pause_of(text: str) -> float:
-    """The seconds that a throttle asks for."""
-    said = _PAUSE.search(text)
-    return float(said[1]) if said else BUSY
+    """The delay in seconds that a throttling error requests."""
+    match = _PAUSE.search(text)
+    return float(match[1]) if match else BUSY
 
 
 @dataclass(slots=True)
 class Outage:
-    """One outage at a time. ``limit``: seconds after which it is given up; 0 for at once, inf for never."""
+    """The state of the current outage, if any.
+
+    ``limit`` is its maximum duration in seconds: 0 fails at the first failure, infinity never.
+    """
 
     limit: float = math.inf
     jitter: Callable[[], float] = random.random
     began: float | None = None
-    """When the first question went unanswered, on the caller's clock; None while all are answered."""
+    """When the first attempt failed, on the caller's clock; None without an outage."""
 
     retry_at: float = 0.0
     _backoff: Backoff = field(init=False)
@@ -44,7 +49,7 @@ class Outage:
         self._backoff = Backoff(FIRST, MOST, self.jitter)
 
     def failed(self, now: float, at_least: float = 0.0) -> float | None:
-        """Note a question without an answer: the seconds to wait, or None when the time is up."""
+        """Record a failed attempt: the seconds to wait, ``at_least`` that long, or None when the limit is reached."""
         if self.began is None:
             self.began = now
         left = self.began + self.limit - now
@@ -55,10 +60,11 @@ class Outage:
         return wait
 
     def answered(self) -> None:
+        """Record a success: the outage is over."""
         self.began = None
         self.retry_at = 0.0
         self._backoff.succeeded()
 
     def wait(self, now: float) -> float:
-        """Seconds until the next question; 0 when it may be asked now."""
+        """Seconds until the next attempt; 0 when it is due."""
         return max(0.0, self.retry_at - now)

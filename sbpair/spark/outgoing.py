@@ -1,4 +1,4 @@
-"""Rows to send: the columns they may have, their message ids, and the messages made from them."""
+"""Conversion of rows to messages: the accepted columns, and the strategies for message ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "application_properties": ("map<string,string>",),
     "entity_path": ("string",),
 }
-"""Each column, and the Spark types it may have; ``time_to_live`` in seconds. Only ``body`` is needed."""
+"""The accepted columns and their Spark types; ``time_to_live`` is in seconds. Only ``body`` is required."""
 
 COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
 STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
@@ -39,7 +39,7 @@ IdOf = Callable[["Outgoing", int], str]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One row; ``values`` are those of its columns that are not null."""
+    """One row: its body, and its other columns that are not null."""
 
     body: bytes
     values: Mapping[str, object]
@@ -50,28 +50,29 @@ class Outgoing:
         return None if session is None else str(session)
 
 
-def checked(
+def id_strategy(
     columns: Mapping[str, str],
     strategy: str | None,
     entity_path: str | None,
     id_columns: Sequence[str] = (),
 ) -> str:
-    """How ids are made, for rows of these columns (name: Spark type); ``id_columns`` are those to hash.
+    """Validate ``columns`` (name: Spark type) and return the message id strategy to use.
 
-    Raises ValueError, which names the column, for rows that cannot be messages.
+    ``strategy`` is the configured one, None for the default; ``id_columns`` are the columns to hash.
+    Raises ValueError naming the column when rows with these columns cannot be sent.
     """
     for name, kind in columns.items():
         kinds = COLUMNS.get(name)
         if kinds is None:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}"
-            raise ValueError(f"sbpair: no message has a {name!r}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(COLUMNS)}"
+            raise ValueError(f"sbpair: unknown column {name!r}; {hint}")
         if kind not in kinds:
             raise ValueError(f"sbpair: the column {name} must be {' or '.join(kinds)}, not {kind}")
     if "body" not in columns:
         raise ValueError("sbpair: the column body is missing")
     if entity_path is None and "entity_path" not in columns:
-        raise ValueError("sbpair: where to? Give the option entityPath, or a column entity_path")
+        raise ValueError("sbpair: no destination; give the option entityPath, or a column entity_path")
     if strategy == COLUMN and "message_id" not in columns:
         raise ValueError("sbpair: messageIdStrategy=column needs a column message_id")
     for name in id_columns:
@@ -83,21 +84,22 @@ def checked(
 
 
 def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
-    """Raises ValueError for a row without a body."""
+    """The row as an Outgoing. Raises ValueError for a row without a body."""
     values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
     body = values.pop("body", None)
     if isinstance(body, str):
         return Outgoing(body.encode(), values)
     if not isinstance(body, bytes | bytearray):
-        raise ValueError("sbpair: a row without a body cannot be sent")
+        raise ValueError("sbpair: a row has no body")
     return Outgoing(bytes(body), values)
 
 
 def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf:
-    """Gives the message id of a row at a place of a task; ``prefix`` names the batch and its partition.
+    """A function from a row and its index in the task to a message id.
 
-    COLUMN and HASH give a row the same id in whichever task or attempt. UNIQUE gives ids that no other maker
-    has ever given. BATCH gives the same id at the same place, for rows that always come at the same one.
+    ``prefix`` identifies the batch and the partition. COLUMN and HASH give a row the same id in every task and
+    attempt. UNIQUE gives ids that are never repeated. BATCH gives the same id at the same index, so it requires
+    rows that are always at the same index of the same partition.
     """
     if strategy == UNIQUE:
         run = uuid4().hex
@@ -112,25 +114,25 @@ def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf
 def _column(row: Outgoing, place: int) -> str:
     given = row.values.get("message_id")
     if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
-        said = "is null or empty" if not given else f"has more than {LONGEST_ID} characters"
-        raise ValueError(f"sbpair: the message_id of a row {said}; see messageIdStrategy")
+        problem = "is null or empty" if not given else f"has more than {LONGEST_ID} characters"
+        raise ValueError(f"sbpair: the message_id of a row {problem}; see messageIdStrategy")
     return given
 
 
 def digest(row: Outgoing, columns: Sequence[str] = ()) -> str:
-    """A hash of these columns of a row, or of all that the message says: the same content, the same id."""
-    said = {
+    """The SHA-256 of ``columns`` of a row, by default of all except ``message_id``."""
+    values = {
         name: _utc(value).isoformat() if isinstance(value, datetime) else value
         for name, value in row.values.items()
         if (name in columns if columns else name != "message_id")
     }
     body = row.body if not columns or "body" in columns else b""
-    text = json.dumps(said, sort_keys=True, default=str).encode()
+    text = json.dumps(values, sort_keys=True, default=str).encode()
     return hashlib.sha256(len(text).to_bytes(8, "big") + text + body).hexdigest()
 
 
 def to_message(row: Outgoing, message_id: str) -> ServiceBusMessage:
-    """Raises what the SDK raises for values no message can have."""
+    """The SDK message of a row. Raises the SDK's exceptions for invalid values."""
     from azure.servicebus import ServiceBusMessage
 
     values = dict(row.values)
@@ -157,5 +159,5 @@ def _text(value: object) -> str | None:
 
 
 def _utc(moment: datetime) -> datetime:
-    """Spark hands a timestamp to Python in the local time of the machine, without saying so."""
+    """``moment`` in UTC. Spark passes timestamps to Python as naive datetimes in local time."""
     return (moment.astimezone() if moment.tzinfo is None else moment).astimezone(UTC)

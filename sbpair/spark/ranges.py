@@ -1,14 +1,15 @@
-"""Offsets and ranges of sequence numbers: which messages belong to a batch. Pure.
+"""Offsets and ranges of sequence numbers: which messages belong to a batch. Performs no I/O.
 
-    offset   {"orders": 41}                 read up to 41
-             {"parts": 7, "parts#1": 3}     a partitioned entity: one lane for each partition
-             {"orders@until": 1795262400000}     with settlement: the messages read were enqueued until then (ms)
+    offset   {"orders": 41}                      read up to number 41
+             {"parts": 7, "parts#1": 3}          a partitioned entity: one lane per partition
+             {"orders@until": 1795262400000}     with settlement: the messages read were enqueued by then (ms)
 
-A sequence number has the partition in its top 16 bits; a plain entity has lane 0 alone. Numbers grow in the order
-in which messages are stored, so a range can be read again, by any process, in any number of pieces. An entity
-that was deleted and created again reuses the numbers: its messages are younger than the offset.
+The top 16 bits of a sequence number are the index of the partition; an entity without partitions has only lane 0.
+Numbers grow in the order in which messages are stored, so a range can be read again, by any process, in any number
+of pieces. An entity that was deleted and recreated reuses the numbers; its messages are detected by an enqueued
+time later than ``@until``.
 
-The searches are generators: they yield the number to peek at and receive the first message at or after it.
+The searches are generators: they yield the number to peek at, and are sent the first message at or after it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import dataclass, replace
 
 LANE_BITS = 48
 LAST = 2**63 - 1
-UNTIL = "@until"  # no path has the sign in it
+UNTIL = "@until"  # entity paths cannot contain "@"
 ACTIVE = 0  # x-opt-message-state
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message that was peeked at: its number, when it was enqueued (ms), and its state."""
+    """A peeked message: its sequence number, enqueued time (ms since the epoch) and state."""
 
     number: int
     enqueued_at: int
@@ -34,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The messages of one lane that are there to be read, from ``first`` to ``last``."""
+    """A range of messages in one lane, ``first`` to ``last`` inclusive."""
 
     lane: str
     first: int
@@ -43,41 +44,45 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one task reads of an entity; ``settle_upto`` is what it completes there when it has read."""
+    """The range that one task reads, ``first`` to ``last`` inclusive.
+
+    After reading, the task completes the messages up to ``settle_upto``, None for none.
+    """
 
     path: str
     first: int
     last: int
     settle_upto: int | None = None
     settle_until: int | None = None
-    """What was enqueued after this (ms) is not what was read, whatever its number."""
+    """Messages enqueued after this time (ms) were not read, whatever their number, and are not completed."""
 
 
 Search = Generator[int, Seen | None, "int | None"]
 
 
 def lane_of(path: str, number: int) -> str:
-    """The key of an offset."""
+    """The lane, a key of offsets, of the message ``number`` of the entity ``path``."""
     index = number >> LANE_BITS
     return f"{path}#{index}" if index else path
 
 
 def path_of(lane: str) -> str:
-    """The entity of a lane: no path has the sign in it."""
+    """The entity of a lane; entity paths cannot contain ``#``."""
     return lane.split("#", 1)[0]
 
 
 def index_of(lane: str) -> int:
+    """The partition index of a lane."""
     return int(lane.split("#", 1)[1]) if "#" in lane else 0
 
 
 def before_lane(lane: str) -> int:
-    """The number before the first that the lane can have."""
+    """The number before the lowest possible one of the lane."""
     return max(0, (index_of(lane) << LANE_BITS) - 1)
 
 
 def heads(path: str) -> Generator[int, Seen | None, dict[str, Seen]]:
-    """The first message of each lane of an entity that has any: one peek for each, and one more."""
+    """Search the first message of each non-empty lane of an entity, with one peek per lane and one more."""
     found: dict[str, Seen] = {}
     probe = 1
     while probe <= LAST:
@@ -90,18 +95,21 @@ def heads(path: str) -> Generator[int, Seen | None, dict[str, Seen]]:
 
 
 def is_renewed(lane: str, head: Seen, start: Mapping[str, int]) -> bool:
-    """Whether a lane begins with a message that came after all that was read, under a number read before."""
+    """Whether the first message of a lane shows that the entity was recreated since ``start``.
+
+    That is an active message with a number already read that was enqueued after all messages read.
+    """
     until = start.get(lane + UNTIL)
     is_young = until is not None and head.enqueued_at > until
     return is_young and head.state == ACTIVE and head.number <= start.get(lane, 0)
 
 
 def span(lane: str, after: int, cutoff: int) -> Generator[int, Seen | None, Span | None]:
-    """The messages of ``lane`` behind number ``after`` that were enqueued until ``cutoff`` (ms).
+    """Search the messages of ``lane`` after number ``after`` that were enqueued by ``cutoff`` (ms).
 
-    About 2 log2(n) peeks of one message each: by doubled steps beyond the end, and back by halves. What
-    is too young, and what is behind it, waits for the next time: a message stored late under a lower number
-    would otherwise be passed over. A scheduled one has a time to come, and gets another number then.
+    An exponential, then a binary search, with about 2 log2(n) peeks of one message each. The span ends before
+    the first active message enqueued after ``cutoff``: a message that is stored late under a lower number would
+    otherwise be skipped. Scheduled messages do not end it, since they get a new number when they become active.
     """
     after = max(after, before_lane(lane))
     end = ((index_of(lane) + 1) << LANE_BITS) - 1
@@ -133,7 +141,7 @@ def span(lane: str, after: int, cutoff: int) -> Generator[int, Seen | None, Span
 
 
 def allot(spans: Iterable[Span], most: int | None) -> list[Span]:
-    """The same spans, shortened to ``most`` numbers in all but at least one each: small ones whole first."""
+    """Shorten ``spans`` to ``most`` numbers in total, at least one each; the shortest get their share first."""
     waiting = sorted(spans, key=lambda each: each.last - each.first)
     if most is None:
         return waiting
@@ -147,9 +155,9 @@ def allot(spans: Iterable[Span], most: int | None) -> list[Span]:
 
 
 def weigh(span: Span, most: int) -> Generator[int, list[tuple[int, int]], tuple[int, int]]:
-    """How far ``most`` bytes reach in a span, at least one message: the last number, and the bytes.
+    """Search the end of the first ``most`` bytes of a span, at least one message: the last number, and the bytes.
 
-    Yields the number to look from, and is sent the numbers and sizes of the messages that stand there.
+    Yields the number to peek from, and is sent the numbers and sizes of the messages found.
     """
     start, last, used = span.first, span.last, 0
     while start <= span.last:
@@ -167,14 +175,15 @@ def weigh(span: Span, most: int) -> Generator[int, list[tuple[int, int]], tuple[
 
 
 def numbers(offset: Mapping[str, int]) -> dict[str, int]:
-    """Up to which number each lane was read."""
+    """The position of each lane, without the ``@until`` times."""
     return {lane: number for lane, number in offset.items() if not lane.endswith(UNTIL)}
 
 
 def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None = None) -> dict[str, int]:
-    """The offset behind ``spans``, enqueued ``until`` then (ms); what has no span stays where it is.
+    """The offset after ``spans``, whose messages were enqueued by ``until`` (ms); other lanes are unchanged.
 
-    Without ``until``, a lane that moves has no time any more: an old one would not be that of what was read.
+    Without ``until`` the ``@until`` time of each advanced lane is removed, since it no longer covers all
+    messages read.
     """
     end = dict(start)
     for each in spans:
@@ -187,10 +196,10 @@ def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None =
 
 
 def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, settles: bool) -> list[Piece]:
-    """The tasks of a batch, at least ``least`` where there are so many numbers: (start, end] of each lane.
+    """Divide the range (start, end] of each lane into pieces, about ``least`` in total if there are that many numbers.
 
-    With ``settles`` the first piece of a lane also completes what is up to ``start``: that offset is the
-    end of a batch which the sink has, and whose commit was written.
+    With ``settles`` the first piece of a lane also completes the messages up to ``start``, which is the end of a
+    committed batch.
     """
     moved = {
         lane: (max(start.get(lane, 0), before_lane(lane)), last)

@@ -1,6 +1,6 @@
-"""Send again what an audit found lost, from an archive of what was sent.
+"""Resend the messages that an audit found lost, from an archive of sent messages.
 
-missing (path, message_id)  +  archive (message_id, body, ...)  ->  format("sbpair"), the same message ids
+missing (path, message_id)  +  archive (message_id, body, ...)  ->  format("sbpair"), with the same message ids
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTITY, ID = "entity_path", "message_id"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many messages are missing, how many of them the archive has, and whether they were sent."""
+    """The numbers of messages missing, and found in the archive, and whether these were sent."""
 
     missing: int
     archived: int
@@ -27,14 +27,16 @@ class Replayed:
 
 
 def to_send(missing: DataFrame, archive: DataFrame) -> DataFrame:
-    """One row for each missing message that the archive has, to the entity it was lost on.
+    """One row for each missing message found in the archive, addressed to the entity it was lost on.
 
-    Of the archive's columns those are taken that a message has. Where it says ``entity_path``, that must be
-    the same. Raises ValueError for an archive without ``message_id`` or ``body``.
+    Columns of the archive that are not message columns are ignored. If the archive has a column ``entity_path``,
+    it must match too. Raises ValueError for an archive without ``message_id`` or ``body``.
     """
     for name in (ID, "body"):
         if name not in archive.columns:
-            raise ValueError(f"the archive has no column {name}; it has {', '.join(archive.columns)}")
+            raise ValueError(
+                f"the archive has no column {name}; its columns are {', '.join(archive.columns)}"
+            )
     wanted = missing.selectExpr(f"{ID}", f"path AS {ENTITY}").distinct()
     known = [name for name in archive.columns if name in COLUMNS]
     on = [name for name in (ID, ENTITY) if name in known]
@@ -44,7 +46,12 @@ def to_send(missing: DataFrame, archive: DataFrame) -> DataFrame:
 def replay(
     spark: SparkSession, audit: str, archive: str, options: Mapping[str, str], *, dry_run: bool
 ) -> Replayed:
-    """Send what ``audit``, its directory, names, from Parquet in ``archive``, with the options of a sink."""
+    """Send the missing messages of an audit.
+
+    ``audit`` is the output directory of the audit, ``archive`` a path of Parquet files, ``options`` those of
+    ``format("sbpair")`` for writing. With ``dry_run`` messages are only counted. Raises ValueError as
+    :func:`to_send` does.
+    """
     missing = spark.read.parquet(f"{audit}/missing").where(f"{ID} IS NOT NULL").persist()
     rows = to_send(missing, spark.read.parquet(archive)).persist()
     counted = missing.select(ID, "path").distinct().count(), rows.count()

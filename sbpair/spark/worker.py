@@ -1,9 +1,9 @@
-"""What one Python worker process of Spark keeps: an event loop in a thread, connections, and task journals.
+"""State shared by the tasks of one Python worker process of Spark: an event loop in a thread, and connections.
 
-Tasks are blocking generators. Spark forks workers and reuses them until they have been idle for a minute, so
-the loop and the connections belong to the process: created at first use, after the fork, and found again by the
-next task. Every wait has a timeout, because killing a task does not interrupt a wait. A journal lives as long as
-its task: Spark ends workers without notice, and a journal of the worker would never get its last record.
+Tasks are blocking generators. Spark forks workers and reuses each until it has been idle for a minute, so the loop
+and the connections belong to the process: they are created at first use, after the fork, and reused by later tasks.
+Every wait has a timeout, because killing a task does not interrupt a wait. A journal, in contrast, belongs to its
+task: Spark ends workers without notice, so a journal of the worker would never be closed.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def wait(future: Future[T], timeout: float) -> T:
 
 
 def kept(key: Hashable, make: Callable[[], T]) -> T:
-    """The object kept in this process under ``key``, created by ``make`` at first use.
+    """The object stored in this process under ``key``, created by ``make`` at first use.
 
-    ``make`` must not call `kept` itself.
+    ``make`` must not call :func:`kept`, which holds a lock.
     """
     with _lock:
         place = (os.getpid(), key)
@@ -62,7 +62,7 @@ def kept(key: Hashable, make: Callable[[], T]) -> T:
 
 
 def forget(key: Hashable) -> None:
-    """Drop the object under ``key``; the next `kept` creates another."""
+    """Drop the object under ``key``; the next :func:`kept` creates another."""
     with _lock:
         _kept.pop((os.getpid(), key), None)
 
@@ -77,16 +77,18 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def directory_of(given: FormatOptions) -> str | None:
-    """The option ``journal``. Raises ValueError for a relative path: tasks run in directories of their own."""
+    """The option ``journal``. Raises ValueError for a relative path."""
     journal = given.text("journal")
     if journal is not None and not os.path.isabs(journal):
         raise given.wrong("journal must be an absolute path: tasks run in directories of their own")
     return journal
 
 
-def keep(stack: ExitStack, directory: str, role: Role, pair: PairReference, source: Source) -> Journal:
-    """Open a journal of the events of ``source``; it is closed with ``stack``."""
-    from sbpair.observation import Journal, PairLabels  # late: readers do not need it
+def open_journal(
+    stack: ExitStack, directory: str, role: Role, pair: PairReference, source: Source
+) -> Journal:
+    """Open a journal that records the events of ``source``; ``stack`` closes it."""
+    from sbpair.observation import Journal, PairLabels  # imported here because readers do not need it
     from sbpair.observation.sinks import attach
 
     primary = pair.primary_namespace_name or pair.primary.label

@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     from sbpair.spark import build_session
-    from sbpair.spark.session import HASTY
+    from sbpair.spark.session import SHORT_JOB
 
-    session = build_session("tests", master="local[2,2]", settings=HASTY | INTERPRETED | OWN)
+    session = build_session("tests", master="local[2,2]", settings=SHORT_JOB | INTERPRETED | OWN)
     yield session
     session.stop()

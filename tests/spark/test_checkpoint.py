@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sbpair.broker import Broker
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
-from sbpair.spark.checkpoint import CheckpointError, Offset, committed, of_namespace
+from sbpair.spark.checkpoint import CheckpointError, Offset, committed, with_origin
 from sbpair.spark.entities import Entities, SourceError
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
@@ -34,7 +34,7 @@ def checkpoint(directory: Path, *offsets: object, done: int) -> Path:
 
 
 def of(broker: Broker, read: dict[str, int], namespace: str = "contoso") -> Offset:
-    return of_namespace(read, SourceOptions.of(given(broker, namespace)).namespace.origin)
+    return with_origin(read, SourceOptions.of(given(broker, namespace)).namespace.origin)
 
 
 def given(broker: Broker, namespace: str = "contoso") -> dict[str, str]:
@@ -50,8 +50,8 @@ def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Pat
     ("offset", "told"),
     [
         (({"orders": 5}, {"orders": 5}), "with 2 sources"),
-        ({"file": {"at": 1}}, 'not of a query that reads format("sbpair")'),
-        ([1], 'not of a query that reads format("sbpair")'),
+        ({"file": {"at": 1}}, 'does not belong to a query that reads format("sbpair")'),
+        ([1], 'does not belong to a query that reads format("sbpair")'),
     ],
     ids=["two sources", "another source", "no offset"],
 )
@@ -64,7 +64,7 @@ def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset:
 
 
 def test_a_directory_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="not the checkpoint of a query that has finished a batch"):
+    with pytest.raises(CheckpointError, match="not the checkpoint of a query that has committed a batch"):
         committed(tmp_path)
 
 
@@ -132,11 +132,11 @@ def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
     [
         (
             {"@namespace": "elsewhere.example", "orders": 5, "orders@until": FAR},
-            "is of the namespace elsewhere",
+            "belongs to the namespace elsewhere",
         ),
-        ({"orders": 5, "orders@until": FAR}, "does not say which namespace it is of"),
-        ({"orders": 5}, "does not say which namespace it is of"),
-        (None, "settlement was none"),
+        ({"orders": 5, "orders@until": FAR}, "does not record its namespace"),
+        ({"orders": 5}, "does not record its namespace"),
+        (None, "settlement=none and completed nothing"),
     ],
     ids=["another namespace", "before 0.2", "before 0.2 and browsed", "browsed"],
 )

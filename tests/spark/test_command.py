@@ -66,7 +66,7 @@ def test_the_report_is_not_put_among_the_journals(tmp_path: Path) -> None:
         cli, ["spark", "audit", "--journal", str(tmp_path), "--out", f"{tmp_path}/../{tmp_path.name}"]
     )
 
-    assert f"--out is the directory of the journals, {tmp_path}" in str(result.exception)
+    assert f"--out and --journal are the same directory, {tmp_path}" in str(result.exception)
 
 
 def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from sbpair.spark import journal_lines
-from sbpair.spark.journal_files import Unread, admit, listed, ranges, whole_lines
-from sbpair.spark.journal_lines import batches, told
+from sbpair.spark.journal_files import Unread, admit, list_files, ranges, whole_lines
+from sbpair.spark.journal_lines import batches, unread_rows
 from sbpair.spark.journal_source import JournalOptions, JournalReader
 from sbpair.spark.schema import UNREAD, UNREADABLE
 
@@ -40,7 +40,7 @@ def test_journals_in_folders_and_compressed_ones_are_read_whole(tmp_path: Path) 
     write(tmp_path, "old/_open-syphon-c-000001.jsonl.gz", b"".join(LINES[15:]) + b'{"torn')
 
     assert sorted(events(tmp_path)) == sorted(f"e{n}" for n in range(20))
-    assert listed(str(tmp_path)).unread == ()
+    assert list_files(str(tmp_path)).unread == ()
 
 
 @pytest.mark.spec("R-74")
@@ -48,7 +48,7 @@ def test_a_file_that_is_there_with_and_without_gz_is_read_once(tmp_path: Path) -
     write(tmp_path, "sender-a-000001.jsonl")
     write(tmp_path, "sender-a-000001.jsonl.gz")
 
-    assert list(listed(str(tmp_path)).journals) == ["sender-a-000001.jsonl"]
+    assert list(list_files(str(tmp_path)).journals) == ["sender-a-000001.jsonl"]
 
 
 MAYBE = {
@@ -67,7 +67,7 @@ MAYBE = {
 def test_what_may_be_a_journal_and_is_not_read_is_told_with_the_reason(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(MAYBE[name])
-    found = listed(str(tmp_path))
+    found = list_files(str(tmp_path))
 
     assert found.journals == {}
     assert [each.name for each in found.unread] == [name]
@@ -85,7 +85,7 @@ def test_a_text_that_cannot_be_a_journal_is_passed_over(tmp_path: Path) -> None:
         write(tmp_path / "audit", name, b"{}\0")
     (tmp_path / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
 
-    assert listed(str(tmp_path)).unread == ()
+    assert list_files(str(tmp_path)).unread == ()
 
 
 @pytest.mark.spec("R-74")
@@ -97,7 +97,7 @@ def test_links_are_followed_once_and_one_to_nothing_is_told(tmp_path: Path) -> N
     (elsewhere / "round").symlink_to(journals)
     (journals / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     os.mkfifo(journals / "pipe.jsonl")
-    found = listed(str(journals))
+    found = list_files(str(journals))
 
     assert list(found.journals) == ["linked/sender-a-000001.jsonl"]
     assert [each.name for each in found.unread] == ["gone.jsonl", "pipe.jsonl"]
@@ -165,7 +165,7 @@ def test_a_limit_admits_compressed_files_one_after_another(tmp_path: Path) -> No
 
 
 def test_a_file_that_is_not_read_is_a_row(tmp_path: Path) -> None:
-    batch = told([Unread("a.zst", "why")], SCHEMA.add("reason", "string").add("writer", "string"))
+    batch = unread_rows([Unread("a.zst", "why")], SCHEMA.add("reason", "string").add("writer", "string"))
 
     (row,) = batch.to_pylist()
     assert (row["event"], row["journal_file"], row["reason"]) == (UNREAD, "a.zst", "why")

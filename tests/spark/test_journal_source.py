@@ -143,7 +143,7 @@ def test_columns_that_are_asked_for_are_read_and_no_others(spark, tmp_path: Path
     ]
 
 
-NO_COLUMNS = {"color string": "a journal has no column 'color'", "v string": "the column 'v' is int"}
+NO_COLUMNS = {"color string": "a journal has no column 'color'", "v string": "the column 'v' is of type int"}
 
 
 @pytest.mark.parametrize("asked", NO_COLUMNS)

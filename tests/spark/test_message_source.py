@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.spark.checkpoint import Offset, read_in
+from sbpair.spark.checkpoint import Offset, positions_in
 from sbpair.spark.entities import Entities, SourceError
 from sbpair.spark.message_rows import COLUMNS
 from sbpair.spark.message_source import MessageReader, MessageStreamReader
@@ -270,7 +270,7 @@ def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Bro
     start = engine.start
     send(broker, queue, "late")
 
-    MessageStreamReader(engine.options)._settle_idle(Entities(engine.options), read_in(start), set())
+    MessageStreamReader(engine.options)._settle_idle(Entities(engine.options), positions_in(start), set())
 
     assert waiting(broker, queue) == 1
     assert engine.available_now() == ["late"]
@@ -286,7 +286,9 @@ def test_a_queue_that_was_created_again_under_a_checkpoint_is_named_and_not_sett
     broker.namespace("contoso").delete_queue(queue)
     broker.namespace("contoso").create_queue(queue)
     send(broker, queue, "other 1", "other 2")
-    with pytest.raises(SourceError, match=f"{queue} was deleted and created again under this checkpoint"):
+    with pytest.raises(
+        SourceError, match=f"{queue} was deleted and created again since this checkpoint was written"
+    ):
         engine.available_now()
 
     assert waiting(broker, queue) == 2
@@ -302,7 +304,7 @@ def test_a_queue_that_was_created_again_is_noticed_by_a_task_that_settles_too(
     broker.namespace("contoso").delete_queue(queue)
     broker.namespace("contoso").create_queue(queue)
     send(broker, queue, "other 1", "other 2", "other 3")  # the last two have numbers behind the offset
-    with pytest.raises(SourceError, match="begin a new checkpoint"):
+    with pytest.raises(SourceError, match="Start a new checkpoint"):
         engine.available_now()
 
     assert waiting(broker, queue) == 3
@@ -341,7 +343,7 @@ def test_an_entity_with_sessions_is_read_but_refused_by_name_for_settling(broker
     send(broker, path, "a", session_id="s")
 
     assert Engine(options(broker, path)).available_now() == ["a"]
-    with pytest.raises(SourceError, match=rf"{path}: .*sessions is read with settlement=none only"):
+    with pytest.raises(SourceError, match=rf"{path}: .*read an entity with sessions with settlement=none"):
         Engine(options(broker, path, settlement="complete")).plan()
 
 
@@ -359,8 +361,10 @@ def test_a_partitioned_entity_is_read_but_refused_by_name_for_settling() -> None
 
         engine = Engine(SourceOptions.of(given))
         assert sorted(map(int, engine.available_now())) == list(range(12))
-        assert len(numbers(read_in(engine.offsets[-1]))) == 4
-        with pytest.raises(SourceError, match="parts is partitioned: settlement=complete is not for it"):
+        assert len(numbers(positions_in(engine.offsets[-1]))) == 4
+        with pytest.raises(
+            SourceError, match="parts is partitioned, which settlement=complete does not support"
+        ):
             Engine(SourceOptions.of(given | {"settlement": "complete"})).plan()
 
 
@@ -400,9 +404,9 @@ def test_an_empty_queue_is_an_empty_batch_at_once(broker: Broker, queue: str) ->
 
 REFUSED = {
     "unknown": ({"queuName": "x"}, "unknown option 'queuname'; did you mean queueName"),
-    "missing": ({}, "one of queueName, topicName with subscriptionName, and backlogs=true is needed"),
+    "missing": ({}, "give one of queueName, topicName with subscriptionName, and backlogs=true"),
     "both": ({"queueName": "a", "topicName": "t", "subscriptionName": "s"}, "one of queueName"),
-    "half": ({"topicName": "t"}, "topicName and subscriptionName go together"),
+    "half": ({"topicName": "t"}, "give both topicName and subscriptionName, or neither"),
     "latest": (
         {"queueName": "a", "settlement": "complete", "startingSequenceNumbers": "latest"},
         "settlement=complete needs startingSequenceNumbers=earliest",

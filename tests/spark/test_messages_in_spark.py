@@ -190,7 +190,7 @@ def test_a_table_is_written_in_batches_and_gets_an_id_for_each_row(spark, broker
     assert len(set(ids)) == len(ids) == 250
     with pytest.raises(Exception, match="messages cannot be overwritten"):
         rows.write.format("sbpair").options(**pair(broker), entityPath="table").mode("overwrite").save()
-    with pytest.raises(Exception, match="no message has a 'subjekt'; did you mean subject"):
+    with pytest.raises(Exception, match="unknown column 'subjekt'; did you mean subject"):
         rows.withColumnRenamed("subject", "subjekt").write.format("sbpair").options(
             **pair(broker), entityPath="table"
         ).mode("append").save()

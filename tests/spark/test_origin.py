@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.spark.checkpoint import ForeignCheckpoint, check_origin, known_as, of_namespace, origin_in
+from sbpair.spark.checkpoint import ForeignCheckpoint, check_origin, origin_in, origin_name, with_origin
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 from tests.spark.test_message_source import Engine
@@ -50,7 +50,7 @@ def test_a_query_ends_on_another_namespace_before_anything_is_completed(
     engine.work()
     moved = elsewhere(engine, string(broker, "contoso-dr"), settlement=settlement)
     with pytest.raises(
-        ForeignCheckpoint, match=r"the checkpoint is of the namespace .* Begin a new checkpoint"
+        ForeignCheckpoint, match=r"the checkpoint belongs to the namespace .* Start a new checkpoint"
     ):
         moved.available_now()
 
@@ -99,7 +99,7 @@ def test_a_checkpoint_from_before_is_refused_where_it_would_complete_and_adopted
     old = {"orders": 3, "orders@until": 2**50}
     consuming = Engine(options(string(broker, "contoso"), settlement="complete"))
     consuming.offsets, consuming.done = [old], 1
-    with pytest.raises(ForeignCheckpoint, match="does not say which namespace it is of"):
+    with pytest.raises(ForeignCheckpoint, match="does not record its namespace"):
         consuming.available_now()
     browsing = Engine(options(string(broker, "contoso")))
     browsing.offsets, browsing.done = [{"orders": 3}], 1
@@ -115,7 +115,7 @@ def test_a_checkpoint_of_a_query_that_consumed_nothing_does_not_begin_to_consume
     browsing = Engine(options(string(broker, "contoso"), startingSequenceNumbers='{"orders": 4}'))
     assert browsing.available_now() == ["body of m3", "body of m4"]
     consuming = elsewhere(browsing, string(broker, "contoso"), settlement="complete")
-    with pytest.raises(ForeignCheckpoint, match="settlement was none"):
+    with pytest.raises(ForeignCheckpoint, match="settlement=none and completed nothing"):
         consuming.available_now()
 
     assert ids_in(broker, "orders") == SENT
@@ -133,7 +133,7 @@ def test_messages_of_a_new_entity_are_not_completed_by_a_settlement_that_was_lef
     namespace.delete_queue("orders")
     namespace.create_queue("orders")
     send(broker, "orders", [f"new {number}" for number in range(8)])
-    with pytest.raises(Exception, match="deleted and created again under this checkpoint"):
+    with pytest.raises(Exception, match="deleted and created again since this checkpoint"):
         engine.plan()
 
     assert namespace.counts("orders").active == 8
@@ -144,13 +144,13 @@ def test_messages_of_a_new_entity_are_not_completed_by_a_settlement_that_was_lef
     ["contoso.example", "Contoso.Example:5671", "sb://contoso.example/", "sb://contoso.example:5671"],
 )
 def test_a_namespace_is_known_by_its_host_however_it_is_written(netloc: str) -> None:
-    assert known_as(netloc) == "contoso.example"
-    assert known_as("localhost:5672") != known_as("localhost:5673")
+    assert origin_name(netloc) == "contoso.example"
+    assert origin_name("localhost:5672") != origin_name("localhost:5673")
 
 
 def test_an_offset_is_the_same_text_when_nothing_has_changed() -> None:
-    offset = of_namespace({"b": 1, "a": 2}, "contoso")
-    again = of_namespace(
+    offset = with_origin({"b": 1, "a": 2}, "contoso")
+    again = with_origin(
         {name: number for name, number in offset.items() if isinstance(number, int)}, "contoso"
     )
 

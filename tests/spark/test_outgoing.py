@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from sbpair.spark.message_sink import SinkOptions, batches
-from sbpair.spark.outgoing import checked, digest, id_maker, outgoing, to_message
+from sbpair.spark.outgoing import digest, id_maker, id_strategy, outgoing, to_message
 from sbpair.spark.syphon_source import DrainOptions
 
 PLAIN = {"body": "string"}
@@ -45,13 +45,13 @@ def test_an_id_of_a_column_must_be_one() -> None:
 
 
 def test_a_column_of_ids_is_taken_without_asking() -> None:
-    assert checked(PLAIN | {"message_id": "string"}, None, "q") == "column"
-    assert checked(PLAIN | {"message_id": "string"}, "hash", "q") == "hash"
+    assert id_strategy(PLAIN | {"message_id": "string"}, None, "q") == "column"
+    assert id_strategy(PLAIN | {"message_id": "string"}, "hash", "q") == "hash"
 
 
 @pytest.mark.spec("R-70")
 def test_without_a_column_of_ids_each_row_has_an_id_of_its_own_in_every_run() -> None:
-    assert checked(PLAIN, None, "q") == "unique"
+    assert id_strategy(PLAIN, None, "q") == "unique"
     runs = [id_maker("unique", f"{UUID}:{2**63}:{2**31}") for _ in range(2)]
     ids = [run(row(), place) for run in runs for place in (0, 2**63)]
 
@@ -72,8 +72,8 @@ def test_a_hash_is_of_the_columns_that_were_chosen() -> None:
         digest(row("a", subject="s"), ("body",)) == digest(row("a"), ("body",)) != digest(row("b"), ("body",))
     )
     with pytest.raises(ValueError, match="messageIdColumns names 'to'; the rows have body"):
-        checked(PLAIN, "hash", "q", ("to",))
-    with pytest.raises(ValueError, match="messageIdColumns goes with messageIdStrategy=hash, not batch"):
+        id_strategy(PLAIN, "hash", "q", ("to",))
+    with pytest.raises(ValueError, match="messageIdColumns needs messageIdStrategy=hash, not batch"):
         SinkOptions.of(BOTH | {"messageIdColumns": "subject", "messageIdStrategy": "batch"})
 
 
@@ -96,7 +96,7 @@ WRONG = {
     "unknown": (
         {"body": "string", "subjekt": "string"},
         None,
-        "no message has a 'subjekt'; did you mean subject",
+        "unknown column 'subjekt'; did you mean subject",
     ),
     "type": ({"body": "int"}, None, "the column body must be binary or string, not int"),
     "body": ({"subject": "string"}, None, "the column body is missing"),
@@ -108,9 +108,9 @@ WRONG = {
 def test_rows_that_cannot_be_messages_are_refused_by_column(name: str) -> None:
     columns, strategy, text = WRONG[name]
     with pytest.raises(ValueError, match=text):
-        checked(columns, strategy, "q")
-    with pytest.raises(ValueError, match="where to"):
-        checked(PLAIN, None, None)
+        id_strategy(columns, strategy, "q")
+    with pytest.raises(ValueError, match="no destination"):
+        id_strategy(PLAIN, None, None)
 
 
 def test_a_row_becomes_the_message_it_describes() -> None:
@@ -130,7 +130,7 @@ def test_a_row_becomes_the_message_it_describes() -> None:
     assert message.scheduled_enqueue_time_utc == due
     assert message.application_properties == {"a": "b"}
     assert message.reply_to is None
-    with pytest.raises(ValueError, match="a row without a body"):
+    with pytest.raises(ValueError, match="a row has no body"):
         row(None)
 
 

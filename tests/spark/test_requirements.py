@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import sbpair
-from sbpair.spark.requirements import OF_DRIVER, SparkMissing, require, require_of_driver
+from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissing, require, require_driver_packages
 from tests.spark.packed import packed
 
 
@@ -34,12 +34,12 @@ def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch
         require()
 
 
-@pytest.mark.parametrize("package", OF_DRIVER)
+@pytest.mark.parametrize("package", DRIVER_PACKAGES)
 def test_what_a_driver_needs_and_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     require()
     with pytest.raises(SparkMissing, match=f"{package} is not installed"):
-        require_of_driver()
+        require_driver_packages()
 
 
 def test_a_spark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

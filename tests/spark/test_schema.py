@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbpair.spark.schema import HEADER, OF_EVENTS, SPARK_TYPES
+from sbpair.spark.schema import EVENT_FIELDS, HEADER, SPARK_TYPES
 from tests.tools.generate_docs import journal_schema
 
 
@@ -15,7 +15,7 @@ def test_every_field_of_every_event_has_its_column_and_no_column_is_without_a_fi
     schema.pop("")
     fields = {name: spark_type(kind) for own in schema.values() for name, kind in own.items()}
 
-    assert dict(OF_EVENTS) == fields
+    assert dict(EVENT_FIELDS) == fields
 
 
 def test_the_header_has_its_columns_in_order() -> None:

@@ -1,16 +1,18 @@
-"""Which failovers were there? Told in Python: no Spark in here."""
+"""Which failovers were there? StateEvent in Python: no Spark in here."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sbpair.spark.audit.timeline import Told, timeline
+from sbpair.spark.audit.timeline import StateEvent, timeline
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def told(event: str, second: int, path: str = "orders", writer: str = "w", cause: str = "refused") -> Told:
-    return Told("contoso", path, writer, f"entity_{event}", NOON + timedelta(seconds=second), cause)
+def told(
+    event: str, second: int, path: str = "orders", writer: str = "w", cause: str = "refused"
+) -> StateEvent:
+    return StateEvent("contoso", path, writer, f"entity_{event}", NOON + timedelta(seconds=second), cause)
 
 
 def after(second: int) -> datetime:

@@ -93,10 +93,10 @@ def plant() -> None:
 
 def main(job: str, state: str) -> None:
     from sbpair.spark import build_session
-    from sbpair.spark.session import HASTY
+    from sbpair.spark.session import SHORT_JOB
 
     spark = build_session(
-        "crash", master="local[2,2]", settings=HASTY | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        "crash", master="local[2,2]", settings=SHORT_JOB | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     )
     JOBS[job](spark, Path(state))
     spark.stop()

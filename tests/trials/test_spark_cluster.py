@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from sbpair.spark.requirements import use_java
-from sbpair.spark.session import HASTY, QUIET
+from sbpair.spark.session import DEFAULTS, SHORT_JOB
 from tests.spark.conftest import INTERPRETED
 from tests.spark.packed import packed
 from tests.spark.story import Story
@@ -40,7 +40,7 @@ print("SAID", json.dumps({"counted": counted, "driver": sbpair.__file__, "execut
 spark.stop()
 """
 SMALL = {
-    "spark.executor.extraJavaOptions": HASTY["spark.driver.extraJavaOptions"],
+    "spark.executor.extraJavaOptions": SHORT_JOB["spark.driver.extraJavaOptions"],
     "spark.driver.memory": "1g",
     "spark.executor.memory": "1g",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
@@ -52,7 +52,7 @@ def submit(program: Path, package: Path, *arguments: str) -> subprocess.Complete
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += ["--py-files", str(package)]
-    for setting in (QUIET | HASTY | INTERPRETED | SMALL).items():
+    for setting in (DEFAULTS | SHORT_JOB | INTERPRETED | SMALL).items():
         command += ["--conf", "=".join(setting)]
     environment = os.environ | {
         "SPARK_HOME": str(home),

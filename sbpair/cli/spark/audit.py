@@ -11,7 +11,7 @@ import click
 from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
 from sbpair.cli.parameters import ExistingPath, Span
 
-SMALL = 256 * 1024 * 1024  # bytes of journals that take only seconds
+SMALL = 256 * 1024 * 1024  # bytes of journals that an audit reads in seconds
 JOURNAL = ExistingPath(file_okay=False)
 
 
@@ -46,17 +46,19 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
       sbpair demo --journal journals && sbpair spark audit --journal journals --out audit
     """
     if out.resolve() == journal.resolve():
-        raise ConfigurationError(f"--out is the directory of the journals, {journal}: choose another one")
+        raise ConfigurationError(
+            f"--out and --journal are the same directory, {journal}; choose another --out"
+        )
     try:
         sizes = _sizes(journal)
         from sbpair.spark import build_session
         from sbpair.spark.audit import job, report
-        from sbpair.spark.session import HASTY, roomy
+        from sbpair.spark.session import SHORT_JOB, long_job
 
         from ...spark.session import reason_of, session_errors
 
         click.echo(f"sbpair spark audit: starting Spark for {len(sizes)} files", err=True)
-        session = build_session("sbpair audit", settings=HASTY if sum(sizes) < SMALL else roomy())
+        session = build_session("sbpair audit", settings=SHORT_JOB if sum(sizes) < SMALL else long_job())
     except ImportError as error:
         raise ConfigurationError(one_line(error)) from error
     click.echo(f"sbpair spark audit: reading {sum(sizes) / 1e6:.1f} MB of journals", err=True)
@@ -86,15 +88,15 @@ def audit(journal: Path, out: Path, skew: timedelta, as_json: bool) -> int:
 
 
 def _sizes(directory: Path) -> list[int]:
-    """The unpacked size of every journal in bytes.
+    """The uncompressed size of each journal in bytes; estimated for compressed ones.
 
     Raises ConfigurationError when there are no journals, or one cannot be read.
     """
     from sbpair.spark.journal_files import INFLATES
 
-    from ...spark.journal_files import is_gzipped, listed
+    from ...spark.journal_files import is_gzipped, list_files
 
-    found = listed(str(directory))
+    found = list_files(str(directory))
     files = [directory / path for path in found.journals.values()]
     if not files:
         others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""
@@ -103,5 +105,5 @@ def _sizes(directory: Path) -> list[int]:
         )
     for file in files:
         if not os.access(file, os.R_OK):
-            raise ConfigurationError(f"{file} cannot be read: run the audit as the user who wrote it")
+            raise ConfigurationError(f"{file} cannot be read; run the audit as the user who wrote it")
     return [file.stat().st_size * (INFLATES if is_gzipped(file.name) else 1) for file in files]

@@ -39,7 +39,10 @@ DIRECTORY = ExistingPath(file_okay=False)
 def spark_options(
     primary: NamespaceArgument, secondary: NamespaceArgument, **more: str | None
 ) -> dict[str, str]:
-    """The Spark options of the pair. Sets the environment variables of the keys: call it before Spark starts."""
+    """The Spark options of a pair.
+
+    Call it before Spark starts: connection strings are set as environment variables, which workers inherit.
+    """
     options = {name: value for name, value in more.items() if value is not None}
     for source, variable, (string, host) in zip((primary, secondary), VARIABLES, OPTIONS, strict=True):
         if source.connection_string is None:
@@ -51,7 +54,7 @@ def spark_options(
 
 
 def spark_options_of_one(source: NamespaceArgument, **more: str | None) -> dict[str, str]:
-    """The Spark options of one namespace, for a process without workers."""
+    """The Spark options of one namespace, for a process that starts no workers."""
     options = {name: value for name, value in more.items() if value is not None}
     string, host = OPTIONS[0]
     given = {host: source.netloc} if source.connection_string is None else {string: source.connection_string}
@@ -60,8 +63,8 @@ def spark_options_of_one(source: NamespaceArgument, **more: str | None) -> dict[
 
 def job_error(error: Exception) -> CommandError:
     """The error for a failed job: sbpair's own message, extracted from Spark's."""
-    said = [line.partition("sbpair")[2] for line in str(error).splitlines() if "Error: sbpair" in line]
-    return CommandError(one_line(RuntimeError(f"sbpair{said[0]}") if said else error), ExitCode.FAILED)
+    own = [line.partition("sbpair")[2] for line in str(error).splitlines() if "Error: sbpair" in line]
+    return CommandError(one_line(RuntimeError(f"sbpair{own[0]}") if own else error), ExitCode.FAILED)
 
 
 @click.command("syphon")
@@ -120,17 +123,17 @@ def drain(
 def _run(options: dict[str, str], backlogs: int) -> list[Row]:
     try:
         from sbpair.spark import build_session
-        from sbpair.spark.session import HASTY
+        from sbpair.spark.session import SHORT_JOB
 
         from ...spark.syphon_source import DrainOptions
 
         DrainOptions.of(options)
-        session = build_session("sbpair syphon", master=f"local[{backlogs},2]", settings=HASTY)
+        session = build_session("sbpair syphon", master=f"local[{backlogs},2]", settings=SHORT_JOB)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(one_line(error)) from error
     try:
         rows = session.read.format("sbpair-syphon").options(**options).load().collect()
-        return sorted(rows, key=lambda row: str(row["backlog"]))  # sorting in Spark would drain twice
+        return sorted(rows, key=lambda row: str(row["backlog"]))  # a sort in Spark would run the drain twice
     except Exception as error:
         raise job_error(error) from error
     finally:
@@ -191,9 +194,9 @@ def replay(
     try:
         from sbpair.spark import build_session
         from sbpair.spark import replay as job
-        from sbpair.spark.session import HASTY
+        from sbpair.spark.session import SHORT_JOB
 
-        session = build_session("sbpair replay", settings=HASTY)
+        session = build_session("sbpair replay", settings=SHORT_JOB)
     except ImportError as error:
         raise ConfigurationError(one_line(error)) from error
     try:

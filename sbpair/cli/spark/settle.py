@@ -44,25 +44,25 @@ def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, 
         from sbpair.spark.ranges import UNTIL, numbers, path_of
         from sbpair.spark.source_options import SourceOptions
 
-        from ...spark.checkpoint import check_origin, read_in
+        from ...spark.checkpoint import check_origin, positions_in
 
-        kept = committed(checkpoint)
-        offset = read_in(kept)
-        lanes = sorted(numbers(offset))
+        offset = committed(checkpoint)
+        positions = positions_in(offset)
+        lanes = sorted(numbers(positions))
         given = spark_options_of_one(namespace, caFile=ca_file, queueName=",".join(map(path_of, lanes)))
         options = SourceOptions.of(given | {"settlement": "complete"})
         origin = options.namespace.origin
-        check_origin(kept, origin, settles=True)
+        check_origin(offset, origin, settles=True)
         entities = Entities(options, origin)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(one_line(error)) from error
     for lane in lanes:
         path, count = path_of(lane), 0
         try:
-            while done := entities.settle_now(path, offset[lane], offset.get(lane + UNTIL)):
+            while done := entities.settle_now(path, positions[lane], positions.get(lane + UNTIL)):
                 count += done
         except SourceError as error:
             raise CommandError(one_line(error), ExitCode.FAILED) from error
-        said = {"entity": path, "up_to": offset[lane], "completed": count}
-        click.echo(json.dumps(said) if as_json else f"{path}: {count} completed, up to {offset[lane]}")
+        result = {"entity": path, "up_to": positions[lane], "completed": count}
+        click.echo(json.dumps(result) if as_json else f"{path}: {count} completed, up to {positions[lane]}")
     return ExitCode.OK

@@ -1,12 +1,13 @@
-"""Was every message accounted for? What the journals of senders, syphons and receivers prove.
+"""The audit: verdicts on every message, derived from the journals of senders, syphons, receivers and brokers.
 
-    events --+--> writers     is each journal whole? what is not whole proves nothing by its silence
-             +--> messages    one row a message: where it was told to be, and the verdict
+    events --+--> writers     one row per journal: is it complete?
+             +--> messages    one row per message, with its verdict
              |       +--> duplicates, order, waits
              +--> timeline    the failovers of each entity
-             '--> bill        operations, by two meters
+             '--> bill        operations, counted in two ways
 
-Columns only: no file is read or written in here, but in ``job``.
+Only an event proves that something happened; that it did not happen follows only from a complete journal without
+such an event. All modules but ``job`` transform DataFrames and perform no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit of a set of events."""
+"""The audit of a set of journal events: an :class:`Audit` combines the results of the other modules."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 
 from ..schema import columns
 from .bill import Charge, bill, usage
-from .clocks import Clock, clocks, on_one_clock
+from .clocks import Clock, clocks, corrected
 from .deliveries import duplicates, order, waits
 from .messages import messages
-from .timeline import Episode, timeline, told
+from .timeline import Episode, state_events, timeline
 from .verdict import SOUND, Verdict, drained, emptied, evidence, judged, kept
 from .writers import writers
 
-SKEW = 1.0  # seconds that the clocks of two machines may differ by
+SKEW = 1.0  # tolerated difference between the clocks of two machines, in seconds
 READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
     "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
@@ -29,13 +29,13 @@ READ = (
 
 @dataclass(frozen=True)
 class Audit:
-    """What the journals prove; everything is computed when it is asked for."""
+    """The results of an audit; DataFrames and properties are computed on access."""
 
     events: DataFrame
     writers: DataFrame
     messages: DataFrame
     clocks: tuple[Clock, ...] = ()
-    """The writers whose times are corrected."""
+    """The writers whose times were corrected."""
 
     skew: float = SKEW
 
@@ -46,57 +46,56 @@ class Audit:
 
     @property
     def order(self) -> DataFrame:
-        """The sessions, and whether each kept its order."""
+        """The sessions of each sender, and whether their order was kept."""
         return order(self.messages)
 
     @property
     def waits(self) -> DataFrame:
-        """The backlogs, and how long messages waited in each."""
+        """The times that messages waited in each backlog queue."""
         return waits(self.messages)
 
     @cached_property
     def timeline(self) -> list[Episode]:
-        """The failovers, by when they began."""
-        return timeline(told(self.events))
+        """The failovers, by start time."""
+        return timeline(state_events(self.events))
 
     @cached_property
     def bill(self) -> list[Charge]:
-        """The operations, by both meters."""
+        """The operations by both meters."""
         return bill(usage(self.events))
 
     def verdicts(self) -> dict[Verdict, int]:
-        """How many messages have each verdict; all of them, also those that none has."""
+        """The number of messages with each verdict, zeros included."""
         rows = self.messages.groupBy("verdict").count().collect()
         found = {Verdict(row["verdict"]): int(row["count"]) for row in rows}
         return {verdict: found.get(verdict, 0) for verdict in Verdict}
 
     def missing(self) -> DataFrame:
-        """What to send again: the messages that are lost, by id."""
+        """The lost messages: primary, path, message id, session id and time of sending."""
         lost = self.messages.where(F.col("verdict") == Verdict.LOST.value)
         return lost.select("primary", "path", "message_id", "session_id", "sent_at")
 
 
 def is_conserved(verdicts: dict[Verdict, int]) -> bool:
-    """Whether everything is accounted for: nothing lost, unexpected or unproven (G-2)."""
+    """Whether every message is accounted for: none lost, unexpected or unproven (G-2)."""
     return all(not count or verdict in SOUND for verdict, count in verdicts.items())
 
 
 def journals(spark: SparkSession, directory: str) -> DataFrame:
-    """The events of a directory, with the columns that :func:`audit` needs and no others: half the work."""
+    """Read the events of a directory with only the columns that :func:`audit` needs, which halves the work."""
     return spark.read.format("sbpair-journal").schema(columns(READ)).load(directory)
 
 
 def audit(events: DataFrame, *, skew: float = SKEW) -> Audit:
-    """Audit events as :func:`journals` reads them; persist them before, since they are read several times.
+    """Audit ``events``, as read by :func:`journals`; persist them first, since they are read several times.
 
-    Looks at once for clocks that differ.
-
-    ``skew``: how far apart, in seconds, the clocks of two machines may be; 0 or more.
+    ``skew`` is the tolerated difference between the clocks of two machines in seconds, 0 or more. Runs one Spark
+    job at once, to find clocks that differ. Raises ValueError for an invalid ``skew``.
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
     found = clocks(events)
-    events = on_one_clock(events, found)
+    events = corrected(events, found)
     of_writers = writers(events).persist()  # few rows, asked for by each of these
     every = judged(
         messages(events),

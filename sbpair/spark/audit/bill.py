@@ -1,10 +1,10 @@
-"""The operations of the journals' period, counted in two ways, since billing differs.
+"""The billable operations in the period of the journals, counted in two ways, since billing models differ.
 
-    paired-namespaces   a message sent or received is one, and so is a receive that ends empty:
+    paired-namespaces   each message sent or received and each empty receive counts as one:
                         four for a parked message, two for a direct one (P-43, P-41, P-34)
-    operations          every call is one, settlements included
+    operations          every call counts as one, settlements included
 
-Prices are not included: they differ by tier and year.
+Prices are not included, since they depend on tier and year.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 
 class Meter(Enum):
-    """Which way of counting."""
+    """A way of counting operations."""
 
     PAIRED_NAMESPACES = "paired-namespaces"
     OPERATIONS = "operations"
@@ -25,20 +25,20 @@ class Meter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the journals count."""
+    """The numbers counted in the journals."""
 
-    direct: int  # messages the primary took without a detour
-    parked: int  # messages a backlog took
-    forwarded: int  # messages the syphons moved
-    polls: int  # receives of the syphons, each from no credit
-    settled: int  # completed, dead-lettered or given back by a syphon
+    direct: int  # messages that the primary accepted from a sender
+    parked: int  # messages that a backlog queue accepted
+    forwarded: int  # messages that the syphons forwarded
+    polls: int  # receives of the syphons, each beginning without credit
+    settled: int  # messages completed, dead-lettered or released by a syphon
     pings: int
-    received: int  # copies that receivers say they received
+    received: int  # copies in the journals of receivers
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Operations of one kind by one meter."""
+    """The number of operations of one kind by one meter."""
 
     meter: Meter
     kind: str
@@ -46,7 +46,7 @@ class Charge:
 
 
 def usage(events: DataFrame) -> Usage:
-    """The numbers, from what was told."""
+    """Count the operations in ``events``; runs two Spark jobs."""
     row = events.agg(
         _total("event = 'send_accepted' AND stored_in = 'primary'", "size(message_ids)", "direct"),
         _total("event = 'spool_replayed' AND backlog IS NULL", "count", "replayed"),
@@ -73,8 +73,11 @@ def _total(condition: str, amount: str, name: str) -> Column:
 
 
 def bill(used: Usage) -> list[Charge]:
-    """Both meters. Receives of the primary are counted once a message: what receivers tell may be less."""
-    articles = {
+    """The charges by both meters.
+
+    Receives from the primary are taken as one per message, since not all receivers keep journals.
+    """
+    by_message = {
         "sends to the primary": used.direct + used.forwarded,
         "receives from the primary": used.direct + used.forwarded,
         "sends to a backlog": used.parked,
@@ -82,12 +85,12 @@ def bill(used: Usage) -> list[Charge]:
         "long polls of the syphons": used.polls,
         "pings": used.pings,
     }
-    every_call = articles | {
+    by_call = by_message | {
         "settlements by the syphons": used.settled,
         "settlements by receivers": used.received,
     }
     return [
         Charge(meter, kind, operations)
-        for meter, kinds in ((Meter.PAIRED_NAMESPACES, articles), (Meter.OPERATIONS, every_call))
+        for meter, kinds in ((Meter.PAIRED_NAMESPACES, by_message), (Meter.OPERATIONS, by_call))
         for kind, operations in kinds.items()
     ]

@@ -1,8 +1,8 @@
-"""Clocks of the journals' writers: differences that the journals prove, and the instants of a DataFrame.
+"""Differences between the clocks of the journals' writers, and conversions of timestamps.
 
-A syphon measures the difference between the secondary's clock and its own and records it (``clock_differs``): its
-times are shifted to the secondary's clock. A message that left its backlog before it was parked proves that two
-clocks still differ; when by more than the audit's ``skew``, its times prove nothing.
+A syphon measures the difference between the secondary's clock and its own and records it (``clock_differs``); its
+times are shifted accordingly. A message that was forwarded before it was parked shows that clocks still differ. If
+they differ by more than the audit's ``skew``, the audit is unproven.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-SHOWN = "(unix_micros(parked_at) - unix_micros(forwarded_at)) / 1e6"
+OBSERVED_SKEW = "(unix_micros(parked_at) - unix_micros(forwarded_at)) / 1e6"
+"""The minimum clock difference in seconds that a message shows, by its first parking and last forwarding."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-"""Seconds by which a message shows that two clocks differ, from its first parking and its last leaving."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The times of a writer are taken as ``shift`` seconds later than it wrote them."""
+    """A correction: ``shift`` seconds are added to the times of a writer."""
 
     writer: str
     shift: float
 
 
 def clocks(events: DataFrame) -> list[Clock]:
-    """The writers that found their clock to differ; what one said last."""
-    said = events.where("event = 'clock_differs'").groupBy("writer")
-    rows = said.agg(F.max_by("ahead", "ordinal").alias("ahead")).orderBy("writer").collect()
+    """The corrections of the writers that recorded a difference, each by its last record."""
+    differences = events.where("event = 'clock_differs'").groupBy("writer")
+    rows = differences.agg(F.max_by("ahead", "ordinal").alias("ahead")).orderBy("writer").collect()
     return [Clock(row.writer, row.ahead) for row in rows if row.ahead is not None]
 
 
-def on_one_clock(events: DataFrame, found: list[Clock]) -> DataFrame:
-    """The events, with the times of these writers shifted; the same ones where there are none."""
+def corrected(events: DataFrame, found: list[Clock]) -> DataFrame:
+    """The events with the corrections ``found`` applied."""
     if not found:
         return events
     shifts: Mapping[str, int] = {each.writer: round(each.shift * 1e6) for each in found}
@@ -47,10 +46,10 @@ def on_one_clock(events: DataFrame, found: list[Clock]) -> DataFrame:
 
 
 def micros(name: str) -> Column:
-    """The column ``name``, of timestamps, as microseconds since 1970."""
+    """The timestamp column ``name`` in microseconds since the epoch."""
     return F.unix_micros(name).alias(name)
 
 
 def moment(micros: int) -> datetime:
-    """That instant, in UTC."""
+    """The UTC time of ``micros`` since the epoch."""
     return EPOCH + timedelta(microseconds=micros)

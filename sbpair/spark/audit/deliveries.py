@@ -1,10 +1,11 @@
-"""Deliveries in detail: duplicates, the order of sessions, and the time that messages waited in backlogs.
+"""Details of deliveries: duplicates, the order of sessions, and waiting times in backlogs.
 
-Every copy but one of a message needs an ambiguity (G-4): a send whose acknowledgement was lost, an application
-that sent again, or a message that the syphon forwarded twice because its lock was lost in between.
+Every copy of a message but the first needs an explanation (G-4): a send whose acknowledgement was lost, an
+application that sent again, or a message that the syphon forwarded twice because its lock was lost in between.
 
-Order is judged by the broker's sequence numbers, never by time, since clocks tie and differ. Only messages in a
-receiver's journal have a number. A message sent by two senders is part of two orders and is not judged.
+Order is judged by the broker's sequence numbers, not by time, since clocks differ and timestamps can be equal. Only
+messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders
+and is not judged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
 
 def duplicates(messages: DataFrame) -> DataFrame:
-    """The messages with two copies or more: ``copies, explained, is_explained``."""
+    """The messages with two or more copies: ``copies``, ``explained`` (extra copies at most), ``is_explained``."""
     sent_again = F.greatest(F.expr("accepted_by_primary + parked + spooled - left_spool") - 1, F.lit(0))
     forwarded_again = F.greatest(F.expr("forwarded - parked"), F.lit(0))
     found = messages.where("copies > 1").withColumn(
@@ -30,9 +31,9 @@ def duplicates(messages: DataFrame) -> DataFrame:
 
 
 def order(messages: DataFrame) -> DataFrame:
-    """One row for each session of each sender: ``messages, inversions, parked, is_kept``.
+    """One row per session and sender: ``messages, inversions, parked, is_kept``.
 
-    An inversion is a message whose number is below that of one which its sender gave before it.
+    An inversion is a message whose number is lower than that of a message sent before it.
     """
     placed = (
         messages.where("session_id <> '' AND sequence_number IS NOT NULL AND sent_in IS NOT NULL")
@@ -56,7 +57,7 @@ def order(messages: DataFrame) -> DataFrame:
 
 
 def waits(messages: DataFrame) -> DataFrame:
-    """One row for each backlog of each primary: ``messages, p50, p95, p99, longest``, in seconds."""
+    """One row per primary and backlog queue: ``messages``, and ``p50, p95, p99, longest`` in seconds."""
     waited = messages.where("forwarded > 0 AND parked_at IS NOT NULL").withColumn(
         "seconds", F.expr("GREATEST(0D, timestampdiff(MICROSECOND, parked_at, forwarded_at) / 1e6D)")
     )

@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG text: the timeline, and how long messages waited."""
+"""The figures of the report as SVG: the flow of messages with the failovers, and the waiting times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Lane = tuple[str, str]  # the primary and the path of an entity
 
 
 def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
-    """Messages a second by way, above the failovers of each entity, on one time axis; "" for no messages."""
+    """Messages per second by route, above the failovers of each entity; "" if there are no messages.
+
+    ``step`` is the width of one element of ``flow`` in seconds.
+    """
     if not flow:
         return ""
     lanes = sorted({_lane(episode) for episode in timeline})[:MOST_LANES]
@@ -46,12 +49,11 @@ def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
     width = step / SECONDS_OF_A_DAY
     direct = [each.direct / step for each in flow]
     parked = [each.parked / step for each in flow]
-    axes.bar(times, direct, width, color=DIRECT, label="straight to the primary")
-    axes.bar(times, parked, width, bottom=direct, color=PARKED, label="parked on a backlog")
-    axes.step(
-        times, [each.forwarded / step for each in flow], where="mid", color=FORWARDED, label="brought home"
-    )
-    axes.set_ylabel("messages a second")
+    forwarded = [each.forwarded / step for each in flow]
+    axes.bar(times, direct, width, color=DIRECT, label="sent to the primary")
+    axes.bar(times, parked, width, bottom=direct, color=PARKED, label="parked")
+    axes.step(times, forwarded, where="mid", color=FORWARDED, label="forwarded by a syphon")
+    axes.set_ylabel("messages per second")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=3)
     axes.xaxis_date()
     _plain(axes)
@@ -64,15 +66,15 @@ def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[Fl
             continue
         y = lanes.index(_lane(episode))
         marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
-        suspected, failed, home = (None if mark is None else _day(mark) for mark in marks)
-        until = end if home is None else home
+        suspected, failed, recovered = (None if mark is None else _day(mark) for mark in marks)
+        until = end if recovered is None else recovered
         if suspected is not None:
             axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
         if failed is not None:
             axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER)
     is_one = len({primary for primary, _ in lanes}) == 1
     labels = [path if is_one else f"{primary}: {path}" for primary, path in lanes]
-    axes.set_yticks(range(len(lanes)), labels, fontsize=8, parse_math=False)  # a path may hold a $
+    axes.set_yticks(range(len(lanes)), labels, fontsize=8, parse_math=False)  # a path may contain a $
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
     axes.xaxis_date()
@@ -84,7 +86,7 @@ def _lane(episode: Episode) -> Lane:
 
 
 def waits_figure(waits: list[Wait]) -> str:
-    """How long messages waited in each backlog; "" when none did."""
+    """The waiting times by backlog queue; "" if there are none."""
     if not waits:
         return ""
     from matplotlib.figure import Figure
@@ -108,7 +110,7 @@ def waits_figure(waits: list[Wait]) -> str:
 
 
 def _day(at: datetime) -> float:
-    """As the axes have it: days since 1970."""
+    """Days since the epoch, matplotlib's unit of time."""
     return at.timestamp() / SECONDS_OF_A_DAY
 
 
@@ -121,5 +123,5 @@ def _plain(axes: Axes) -> None:
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    _, _, drawing = text.getvalue().partition("<svg")  # without the prolog: it stands inside a page
+    _, _, drawing = text.getvalue().partition("<svg")  # without the XML prolog, to embed it in HTML
     return f"<svg{drawing}"

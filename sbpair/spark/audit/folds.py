@@ -1,4 +1,4 @@
-"""Aggregations in levels: sums of sums, minima of minima, for columns that are folded more than once."""
+"""Multi-level aggregations: sums of sums, minima of minima."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 Folds = Mapping[str, tuple[str, str]]
-"""For each column, the SQL function that folds it, and from what of a row."""
+"""For each result column, the SQL aggregate function and the expression it is applied to."""
 
 
 def first(folds: Folds) -> list[Column]:
-    """The columns of the first level."""
-    return [F.expr(f"{fold}({what}) AS {name}") for name, (fold, what) in folds.items()]
+    """The aggregations of the first level, over the expressions."""
+    return [F.expr(f"{fold}({expression}) AS {name}") for name, (fold, expression) in folds.items()]
 
 
 def again(folds: Folds) -> list[Column]:
-    """The columns of a level above."""
+    """The aggregations of a higher level, over the results of the level below."""
     return [F.expr(f"{fold}({name}) AS {name}") for name, (fold, _) in folds.items()]

@@ -27,44 +27,46 @@ REPORT, SUMMARY = "report.html", "summary.json"
 
 
 def run(spark: SparkSession, journal: Path, out: Path, *, skew: float = SKEW) -> Summary:
-    """Audit the journals in ``journal`` and write everything to ``out``, over what an earlier run wrote.
+    """Audit the journals in ``journal`` and write the results to ``out``, replacing those of an earlier run.
 
-    Raises OSError when ``out`` cannot be written.
+    ``skew`` is in seconds, as for :func:`audit`. Raises OSError when ``out`` cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     events = journals(spark, str(journal)).persist()
     found = audit(events, skew=skew)
 
-    def kept(name: str, table: DataFrame) -> DataFrame:
-        """The table as it was written: what comes of it reads only the columns it needs."""
+    def written(name: str, table: DataFrame) -> DataFrame:
+        """Write the table and read it back: Parquet lets later queries read only the columns they need."""
         place = str(out / name)
         table.write.mode("overwrite").parquet(place)
         return spark.read.schema(table.schema).parquet(place)
 
     of_writers = found.writers
-    found = replace(found, writers=kept("writers", of_writers), messages=kept("messages", found.messages))
-    few = {name: getattr(found, name).persist() for name in ("duplicates", "order", "waits")}
-    summary = summarise(found, **few)
-    for name, table in (few | {"missing": found.missing()}).items():
+    found = replace(
+        found, writers=written("writers", of_writers), messages=written("messages", found.messages)
+    )
+    small = {name: getattr(found, name).persist() for name in ("duplicates", "order", "waits")}
+    summary = summarise(found, **small)
+    for name, table in (small | {"missing": found.missing()}).items():
         table.write.mode("overwrite").parquet(str(out / name))
     (out / REPORT).write_text(page(summary), encoding="utf-8")
     (out / SUMMARY).write_text(as_json(summary) + "\n", encoding="utf-8")
-    for table in (*few.values(), of_writers, events):
+    for table in (*small.values(), of_writers, events):
         table.unpersist()
     return summary
 
 
 def as_json(summary: Summary) -> str:
-    """The summary on one line, for machines; without the flow, which is for the eye."""
-    said = asdict(summary)
-    del said["flow"], said["step"]
-    said["verdicts"] = _by_name(summary.verdicts)
-    said["entities"] = [
+    """The summary as JSON on one line, without the data of the figures."""
+    fields = asdict(summary)
+    del fields["flow"], fields["step"]
+    fields["verdicts"] = _by_name(summary.verdicts)
+    fields["entities"] = [
         {"primary": each.primary, "path": each.path, "verdicts": _by_name(each.verdicts)}
         for each in summary.entities
     ]
-    said["headline"], said["is_conserved"] = headline(summary), summary.is_conserved
-    return json.dumps(said, default=_plain)
+    fields["headline"], fields["is_conserved"] = headline(summary), summary.is_conserved
+    return json.dumps(fields, default=_plain)
 
 
 def _by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:

@@ -1,12 +1,12 @@
-"""What goes on now? The audit's numbers as streaming queries over journals that are being written.
+"""The audit's counts as streaming queries over journals that are being written.
 
     events = spark.readStream.format("sbpair-journal").load(DIR)
-    counters(events)     messages a minute, by entity: accepted, parked, brought home, ...
-    unmatched(events)    an alarm for each message that was parked and has not come home in time
+    counters(events)     messages per minute and entity: accepted, parked, forwarded, ...
+    unmatched(events)    an alarm for each parked message that was not forwarded in time
 
-Spark's own aggregations, which hold state for a hundred thousand events a second; Python state for each
-message id would be fifty times slower. Time is the journals' own, and it goes on only while somebody
-writes: an alarm comes with the first record that is ``after`` and ``late`` past the message.
+Both use Spark's built-in aggregations, which process a hundred thousand events per second; keyed state in Python
+is fifty times slower. Event time is that of the journals and advances only with new records: an alarm is emitted
+with the first record that is ``after`` plus ``late`` later than the message.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from .mentions import COUNTS, common
 
-LATE = "5 minutes"  # by how much a record may be behind the newest one, and still count
+LATE = "5 minutes"  # the watermark: how far a record may be behind the newest one and still count
 IDS = "size(message_ids)"
 
-# Column: which events count, and how much each.
+# Column: the events that count, and the amount of each.
 COUNTERS: dict[str, tuple[str, str]] = {
     "accepted": (COUNTS["accepted_by_primary"], IDS),
     "parked": ("event = 'message_parked'", "`count`"),
@@ -36,13 +36,15 @@ COUNTERS: dict[str, tuple[str, str]] = {
 
 
 class Until(Enum):
-    """What a message is watched for."""
+    """The event that :func:`unmatched` waits for."""
 
-    HOME = "home"  # one that was parked: that a syphon forwards it or sets it aside
-    RECEIVED = "received"  # one that a broker accepted: that a receiver's journal has it, or it is set aside
+    HOME = "home"  # after parking: the syphon forwards or dead-letters the message
+    RECEIVED = (
+        "received"  # after acceptance or parking: a receiver receives it, or the syphon dead-letters it
+    )
 
 
-# Which messages are watched, and what ends it.
+# The events that begin and end the wait.
 _WATCHED: dict[Until, tuple[str, str]] = {
     Until.HOME: ("event = 'message_parked'", "event IN ('messages_forwarded', 'message_set_aside')"),
     Until.RECEIVED: (
@@ -53,9 +55,10 @@ _WATCHED: dict[Until, tuple[str, str]] = {
 
 
 def counters(events: DataFrame, *, every: str = "1 minute", late: str = LATE) -> DataFrame:
-    """One row for each span of time, primary and entity in which something happened: :data:`COUNTERS`.
+    """Count events by window, primary and entity: one row of :data:`COUNTERS` where any count is positive.
 
-    For output mode ``update`` (numbers as they grow) or ``append`` (each row once, ``late`` after its span).
+    ``every`` is the window and ``late`` the watermark, as Spark intervals. Use output mode ``update`` for running
+    counts, ``append`` for each row once, ``late`` after the end of its window.
     """
     rows = events.where(F.col("path") != "").select(*common(), "count", "message_ids")
     grouped = rows.withWatermark("at", late).groupBy(F.window("at", every), "primary", "path_key")
@@ -68,19 +71,20 @@ def counters(events: DataFrame, *, every: str = "1 minute", late: str = LATE) ->
 def unmatched(
     events: DataFrame, *, after: str = "15 minutes", late: str = LATE, until: Until = Until.HOME
 ) -> DataFrame:
-    """One row for each message of which nothing more was told for ``after``, for output mode ``append``:
-    ``primary, path, message_id, last_at``. A message that comes home later has been told all the same.
+    """One row for each message without the awaited event within ``after``: ``primary, path, message_id, last_at``.
+
+    Use output mode ``append``. The row is not retracted when the event occurs later.
     """
     begins, ends = (F.expr(condition) for condition in _WATCHED[until])
     ids = F.coalesce("message_ids", F.array("message_id"))
-    told = events.where(begins | ends).select(*common(), F.explode(ids).alias("message_id"))
-    watched = told.withWatermark("at", late).groupBy(
-        F.session_window("at", after).alias("told"), "primary", "path_key", "message_id"
+    relevant = events.where(begins | ends).select(*common(), F.explode(ids).alias("message_id"))
+    watched = relevant.withWatermark("at", late).groupBy(
+        F.session_window("at", after).alias("wait"), "primary", "path_key", "message_id"
     )
     found = watched.agg(
-        F.max(begins).alias("is_begun"), F.max(ends).alias("is_ended"), F.max("at").alias("last_at")
+        F.max(begins).alias("has_begun"), F.max(ends).alias("has_ended"), F.max("at").alias("last_at")
     )
-    return found.where("is_begun AND NOT is_ended").select(
+    return found.where("has_begun AND NOT has_ended").select(
         "primary", F.col("path_key").alias("path"), "message_id", "last_at"
     )
 

@@ -1,7 +1,7 @@
-"""One row for each message, from one pass over its mentions.
+"""One row per message, aggregated in one pass over its mentions.
 
-Only numbers are kept of a message while its mentions are read: Spark folds numbers in place in compiled code, and
-anything else several times slower. A text is represented by its hash and looked up at the end.
+All aggregated columns are numbers, which Spark updates in place in compiled code; other types are several times
+slower. Texts are represented by hashes and looked up at the end.
 """
 
 from __future__ import annotations
@@ -10,28 +10,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .folds import Folds, again, first
-from .mentions import COUNTS, KEY, common, counted, mentions, tells
+from .mentions import COUNTS, KEY, common, counted, is_any, mentions
 
-TWICE_TOLD = {  # a detour has a line by itself, and another when somebody asked for it
+RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
     "parked": ("told_parked", "told_backlog"),
     "spooled": ("told_spooled", "told_spool"),
     "detoured_ambiguously": ("rested_ambiguously", "accepted_ambiguously"),
 }
 AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
-HELD = {  # messages that are in a broker's store, each copy
+HELD = {  # copies in a broker's store: added minus removed
     "held": ("put", "taken"),
     "held_in_backlog": ("put_in_backlog", "taken_from_backlog"),
 }
-PARTS = {part for parts in (*TWICE_TOLD.values(), AMBIGUITIES, *HELD.values()) for part in parts}
-ASIDE = ("number_received", "number_stored", "other_secondary", "other_sender")
-TEXTS = ("path", "secondary", "sender")  # known by their hashes
-POSITIONS = 2**20  # more than an event has messages: a place in a journal is one number
+PARTS = {part for parts in (*RECORDED_TWICE.values(), AMBIGUITIES, *HELD.values()) for part in parts}
+AUXILIARY = ("number_received", "number_stored", "other_secondary", "other_sender")
+TEXTS = ("path", "secondary", "sender")  # represented by hashes
+POSITIONS = 2**20  # more than the messages of an event, so that ordinal and position fit into one number
 
 
 def messages(events: DataFrame) -> DataFrame:
-    """One row a message: its counts, the ``copies`` that arrived, its times, and its place in order."""
-    told = mentions(events)
-    found = _numbers(told).join(_sessions(told).hint("shuffle_hash"), [*KEY], "left")
+    """One row per message: its counts, ``copies``, times, session and ``sent_in``.
+
+    ``sent_in`` is its position in the sender's journal: writer, ordinal, and index in the record.
+    """
+    rows = mentions(events)
+    found = _numbers(rows).join(_sessions(rows).hint("shuffle_hash"), [*KEY], "left")
     texts = F.broadcast(_texts(events))
     for name in TEXTS:
         named = texts.select(F.col("hash").alias(name), F.col("text").alias("named"))
@@ -46,18 +49,19 @@ def messages(events: DataFrame) -> DataFrame:
     ).drop("sender")
 
 
-def _numbers(told: DataFrame) -> DataFrame:
-    """A copy is a number at a place: folded are first those of one number, then of one place, then all.
+def _numbers(mentions: DataFrame) -> DataFrame:
+    """The numeric columns of each message.
 
-    Bare rows are shuffled, once: they are narrower than counts.
+    A copy is a distinct sequence number at a place, so mentions are aggregated by number, then by place, then by
+    message. The rows are shuffled once, before the aggregation, since they are narrower than the counts.
     """
-    rows = _bare(told).repartition(*KEY)
+    rows = _narrow(mentions).repartition(*KEY)
     folds = _folds()
     by_number = rows.groupBy(*KEY, "arrived_at", "number").agg(*first(folds))
     by_place = by_number.groupBy(*KEY, "arrived_at").agg(*again(folds), F.count("number").alias("copies"))
     whole = by_place.groupBy(*KEY).agg(*again(folds), F.max("copies").alias("copies"))
     together = whole.withColumns(
-        {name: F.greatest(*told) for name, told in TWICE_TOLD.items()}
+        {name: F.greatest(*parts) for name, parts in RECORDED_TWICE.items()}
         | {name: F.col(put) - F.col(taken) for name, (put, taken) in HELD.items()}
         | {"sequence_number": F.coalesce("number_received", "number_stored")}
         | {
@@ -65,18 +69,18 @@ def _numbers(told: DataFrame) -> DataFrame:
             for name in ("secondary", "sender")
         }
     )
-    return together.withColumn("ambiguities", F.expr(" + ".join(AMBIGUITIES))).drop(*PARTS, *ASIDE)
+    return together.withColumn("ambiguities", F.expr(" + ".join(AMBIGUITIES))).drop(*PARTS, *AUXILIARY)
 
 
-def _bare(told: DataFrame) -> DataFrame:
-    """What is shuffled of a mention."""
-    arrives, is_sent = tells("is_arrival"), tells("is_sent")
-    at_backlog = tells("is_parked", "is_in_store_of_backlog")
-    return told.selectExpr(
+def _narrow(mentions: DataFrame) -> DataFrame:
+    """The columns of a mention that are shuffled."""
+    arrives, is_sent = is_any("is_arrival"), is_any("is_sent")
+    at_backlog = is_any("is_parked", "is_in_store_of_backlog")
+    return mentions.selectExpr(
         *KEY, "facts", "at", "backlog", "sequence_number",
-        # the two may have numbered it differently
+        # a receiver and a broker may report different numbers of one message
         f"IF({arrives}, concat(place, coalesce(in_store, '')), NULL) AS arrived_at",
-        # a copy without a number is like no other
+        # each arrival without a number counts as a copy of its own
         f"IF({arrives}, coalesce(sequence_number, xxhash64(writer, ordinal, position)), NULL) AS number",
         "xxhash64(path) AS path",
         f"IF({at_backlog}, xxhash64(secondary), NULL) AS secondary",
@@ -85,25 +89,25 @@ def _bare(told: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _sessions(told: DataFrame) -> DataFrame:
+def _sessions(mentions: DataFrame) -> DataFrame:
     """The session of each message that has one."""
-    return told.where("session_id <> ''").groupBy(*KEY).agg(F.max("session_id").alias("session_id"))
+    return mentions.where("session_id <> ''").groupBy(*KEY).agg(F.max("session_id").alias("session_id"))
 
 
 def _texts(events: DataFrame) -> DataFrame:
-    """The texts that are known by their hashes, once each."""
+    """Each text with its hash."""
     seen = events.select(*common()).select("path", "secondary", "writer").distinct()
     texts = seen.select(F.explode(F.array("path", "secondary", "writer")).alias("text"))
     return texts.groupBy(F.xxhash64("text").alias("hash")).agg(F.min("text").alias("text"))
 
 
 def _folds() -> Folds:
-    """How each column of a message is folded, and from what of its mentions."""
+    """The aggregations of the columns of a message."""
     return {
         **{name: ("sum", counted(name)) for name in COUNTS},
         "path": ("min", "path"),
         "backlog": ("max", "backlog"),
-        "number_received": ("min", f"IF({tells('received')}, sequence_number, NULL)"),
+        "number_received": ("min", f"IF({is_any('received')}, sequence_number, NULL)"),
         "number_stored": ("min", "sequence_number"),
         "secondary": ("min", "secondary"),
         "other_secondary": ("max", "secondary"),
@@ -121,4 +125,4 @@ def _folds() -> Folds:
 
 
 def _at(*names: str) -> str:
-    return f"IF({tells(*names)}, at, NULL)"
+    return f"IF({is_any(*names)}, at, NULL)"

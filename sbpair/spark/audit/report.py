@@ -23,35 +23,35 @@ td.t{white-space:nowrap;font-variant-numeric:tabular-nums}
 th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
 """
 MEANING = {
-    Verdict.DELIVERED: "a receiver has it, or was done with it",
-    Verdict.RECOVERED: "its send was raised, and it arrived all the same",
-    Verdict.DEAD_LETTERED: "set aside, with a reason",
+    Verdict.DELIVERED: "received or completed by a receiver",
+    Verdict.RECOVERED: "its send raised an error, but it arrived",
+    Verdict.DEAD_LETTERED: "dead-lettered, with a reason",
     Verdict.EXPIRED: "its time to live had passed",
-    Verdict.DELETED: "somebody deleted it, cancelled it, or deleted its entity",
-    Verdict.ACCEPTED: "the primary accepted it; no journal says more",
-    Verdict.WAITING: "in its entity, in a backlog or in a spool",
-    Verdict.LOST: "it was accepted, and is nowhere",
-    Verdict.NOT_ACCEPTED: "its send was raised to its caller, and no journal says that anybody has it",
-    Verdict.UNEXPECTED: "it arrived, and no sender's journal has it",
-    Verdict.UNPROVEN: "a journal that could tell is not whole, or is not here",
+    Verdict.DELETED: "deleted, cancelled, or removed with its entity",
+    Verdict.ACCEPTED: "the primary accepted it; no journal shows what became of it",
+    Verdict.WAITING: "in its entity, a backlog queue or a spool",
+    Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
+    Verdict.NOT_ACCEPTED: "its send raised an error, and no journal shows that it was stored",
+    Verdict.UNEXPECTED: "it arrived, but no sender's journal contains it",
+    Verdict.UNPROVEN: "a journal that could decide is incomplete or missing",
 }
-SHORT = 8  # characters of a writer's uuid: enough to find its files
-ALL = "the Parquet tables have all"
-Row = tuple[Sequence[object], bool]  # its cells, and whether it is a bad one
+SHORT = 8  # characters of a writer's UUID, enough to find its files
+ALL = "the Parquet tables contain all"
+Row = tuple[Sequence[object], bool]  # the cells, and whether to highlight the row
 
 
 def page(summary: Summary) -> str:
-    """The report as HTML."""
+    """The report as one self-contained HTML page."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>sbpair audit</title>",
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
         _headline(summary),
         _section("Messages", _verdicts(summary)),
-        _section("Not read", _unread(summary)),
+        _section("Files not read", _unread(summary)),
         _section("Entities", _entities(summary)),
-        _section("What happened when, in UTC", flow_figure(summary.flow, summary.step, summary.timeline)),
+        _section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
         _section("Failovers", _timeline(summary.timeline)),
-        _section("How long messages waited", waits_figure(summary.waits)),
+        _section("Waiting times in backlog queues", waits_figure(summary.waits)),
         _section("Not accounted for", _troubles(summary)),
         _section("Duplicates", _duplicates(summary)),
         _section("Order", _order(summary)),
@@ -64,7 +64,7 @@ def page(summary: Summary) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """The whole audit in one line."""
+    """The result of the audit on one line."""
     counts = summary.verdicts
     bad = [
         f"{counts[verdict]} {verdict.value}"
@@ -78,26 +78,23 @@ def headline(summary: Summary) -> str:
     if not summary.messages:
         return "no messages in these journals" + _unproven("; ", summary)
     if not summary.is_proved:
-        return _unproven("", summary) + f"; {summary.messages} messages were read, every one accounted for"
-    return f"{summary.messages} messages, every one accounted for"
+        return _unproven("", summary) + f"; {summary.messages} messages were read, all accounted for"
+    return f"{summary.messages} messages, all accounted for"
 
 
 def _unproven(before: str, summary: Summary) -> str:
-    """Why there may be messages that nobody here has heard of; "" where there are none."""
-    said = [
-        f"{len(files)} {what}"
-        for files, what in (
-            (summary.unread, "not read"),
-            (summary.holed, "with holes"),
+    """The reasons for which there may be messages unknown to the audit; "" if there are none."""
+    reasons = [
+        f"{len(journals)} {problem}"
+        for journals, problem in (
+            (summary.unread, "files not read"),
+            (summary.holed, "journals with gaps"),
         )
-        if files
+        if journals
     ]
-    why = [f"of the journals {', '.join(said)}"] if said else []
-    if summary.is_out_of_time:
-        why.append(
-            f"clocks differ by {summary.shown:.1f} s at least, and {summary.skew:g} s were allowed for"
-        )
-    return f"{before}unproven: {'; '.join(why)}" if why else ""
+    if summary.is_skew_exceeded:
+        reasons.append(f"clocks differ by at least {summary.shown:.1f} s (--skew {summary.skew:g}s)")
+    return f"{before}unproven: {', '.join(reasons)}" if reasons else ""
 
 
 def _headline(summary: Summary) -> str:
@@ -115,19 +112,19 @@ def _verdicts(summary: Summary) -> str:
         for verdict, count in summary.verdicts.items()
         if count
     ]
-    return _table(("verdict", "messages", "what it says"), rows) if rows else ""
+    return _table(("verdict", "messages", "meaning"), rows) if rows else ""
 
 
 def _unread(summary: Summary) -> str:
     rows: list[Row] = [((each.name, each.reason), True) for each in summary.unread]
     if not rows:
         return ""
-    said = "<p>These may be journals, and tell of messages that are not counted here.</p>"
-    return said + _table(("file", "why"), rows)
+    note = "<p>These files may be journals with messages that are not counted here.</p>"
+    return note + _table(("file", "reason"), rows)
 
 
 def _entities(summary: Summary) -> str:
-    """A table only where there are several: else it says what the one above does."""
+    """The verdicts by entity; "" for a single entity, whose verdicts are those of the summary."""
     if len(summary.entities) < 2:
         return ""
     kinds = [verdict for verdict, count in summary.verdicts.items() if count]
@@ -147,8 +144,8 @@ def _bad(entity: Entity) -> int:
     return sum(count for verdict, count in entity.verdicts.items() if verdict not in SOUND)
 
 
-def _more(there: int) -> str:
-    return "" if there <= MOST_ROWS else f"<p><small>{MOST_ROWS} of {there} are shown; {ALL}.</small></p>"
+def _more(total: int) -> str:
+    return "" if total <= MOST_ROWS else f"<p><small>{MOST_ROWS} of {total} are shown; {ALL}.</small></p>"
 
 
 def _timeline(episodes: Sequence[Episode]) -> str:
@@ -167,7 +164,7 @@ def _timeline(episodes: Sequence[Episode]) -> str:
         )
         for episode in episodes[:MOST_ROWS]
     ]
-    heads = ("primary", "entity", "suspect, UTC", "failed over", "home again", "seconds", "cause")
+    heads = ("primary", "entity", "suspect (UTC)", "failed over", "recovered", "seconds", "cause")
     return _table(heads, rows) + _more(len(episodes)) if rows else ""
 
 
@@ -182,15 +179,15 @@ def _troubles(summary: Summary) -> str:
 def _duplicates(summary: Summary) -> str:
     if not summary.messages:
         return ""
-    again = (
-        f"<p>{summary.repeated} messages were accepted more than once: their ids were sent again. Of "
-        "each, this says only what became of the id.</p>"
+    repeated = (
+        f"<p>{summary.repeated} messages were accepted more than once: their ids were sent again. The "
+        "verdict is that of the id.</p>"
         if summary.repeated
         else ""
     )
     if not summary.duplicated:
-        none = "No message arrived more than once, as far as the journals of receivers and brokers say."
-        return f"<p>{none}</p>{again}"
+        none = "According to the journals of receivers and brokers, no message arrived more than once."
+        return f"<p>{none}</p>{repeated}"
     rows: list[Row] = [
         (
             (each.primary, each.path, each.message_id, each.copies, each.explained),
@@ -198,11 +195,12 @@ def _duplicates(summary: Summary) -> str:
         )
         for each in summary.duplicates
     ]
-    said = (
-        f"<p>{summary.duplicated} messages arrived more than once; each but the first needs an ambiguity.</p>"
+    note = (
+        f"<p>{summary.duplicated} messages arrived more than once; each copy but the first needs an "
+        "explanation.</p>"
     )
     heads = ("primary", "entity", "message id", "copies", "explained")
-    return said + again + _table(heads, rows) + _more(summary.duplicated)
+    return note + repeated + _table(heads, rows) + _more(summary.duplicated)
 
 
 def _order(summary: Summary) -> str:
@@ -216,27 +214,27 @@ def _writers(summary: Summary) -> str:
     rows: list[Row] = [
         (
             (each.role, each.primary, each.writer[:SHORT], each.records, each.first_at, each.last_at,
-             each.reason or "whole"),
+             each.reason or "complete"),
             each.reason is not None,
         )
         for each in summary.writers[:MOST_ROWS]
     ]  # fmt: skip
-    heads = ("role", "namespace", "writer", "records", "from, UTC", "to", "is it whole?")
+    heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state")
     return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
 
 
 def _clocks(summary: Summary) -> str:
     rows: list[Row] = [((each.writer[:SHORT], f"{each.shift:+.1f} s"), False) for each in summary.clocks]
-    said = f"<p>Two clocks were taken to differ by {summary.skew:g} s at most.</p>"
-    if summary.is_out_of_time:
-        said = (
-            f"<p>Messages left their backlog {summary.shown:.1f} s before they were parked: clocks differ by "
-            f"that at least, and {summary.skew:g} s were allowed for. Audit again with a larger --skew.</p>"
+    note = f"<p>Clocks were assumed to differ by at most {summary.skew:g} s.</p>"
+    if summary.is_skew_exceeded:
+        note = (
+            f"<p>Messages were forwarded up to {summary.shown:.1f} s before they were parked: clocks differ by "
+            f"at least that, more than the {summary.skew:g} s allowed. Audit again with a larger --skew.</p>"
         )
     if not rows:
-        return said if summary.is_out_of_time else ""
-    found = "<p>These syphons found the secondary's clock to differ; their times are corrected by that.</p>"
-    return said + found + _table(("writer", "corrected by"), rows[:MOST_ROWS]) + _more(len(rows))
+        return note if summary.is_skew_exceeded else ""
+    found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"
+    return note + found + _table(("writer", "corrected by"), rows[:MOST_ROWS]) + _more(len(rows))
 
 
 def _bill(summary: Summary) -> str:
@@ -246,9 +244,9 @@ def _bill(summary: Summary) -> str:
     of = {(charge.meter, charge.kind): charge.operations for charge in summary.bill}
     rows: list[Row] = [((kind, *(of.get((meter, kind), "") for meter in Meter)), False) for kind in kinds]
     sums = (sum(charge.operations for charge in summary.bill if charge.meter is meter) for meter in Meter)
-    rows.append((("all", *sums), False))
-    said = "<p>As far as the journals tell: a healthy send has a line only where one was asked for.</p>"
-    return said + _table(("operations", *(meter.value for meter in Meter)), rows)
+    rows.append((("total", *sums), False))
+    note = "<p>Counted from the journals, which contain healthy sends only where that is enabled.</p>"
+    return note + _table(("operations", *(meter.value for meter in Meter)), rows)
 
 
 def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""The summary of an audit: the figures that the report shows and the command prints."""
+"""The summary of an audit: the numbers that the report shows and the command prints."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..journal_files import Unread
 from ..schema import UNREAD
 from .audit import Audit, is_conserved
 from .bill import Charge
-from .clocks import SHOWN, Clock, micros, moment
+from .clocks import OBSERVED_SKEW, Clock, micros, moment
 from .timeline import Episode
 from .verdict import SOUND, Verdict
-from .writers import HOLES, NOT_READ
+from .writers import GAPS, NOT_READ
 
 UNKNOWN = "?"
-MOST_BUCKETS = 120  # steps of the flow's time axis
+MOST_BUCKETS = 120  # steps on the time axis of the flow
 LEAST_STEP = 0.1  # seconds
-MOST_ROWS = 50  # of a table in the report; the Parquet files have all
+MOST_ROWS = 50  # rows per table of the report; the Parquet tables contain all
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One journal; ``reason`` says why it is not whole, None when it is."""
+    """The journal of one writer; ``reason`` is why it is incomplete, None if it is complete."""
 
     writer: str
     role: str
@@ -33,12 +33,12 @@ class Writer:
     first_at: datetime | None
     last_at: datetime | None
     reason: str | None
-    primary: str = ""  # the namespace; of a broker its own
+    primary: str = ""  # the primary namespace; for a broker, its own
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity of a primary, and how many of its messages have each verdict."""
+    """An entity of a primary, and the number of its messages with each verdict."""
 
     primary: str
     path: str
@@ -51,7 +51,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Seconds that messages waited in one backlog queue of a primary."""
+    """Waiting times in one backlog queue of a primary, in seconds."""
 
     primary: str
     backlog: int
@@ -64,7 +64,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Messages in one step of time: accepted by the primary at once, parked, brought home."""
+    """Messages in one time step from ``at``: sent to the primary, parked, and forwarded."""
 
     at: datetime
     direct: int
@@ -84,7 +84,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A message that arrived more than once; ``explained`` copies at most are accounted for (G-4)."""
+    """A message that arrived more than once; at most ``explained`` extra copies have an explanation (G-4)."""
 
     primary: str
     path: str
@@ -95,56 +95,58 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Summary:
-    """What an audit found."""
+    """The results of an audit."""
 
     entities: list[Entity]
     writers: list[Writer]
-    troubles: list[Trouble]  # the first :data:`MOST_ROWS`
-    repeated: int  # messages that were accepted more than once: ids sent again
-    duplicated: int
-    unexplained: int
-    duplicates: list[Duplicate]  # likewise
+    troubles: list[Trouble]  # at most MOST_ROWS
+    repeated: int  # message ids that were accepted more than once
+    duplicated: int  # messages that arrived more than once
+    unexplained: int  # of these, messages with more copies than can be explained
+    duplicates: list[Duplicate]  # at most MOST_ROWS
     sessions: int
     sessions_out_of_order: int
     waits: list[Wait]
     timeline: list[Episode]
     bill: list[Charge]
     flow: list[Flow]
-    step: float  # seconds of one step of the flow
-    unread: list[Unread] = field(default_factory=list)  # files that may be journals
-    clocks: list[Clock] = field(default_factory=list)  # writers whose times are corrected
-    skew: float = 0.0  # seconds that clocks were allowed to differ by
-    shown: float = 0.0  # seconds that they do differ by at least, corrected, as messages show
+    step: float  # seconds per element of the flow
+    unread: list[Unread] = field(default_factory=list)  # files that may be journals but were not read
+    clocks: list[Clock] = field(default_factory=list)  # corrections of writers' times
+    skew: float = 0.0  # tolerated clock difference in seconds
+    shown: float = 0.0  # minimum clock difference after correction that messages show, in seconds
 
     @property
     def verdicts(self) -> dict[Verdict, int]:
-        """How many messages have each verdict, over all entities; all of them, also those that none has."""
+        """The number of messages with each verdict over all entities, zeros included."""
         return {verdict: sum(each.verdicts.get(verdict, 0) for each in self.entities) for verdict in Verdict}
 
     @property
     def holed(self) -> list[Writer]:
-        """The journals that may have told of messages nobody here knows: of senders, with holes, or of
-        nobody knows whom."""
+        """The incomplete journals that may have recorded messages unknown to the audit.
+
+        These are senders' journals with gaps, and incomplete journals whose role is unknown.
+        """
         return [
             each
             for each in self.writers
-            if (each.role == "sender" and each.reason in HOLES)
+            if (each.role == "sender" and each.reason in GAPS)
             or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
         ]
 
     @property
     def is_proved(self) -> bool:
-        """Whether there were messages to judge, every journal that could tell of one was read whole, and the
-        clocks do not differ by more than was allowed for."""
-        return bool(self.messages) and not self.unread and not self.holed and not self.is_out_of_time
+        """Whether there are messages, every journal that may name one was read completely, and the clocks differ
+        by no more than ``skew``."""
+        return bool(self.messages) and not self.unread and not self.holed and not self.is_skew_exceeded
 
     @property
-    def is_out_of_time(self) -> bool:
+    def is_skew_exceeded(self) -> bool:
         return self.shown > self.skew
 
     @property
     def is_conserved(self) -> bool:
-        """Whether it is proved that every message is accounted for, and every copy explained (G-2, G-4)."""
+        """Whether every message is proved to be accounted for, and every copy explained (G-2, G-4)."""
         return self.is_proved and is_conserved(self.verdicts) and not self.unexplained
 
     @property
@@ -153,7 +155,7 @@ class Summary:
 
 
 def summarise(found: Audit, duplicates: DataFrame, order: DataFrame, waits: DataFrame) -> Summary:
-    """Compute the numbers; reads each table more than once, so keep them before."""
+    """Compute the summary; persist the tables first, since each is read more than once."""
     counts = duplicates.agg(
         F.count("*").alias("all"), F.count(F.when(~F.col("is_explained"), True)).alias("unexplained")
     ).collect()[0]
@@ -190,14 +192,14 @@ def _unread(events: DataFrame) -> list[Unread]:
 
 
 def _entities(messages: DataFrame) -> tuple[list[Entity], int, float]:
-    """All of them, by primary and path; how many messages were accepted more than once; and by how many
-    seconds clocks differ at least."""
+    """The entities by primary and path, the number of messages accepted more than once, and the minimum clock
+    difference in seconds."""
     is_again = F.expr("accepted_by_primary + parked + spooled - left_spool > 1")
     rows = messages.groupBy("primary", "path_key", "verdict").agg(
         F.min("path").alias("path"),
         F.count("*").alias("messages"),
         F.count(F.when(is_again, True)).alias("repeated"),
-        F.max(F.expr(SHOWN)).alias("shown"),
+        F.max(F.expr(OBSERVED_SKEW)).alias("shown"),
     ).collect()  # fmt: skip
     paths = {(row.primary, row.path_key): row.path for row in rows}
     counts: dict[tuple[str, str], dict[Verdict, int]] = {key: {} for key in sorted(paths)}

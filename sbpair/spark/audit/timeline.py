@@ -1,6 +1,6 @@
 """The timeline of each entity: suspect, failed over, recovered.
 
-The story of one writer in the order of its ordinals: few rows, told in Python.
+State changes are few, so they are collected and combined in Python, in the order of each writer's ordinals.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 
 from .clocks import micros, moment
 
-STORY = ("entity_suspected", "entity_failed_over", "entity_recovered")
+STATE_CHANGES = ("entity_suspected", "entity_failed_over", "entity_recovered")
 LONGEST_CAUSE = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One failover, or a suspicion that came to nothing, of one entity in one process.
+    """One failover of one entity in one process, or a suspicion that ended without one.
 
-    An instant is None when it did not come while the journal was written.
+    A time is None if the state change is not in the journal.
     """
 
     primary: str
@@ -35,8 +35,8 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One event of the story."""
+class StateEvent:
+    """One state change of an entity."""
 
     primary: str
     path: str
@@ -46,10 +46,10 @@ class Told:
     cause: str
 
 
-def told(events: DataFrame) -> list[Told]:
-    """The events of the story, in the order of each writer."""
+def state_events(events: DataFrame) -> list[StateEvent]:
+    """The state changes in ``events``, by writer and ordinal."""
     rows = (
-        events.where(F.col("event").isin(*STORY))
+        events.where(F.col("event").isin(*STATE_CHANGES))
         .select(
             F.col("pair.primary").alias("primary"),
             "path",
@@ -63,33 +63,34 @@ def told(events: DataFrame) -> list[Told]:
         .collect()
     )
     return [
-        Told(row.primary, row.path, row.writer, row.event, moment(row.at), row.cause or "") for row in rows
+        StateEvent(row.primary, row.path, row.writer, row.event, moment(row.at), row.cause or "")
+        for row in rows
     ]
 
 
-def timeline(story: Iterable[Told]) -> list[Episode]:
-    """The episodes, by when they began."""
-    return sorted(_episodes(story), key=_begun)
+def timeline(changes: Iterable[StateEvent]) -> list[Episode]:
+    """The episodes, by start time."""
+    return sorted(_episodes(changes), key=_start)
 
 
-def _begun(episode: Episode) -> datetime:
+def _start(episode: Episode) -> datetime:
     began = episode.suspected_at or episode.failed_over_at or episode.recovered_at
-    assert began is not None  # noqa: S101  (an episode begins with an event)
+    assert began is not None  # noqa: S101  (every episode has an event)
     return began
 
 
-def _episodes(story: Iterable[Told]) -> Iterator[Episode]:
-    under_way: dict[tuple[str, str, str], Episode] = {}
-    for each in story:
+def _episodes(changes: Iterable[StateEvent]) -> Iterator[Episode]:
+    unfinished: dict[tuple[str, str, str], Episode] = {}
+    for each in changes:
         key = (each.writer, each.primary, each.path.lower())
-        episode = under_way.pop(key, None) or Episode(
+        episode = unfinished.pop(key, None) or Episode(
             each.primary, each.path, each.writer, None, None, None, each.cause[:LONGEST_CAUSE]
         )
         match each.event:
             case "entity_suspected":
-                under_way[key] = replace(episode, suspected_at=each.at)
+                unfinished[key] = replace(episode, suspected_at=each.at)
             case "entity_failed_over":
-                under_way[key] = replace(episode, failed_over_at=each.at)
+                unfinished[key] = replace(episode, failed_over_at=each.at)
             case _:
                 yield replace(episode, recovered_at=each.at)
-    yield from under_way.values()
+    yield from unfinished.values()

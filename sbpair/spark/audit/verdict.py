@@ -1,7 +1,7 @@
-"""The verdict on a message: what the journals prove of its fate.
+"""The verdict on each message: the fate that the journals prove.
 
-What somebody saw is proved by one line. That something did *not* happen is proved only by the silence of a
-journal that is whole (:mod:`.writers`), up to a moment at which its writer found the place empty.
+One record proves that something happened. That it did *not* happen follows only from a complete journal without
+such a record (:mod:`.writers`), up to a time at which its writer found the queue empty.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from pyspark.sql import functions as F
 
 
 class Verdict(Enum):
-    """Each message has one."""
+    """The verdict on one message."""
 
-    DELIVERED = "delivered"  # a receiver says so, or the broker that a receiver is done with it
-    RECOVERED = "recovered"  # its send was raised, and yet it arrived
-    DEAD_LETTERED = "dead-lettered"  # the syphon or the broker set it aside, with a reason
-    EXPIRED = "expired"  # set aside, or gone, because its time had passed
-    DELETED = "deleted"  # somebody deleted it, cancelled it, or deleted its entity: the broker says so
-    ACCEPTED = "accepted"  # the primary has it: proved up to its accept, no receiver's journal says more
-    WAITING = "waiting"  # in a backlog, a spool or its entity; nothing is missing that could say otherwise
-    LOST = "lost"  # accepted, and it is nowhere
-    NOT_ACCEPTED = "not accepted"  # its send was raised, and it is nowhere: the caller knows
-    UNEXPECTED = "unexpected"  # it arrived, and nobody sent it
-    UNPROVEN = "unproven"  # a journal that could tell is not whole, or not there
+    DELIVERED = "delivered"  # received, by a receiver's journal, or completed, by the broker's
+    RECOVERED = "recovered"  # its send raised an error, but it arrived
+    DEAD_LETTERED = (
+        "dead-lettered"  # dead-lettered by the syphon or the broker, for a reason other than expiry
+    )
+    EXPIRED = "expired"  # removed or dead-lettered because its time to live had passed
+    DELETED = "deleted"  # deleted, cancelled, or removed with its entity, by the broker's journal
+    ACCEPTED = "accepted"  # accepted by the primary; no journal shows that it was received
+    WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
+    LOST = "lost"  # accepted, but stored nowhere and not received
+    NOT_ACCEPTED = "not accepted"  # its send raised an error and no journal shows that it was stored
+    UNEXPECTED = "unexpected"  # it arrived, but complete journals of the senders do not mention it
+    UNPROVEN = "unproven"  # a journal that could decide is incomplete or missing
 
 
 SOUND = (
@@ -44,13 +46,13 @@ EVIDENCE = (
     "emptied_at", "primary_kept", "primary_from", "primary_until", "secondary_kept", "secondary_from",
     "secondary_until",
 )  # fmt: skip
-# The first condition that holds decides. The columns are those of messages(), and these.
+# The first condition that is true decides. Columns: those of messages(), of EVIDENCE and of FACTS.
 RULES: tuple[tuple[str, Verdict], ...] = (
     ("arrived AND is_sent", Verdict.DELIVERED),
     ("arrived AND raised > 0", Verdict.RECOVERED),
-    ("arrived AND NOT senders_tell", Verdict.DELIVERED),  # a healthy send has no line here
+    ("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
     ("arrived AND senders_whole", Verdict.UNEXPECTED),
-    ("arrived", Verdict.UNPROVEN),  # it is there, but whether anybody sent it is not known
+    ("arrived", Verdict.UNPROVEN),  # it may have been sent or not
     ("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
     ("stored > 0 AND is_strange", Verdict.UNPROVEN),
     ("held > 0 AND primary_kept", Verdict.WAITING),
@@ -65,11 +67,11 @@ RULES: tuple[tuple[str, Verdict], ...] = (
      Verdict.LOST),
     ("is_home AND is_sent", Verdict.ACCEPTED),
     ("is_home AND raised > 0", Verdict.ACCEPTED),
-    ("stored > 0", Verdict.ACCEPTED),  # its sender tells of no healthy sends
+    ("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
     ("is_home AND senders_whole", Verdict.UNEXPECTED),
     ("is_home", Verdict.UNPROVEN),
     ("is_never_parked", Verdict.LOST),
-    ("left_backlog AND primary_kept AND parked_at > primary_from", Verdict.LOST),  # and came nowhere
+    ("left_backlog AND primary_kept AND parked_at > primary_from", Verdict.LOST),  # and did not arrive anywhere
     ("left_backlog", Verdict.UNPROVEN),
     ("parked > 0 AND drained_at > last_parked_at AND NOT is_stranded AND syphons_whole", Verdict.LOST),
     ("parked > 0 AND syphons_whole", Verdict.WAITING),
@@ -83,9 +85,9 @@ RULES: tuple[tuple[str, Verdict], ...] = (
 
 
 def evidence(writers: DataFrame) -> DataFrame:
-    """One row a primary: which journals are whole, and whether its senders tell of healthy sends."""
+    """One row per primary: which roles have complete journals, and whether senders record healthy sends."""
     primaries = writers.where("primary IS NOT NULL").select("primary").distinct()
-    is_of_it = F.expr("w.primary = p.primary OR w.primary IS NULL")  # a damaged one may not say of which
+    is_of_it = F.expr("w.primary = p.primary OR w.primary IS NULL")  # a damaged journal may lack its primary
     judged = primaries.alias("p").join(writers.alias("w"), is_of_it, "left")
     tell = F.min(F.when(F.col("w.role") == "sender", F.col("w.sends") > 0))
     return judged.groupBy("p.primary").agg(
@@ -95,16 +97,16 @@ def evidence(writers: DataFrame) -> DataFrame:
 
 
 def _whole(role: str) -> Column:
-    mine = F.col("w.role") == role
-    all_whole = F.min(F.when(mine | F.col("w.role").isNull(), F.col("w.is_whole")))
-    there = F.max(mine)
-    return (F.coalesce(all_whole, F.lit(False)) & F.coalesce(there, F.lit(False))).alias(f"{role}s_whole")
+    has_role = F.col("w.role") == role
+    all_whole = F.min(F.when(has_role | F.col("w.role").isNull(), F.col("w.is_whole")))
+    exists = F.max(has_role)
+    return (F.coalesce(all_whole, F.lit(False)) & F.coalesce(exists, F.lit(False))).alias(f"{role}s_whole")
 
 
 def kept(writers: DataFrame, skew: float) -> DataFrame:
-    """One row a namespace with a broker's journal: whether it ``kept`` a whole one, and ``from``, ``until``.
+    """One row per namespace with a broker's journal: ``kept`` (is it complete?), ``from`` and ``until``.
 
-    One broker that ran once: of two runs nobody knows what happened in between, to what the first one held.
+    Complete means one journal of one run: what happened to stored messages between two runs is unknown.
     """
     is_unknown = F.max(F.col("role").isNull()).over(Window.partitionBy())
     of_brokers = writers.withColumn("is_unknown", is_unknown).where("role = 'broker'")
@@ -116,18 +118,18 @@ def kept(writers: DataFrame, skew: float) -> DataFrame:
 
 
 def of_side(kept: DataFrame, side: str) -> DataFrame:
-    """The same, for the namespace in the column ``side`` of the messages."""
+    """The result of :func:`kept` with columns named for ``side``, to join with messages."""
     return kept.select(
         F.col("namespace").alias(side), *(F.col(name).alias(f"{side}_{name}") for name in kept.columns[1:])
     )
 
 
 def drained(events: DataFrame, skew: float) -> DataFrame:
-    """When the backlogs on each secondary were last found empty, and in nobody's hands.
+    """When the backlog queues on each secondary were last found empty while no message was locked.
 
-    What another syphon held at that moment may come back: one that was at work then must have found them
-    empty too. ``stranded_from``: backlogs from this number on are none of the syphons' (F-48).
-    ``skew`` is how far apart, in seconds, the clocks of two machines may be.
+    Messages that another syphon holds at that time may return, so every syphon running then must have found the
+    queues empty too. ``stranded_from`` is the first backlog index that no syphon reads (F-48). ``skew`` is the
+    tolerated difference between the clocks of two machines in seconds.
     """
     pair = (F.lower("pair.primary").alias("primary"), F.lower("pair.secondary").alias("secondary"))
     of_syphons = events.where("role = 'syphon'").groupBy(*pair, "writer").agg(
@@ -137,21 +139,21 @@ def drained(events: DataFrame, skew: float) -> DataFrame:
         F.min(F.when(F.col("event") == "backlog_stranded", F.col("backlog"))).alias("stranded_from"),
     )  # fmt: skip
     latest = F.max("drained_at").over(Window.partitionBy("primary", "secondary"))
-    at_work = of_syphons.withColumn("latest", latest).withColumn(
-        "is_at_work",
+    marked = of_syphons.withColumn("latest", latest).withColumn(
+        "is_running",
         (F.col("first_at") <= _before("latest", -skew)) & (F.col("last_at") >= _before("latest", skew)),
     )
-    found = at_work.groupBy("primary", "secondary").agg(
+    found = marked.groupBy("primary", "secondary").agg(
         F.min("stranded_from").alias("stranded_from"),
-        F.min(F.when(F.col("is_at_work"), F.col("drained_at"))).alias("earliest"),
-        F.max(F.expr("is_at_work AND drained_at IS NULL")).alias("is_in_hands"),
+        F.min(F.when(F.col("is_running"), F.col("drained_at"))).alias("earliest"),
+        F.max(F.expr("is_running AND drained_at IS NULL")).alias("may_be_held"),
     )
-    known = F.when(~F.col("is_in_hands"), _before("earliest", skew))
+    known = F.when(~F.col("may_be_held"), _before("earliest", skew))
     return found.select("primary", "secondary", "stranded_from", known.alias("drained_at"))
 
 
 def emptied(events: DataFrame, skew: float) -> DataFrame:
-    """When each entity was last found empty by one of its receivers; a topic never is: its filters choose."""
+    """When each entity was last found empty by one of its receivers; topics have no such record."""
     return (
         events.where("event = 'entity_emptied'")
         .groupBy(F.lower("pair.primary").alias("primary"), F.lower("path").alias("path_key"))
@@ -164,15 +166,15 @@ def _before(at: Column | str, seconds: float) -> Column:
     return F.timestamp_micros(F.unix_micros(at) - round(seconds * 1e6))
 
 
-# What the rules ask, from the counts of a message and the evidence.
+# Conditions used in RULES, over the counts of a message and the evidence.
 FACTS: tuple[tuple[str, str], ...] = (
     ("arrived", "received + completed > 0"),
     ("is_sent", "accepted_by_primary + parked + spooled + handed_on > 0"),
     ("is_home", "accepted_by_primary + forwarded + stored > 0"),
-    ("is_aside", "home_at IS NULL OR set_aside_at >= home_at"),  # else it was redriven
+    ("is_aside", "home_at IS NULL OR set_aside_at >= home_at"),  # otherwise it was redriven
     ("is_strange", "NOT is_sent AND raised = 0 AND backlogged = 0 AND senders_tell"),
     ("is_stranded", "stranded_from IS NOT NULL AND backlog >= stranded_from"),
-    # told as accepted while the broker kept a journal, which has nothing of it
+    # recorded as accepted in a period that the broker's complete journal covers, which does not mention it
     ("is_unseen", "stored = 0 AND primary_kept AND home_at > primary_from AND home_at < primary_until"),
     ("is_never_parked", "parked > 0 AND backlogged = 0 AND secondary_kept"
      " AND parked_at > secondary_from AND last_parked_at < secondary_until"),
@@ -183,7 +185,7 @@ FACTS: tuple[tuple[str, str], ...] = (
 def judged(
     messages: DataFrame, evidence: DataFrame, drained: DataFrame, emptied: DataFrame, kept: DataFrame
 ) -> DataFrame:
-    """The messages with a column ``verdict``."""
+    """The messages with a column ``verdict``; the other arguments are the results of the functions above."""
     facts = (
         messages.join(F.broadcast(evidence), "primary", "left")
         .join(F.broadcast(drained), ["primary", "secondary"], "left")
@@ -191,8 +193,8 @@ def judged(
         .join(F.broadcast(of_side(kept, "primary")), "primary", "left")
         .join(F.broadcast(of_side(kept, "secondary")), "secondary", "left")
     )
-    told = (f"{condition} AS {name}" for name, condition in FACTS)
+    conditions = (f"{condition} AS {name}" for name, condition in FACTS)
     rules = " ".join(f"WHEN {condition} THEN '{verdict.value}'" for condition, verdict in RULES)
-    return facts.selectExpr("*", *told, f"CASE {rules} END AS verdict").drop(
+    return facts.selectExpr("*", *conditions, f"CASE {rules} END AS verdict").drop(
         *EVIDENCE, *(name for name, _ in FACTS)
     )

@@ -1,7 +1,7 @@
-"""Is the journal of each writer whole? Only then does its silence prove anything.
+"""The completeness of each writer's journal: only a complete journal proves that something did not happen.
 
-Whole: ordinals from 0 without a gap to a ``journal_closed`` that is the writer's last, nothing lost on the
-way, and no line that cannot be read. What a writer did say is true in any case.
+A journal is complete if its ordinals run from 0 without a gap to a final ``journal_closed``, no events were lost,
+and all lines are readable. The records of an incomplete journal are still true.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from .folds import Folds, again, first
 
 REASONS: tuple[tuple[str, str], ...] = (
     ("unread > 0", "it was not read"),
-    ("unreadable > 0", "lines that cannot be read"),
+    ("unreadable > 0", "it has unreadable lines"),
     ("first_ordinal > 0", "its beginning is missing"),
     ("missing > 0", "records are missing"),
     ("lost > 0", "events could not be written"),
-    ("surplus > 0", "records are there twice: was a file copied?"),
+    ("surplus > 0", "records occur twice: was a file copied?"),
     ("NOT has_end", "it has no closing record: killed, or still writing"),
 )
-"""Condition and what it says, in the order of their weight; a writer none holds for is whole."""
+"""Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
 
 NOT_READ = REASONS[0][1]
-HOLES = frozenset(reason for _, reason in REASONS[1:5])
-"""Why a writer may have told of messages that nobody here has heard of."""
+GAPS = frozenset(reason for _, reason in REASONS[1:5])
+"""The reasons for which a journal may have recorded messages that the audit does not know."""
 
 
 def writers(events: DataFrame) -> DataFrame:
-    """One row a writer: ``writer, role, primary, first_at, last_at, records, missing, surplus, lost,
-    unreadable, sends, has_end, is_whole, reason``; ``sends`` are its lines on accepted sends."""
+    """One row per writer: ``writer, role, primary, first_at, last_at, records, missing, surplus, lost,
+    unreadable, sends, has_end, is_whole, reason``. ``sends`` counts its ``send_accepted`` records."""
     folds = _folds()
     constant = [F.max(name).alias(name) for name in ("role", "primary")]
     bits = F.bit_or("bits").alias("bits")
-    # All that is folded of the lines is numbers, which needs no sort; distinct ordinals are counted as bits:
-    # what is shuffled is a row for each 64 lines.
+    # Distinct ordinals are counted as bits, so that only one row per 64 lines is shuffled, and all aggregates are
+    # numbers, which need no sort.
     in_parts = (
         events.withColumns({"primary": F.lower("pair.primary"), "part": F.shiftright("ordinal", 6)})
         .withColumn("bits", F.expr("shiftleft(1L, CAST(ordinal & 63 AS INT))"))
@@ -60,7 +60,7 @@ def writers(events: DataFrame) -> DataFrame:
 
 
 def _folds() -> Folds:
-    """How each column of a writer is folded, and from what of its lines."""
+    """The aggregations of the columns of a writer."""
     closes = "event = 'journal_closed'"
     return {
         "first_at": ("min", "at"),

@@ -153,10 +153,10 @@ def of_duckdb(directory: Path) -> dict[str, object]:
 def of_spark(directory: Path, master: str, *, is_small: bool) -> dict[str, object]:
     from sbpair.spark import build_session
     from sbpair.spark.audit import audit, job, journals
-    from sbpair.spark.session import HASTY, roomy
+    from sbpair.spark.session import SHORT_JOB, long_job
 
     settings = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "2g"} | (
-        HASTY if is_small else roomy()
+        SHORT_JOB if is_small else long_job()
     )
     spark = build_session("bench", master=master, settings=settings)
     begun = time.perf_counter()

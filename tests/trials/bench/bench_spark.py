@@ -39,7 +39,7 @@ class Bench:
 
     def __init__(self, messages: int, *, is_small: bool) -> None:
         from sbpair.spark import build_session
-        from sbpair.spark.session import HASTY
+        from sbpair.spark.session import SHORT_JOB
 
         self._pipe, theirs = mp.Pipe()
         self._broker = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
@@ -47,7 +47,7 @@ class Bench:
         theirs.close()  # so that a broker that dies is noticed
         self._site: Site = self._pipe.recv()
         self._spark: SparkSession = build_session(
-            "bench", master="local[1]", settings=HASTY if is_small else None
+            "bench", master="local[1]", settings=SHORT_JOB if is_small else None
         )
         self._jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
         self._messages = messages
