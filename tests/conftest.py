@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +29,15 @@ ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a
     "tests/interop/test_javascript.py",
     "tests/cli/test_demo.py",
     "tests/test_spec.py",  # parses every file once
+    "tests/test_floors.py",  # so does this
+    "tests/typing/",  # these share mypy's cache
 )
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay to the end: the garbage collector need not walk over them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

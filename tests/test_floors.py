@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -80,17 +81,26 @@ def dotted(path: Path) -> list[str]:
 
 def imports(path: Path, *, run_time_only: bool = True) -> set[str]:
     """Every module ``path`` imports, absolute; what stands under TYPE_CHECKING is not run."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped: set[ast.AST] = set()
-    if run_time_only:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-                skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+    run, typed = _imports(path)
+    return set(run if run_time_only else run | typed)
+
+
+@cache
+def _imports(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """The imports of one file that are run, and those under TYPE_CHECKING."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    under: set[ast.AST] = set()
+    for node in nodes:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            under.update(inner for statement in node.body for inner in ast.walk(statement))
+    run = [node for node in nodes if node not in under]
+    return frozenset(_imported(path, run)), frozenset(_imported(path, under))
+
+
+def _imported(path: Path, nodes: Iterable[ast.AST]) -> set[str]:
     found: set[str] = set()
     package = dotted(path)[:-1]
-    for node in ast.walk(tree):
-        if node in skipped:
-            continue
+    for node in nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -44,7 +44,7 @@ def assert_clean(text: str) -> None:
 def sbpair() -> Run:
     """Run a command to its end; its output is checked for tracebacks and keys."""
 
-    def run(*arguments: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "sbpair.cli", *arguments],
             capture_output=True,
@@ -73,19 +73,19 @@ class Running:
         for thread in self._threads:
             thread.start()
 
-    def line(self, timeout: float = 30) -> str:
+    def line(self, timeout: float = 60) -> str:
         """The next line of its standard output."""
         return self.lines.get(timeout=timeout)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def stop(self, number: int = SIGTERM, timeout: float = 30) -> tuple[int, str]:
+    def stop(self, number: int = SIGTERM, timeout: float = 60) -> tuple[int, str]:
         """Send a signal; the exit code, and what it wrote to standard error."""
         self.signal(number)
         return self.wait(timeout)
 
-    def wait(self, timeout: float = 30) -> tuple[int, str]:
+    def wait(self, timeout: float = 60) -> tuple[int, str]:
         code = self.process.wait(timeout)
         for thread in self._threads:
             thread.join(timeout)
@@ -138,9 +138,9 @@ def pair_environment() -> dict[str, str]:
 
 @pytest.fixture
 def settled() -> Callable[..., None]:
-    """Wait until something holds, half a minute at most."""
+    """Wait until something holds, a minute at most."""
 
-    def wait(holds: Callable[[], bool], timeout: float = 30) -> None:
+    def wait(holds: Callable[[], bool], timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
         while not holds():
             assert time.monotonic() < deadline, "it did not come to hold in time"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
+from sbpair.cli.demo.plan import DemoPlan, make_plan
 from sbpair.cli.demo.scoreboard import DemoResult, Score, Scoreboard, TimelineEntry, line, picture, verdict
+from sbpair.cli.demo.story import Story
 from sbpair.observation import journal_files, read
 from sbpair.testing import Ledger
 
@@ -89,6 +92,16 @@ def test_the_timeline_tells_the_story_in_its_order(numbers):
     for chapter in chapters:  # an entity under suspicion may have recovered in between
         place = told.find(chapter, place)
         assert place >= 0, f"{chapter!r} is missing, or comes too early, in: {told}"
+
+
+def test_the_outage_lasts_until_the_entity_has_failed_over(monkeypatch):
+    """However slow the machine is: here the failover takes longer than the outage was to last."""
+    monkeypatch.setattr(DemoPlan, "failover_interval", timedelta(seconds=1.5))
+    board = Scoreboard(9, lambda entry: None)
+    Story(make_plan(9, 0.5, seed=5), board).run()
+
+    told = " / ".join(entry.text for entry in board.read().timeline)
+    assert 0 <= told.find("FAILED OVER") < told.find("is back")
 
 
 def test_without_a_terminal_it_tells_the_timeline_in_plain_lines(sbpair):

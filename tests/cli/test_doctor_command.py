@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import uuid
 from dataclasses import replace
 
@@ -52,17 +51,11 @@ def backlogs(sbpair, broker, keys):
 
 
 @pytest.fixture
-def status_page(start, keys):
+def status_page(start, keys, settled):
     """The status page of a syphon that runs."""
     running = start("syphon", *FLAGS, "--status-port", "0", **keys)
-    found = None
-    while found is None:
-        found = next((line.split()[-1] for line in list(running.errors) if "status on" in line), None)
-        assert running.process.poll() is None
-        threading.Event().wait(0.02)
-    while not any("connected" in line for line in list(running.errors)):
-        assert running.process.poll() is None
-        threading.Event().wait(0.02)
+    settled(lambda: any("connected" in line for line in running.errors))
+    found = next(line.split()[-1] for line in running.errors if "status on" in line)
     return found.removesuffix("/state")
 
 

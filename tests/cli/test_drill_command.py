@@ -181,7 +181,7 @@ def test_messages_of_others_are_not_received(sbpair, broker, flags, keys):
 def test_what_the_syphon_sets_aside_is_told_with_its_reason(start, drill, flags, keys):
     start("syphon", *flags, "--allowed-destinations", "shipments", **keys)
 
-    code, report = drill("--entity", "orders", "--canaries", "1", "--wait", "5s", "--proof", "peek")
+    code, report = drill("--entity", "orders", "--canaries", "1", "--wait", "60s", "--proof", "peek")
 
     assert (code, fates(report)) == (1, ["dead-lettered"])
     assert "not" in report["canaries"][0]["why"]
@@ -277,12 +277,11 @@ def test_every_plan_says_how_it_proves_and_what_stays(proof):
     assert sum(operations(plan).values()) == 3 + 4 * 3
 
 
-def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker):
+def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker, settled):
     with broker.namespace("contoso").fault("orders", Withhold()):  # the first message is never answered
         options = ("--entity", "orders", "--canaries", "2", "--json")
         running = start("drill", *flags, *options, **keys)
-        while broker.namespace("contoso").counts("orders").scheduled == 0:
-            threading.Event().wait(0.02)
+        settled(lambda: broker.namespace("contoso").counts("orders").scheduled == 1)
         code, errors = running.stop(signal.SIGINT)
 
     report = json.loads(running.line())

@@ -92,8 +92,11 @@ class Chromium:
 
     async def _connect(self, port: int) -> None:
         self._client = aiohttp.ClientSession()
-        async with self._client.get(f"http://127.0.0.1:{port}/json/list") as answer:
-            (target,) = [each for each in await answer.json() if each["type"] == "page"]
+        pages: list[Any] = []
+        while not pages:  # it tells its port before it has opened its first page
+            async with self._client.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                pages = [each for each in await answer.json() if each["type"] == "page"]
+        (target,) = pages
         self._socket = await self._client.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0)
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self._ask(f"{domain}.enable")

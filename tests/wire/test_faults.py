@@ -143,6 +143,22 @@ class TestOutages:
                 raw.settimeout(30)
                 assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
 
+    def test_silence_that_falls_on_a_client_that_is_being_taken_in_is_kept_to_it_too(self):
+        with (
+            Broker({"contoso": 0}) as broker,
+            socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 30) as raw,
+        ):
+            namespace = broker.namespace("contoso")
+            until(lambda: namespace.look(lambda server: len(server._sniffer._greetings)) == 1)
+            namespace.take_down("silent")
+            raw.sendall(b"AMQP\x03\x01\x00\x00")
+            raw.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                raw.recv(1)
+            namespace.bring_up()
+            raw.settimeout(30)
+            assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
+
     def test_the_other_namespace_does_not_notice(self, broker, fragile):
         other = broker.namespace("contoso-dr")
         if "steady" not in other.queue_names():

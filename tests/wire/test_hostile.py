@@ -8,7 +8,6 @@ and states; here the bytes meet a broker at its port.
 from __future__ import annotations
 
 import contextlib
-import gc
 import resource
 import socket
 import threading
@@ -441,7 +440,6 @@ def test_a_hostile_peer_ends_itself_and_nobody_else(broker: Broker, case: str) -
     data, wanted = CASES[case]
     contoso = broker.namespace("contoso")
     port, before = contoso.port, contoso.counts("orders").active
-    gc.collect()
     memory, spent = rss(), cpu_of(broker)
     with impatient() if case in IDLE else contextlib.nullcontext():
         heard = conversation(port, data, wanted)

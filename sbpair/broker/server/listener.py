@@ -205,6 +205,8 @@ class ProtocolSniffer:
     def _remember(self, transport: asyncio.Transport) -> None:
         self.transports = {other for other in self.transports if not other.is_closing()}
         self.transports.add(transport)
+        if self._server.is_silent:
+            transport.pause_reading()
 
     async def _http_server(self) -> HttpServer:
         async with self._http_loading:

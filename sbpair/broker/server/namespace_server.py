@@ -143,6 +143,11 @@ class NamespaceServer:
             self._audit_writer.close()
 
     @property
+    def is_silent(self) -> bool:
+        """Whether whoever connects to the port is not answered for now; on a shared port that is seen later."""
+        return self._outage is Outage.SILENT and not self.neighbours.are_several
+
+    @property
     def is_open(self) -> bool:
         """Whether the port is bound: standing faults need one."""
         return self.neighbours.all[0]._listener.is_bound
@@ -191,7 +196,7 @@ class NamespaceServer:
         outage, self._outage = self._outage, None
         self.delay = 0.0
         if outage is Outage.SILENT:
-            for wire in self.wires.values():
+            for wire in list(self.wires.values()):
                 wire.unmute()
             for transport in self._sniffer.transports:
                 if not transport.is_closing():

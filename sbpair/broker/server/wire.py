@@ -34,6 +34,8 @@ class WireHost(Protocol):
 
     @property
     def is_holding(self) -> bool: ...
+    @property
+    def is_silent(self) -> bool: ...
     def read_clocks(self) -> ClockReading: ...
     def end_turn(self) -> None: ...
     def commit(self) -> None: ...
@@ -54,6 +56,7 @@ class AmqpWire(asyncio.Protocol):
         self._passed = 0  # bytes, in the direction that is cut
         self._late: deque[tuple[float, bytes]] = deque()
         self._aside = b""  # waits for the commit that is under way
+        self._unheard_yet = b""  # came while mute: uvloop reads once more before it pauses
         self._leaving: asyncio.TimerHandle | None = None  # everything is sent: see _leave
         self._unheard = 0
         self.transport: asyncio.Transport
@@ -74,6 +77,8 @@ class AmqpWire(asyncio.Protocol):
         self._cut = effect if isinstance(effect, CutAfter) else None
         self._server.wires[self.client] = self
         self.arm()
+        if server.is_silent:  # the outage began while its first byte was awaited
+            self.mute()
 
     def frontends(self) -> list[NamespaceFrontend]:
         """The frontends of all namespaces of the port."""
@@ -94,6 +99,10 @@ class AmqpWire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process one chunk; answers leave in one write."""
         if self._is_dead:
+            return
+        if self._is_mute:
+            self._unheard_yet += data
+            self.transport.pause_reading()
             return
         if self._leaving is not None:
             self._unheard += len(data)
@@ -245,6 +254,9 @@ class AmqpWire(asyncio.Protocol):
         self._is_mute = False
         if not self.client.is_clogged and not self.transport.is_closing():
             self.transport.resume_reading()
+        if self._unheard_yet:
+            data, self._unheard_yet = self._unheard_yet, b""
+            self.data_received(data)
         self._server.frontend.stir(self.client)
         self._server.end_turn()
         self.arm()

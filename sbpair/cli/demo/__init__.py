@@ -42,7 +42,7 @@ MOST = 1_000_000
     type=click.FloatRange(SHORTEST_OUTAGE, LONGEST_OUTAGE),
     default=6.0,
     show_default=True,
-    help="Seconds the primary is down.",
+    help="Seconds the primary is down; longer where the failover takes longer.",
 )
 @click.option("--seed", type=int, help="Repeats the same grouping of messages into sends.  [default: random]")
 @click.option(

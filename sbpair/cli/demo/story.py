@@ -94,6 +94,8 @@ class Story:
             self._power(is_up=False, text=f"{PRIMARY_NAME} goes down, in the middle of sends")
             application.begin(Act.DURING)
             self._board.wait_for(lambda _: stage.failure is not None, self._plan.outage)
+            # on a busy machine the outage lasts longer: without a failover there is nothing to tell
+            self._await(stage, "the entity to fail over", lambda s: s.state == EntityState.FAILED_OVER.name)
             stage.primary.bring_up()
             self._power(is_up=True, text=f"{PRIMARY_NAME} is back")
             application.begin(Act.AFTER)
