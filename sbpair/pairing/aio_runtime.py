@@ -211,7 +211,7 @@ class AsyncRuntime(BaseRuntime):
                 outcome: Outcome = landed.value
                 return outcome
             finally:
-                if self.pair.has_news:
+                if self.pair.has_events:
                     self.publish()
             result = await self._perform(step, path, request)
 
@@ -489,7 +489,7 @@ class AsyncRuntime(BaseRuntime):
                 self._is_faulting = True
                 self._tasks.start("sbpair-fault", self._fault())
             return None
-        if self.pair.has_news:
+        if self.pair.has_events:
             self.publish()
         for role in looks:
             self._tasks.start("sbpair-look", self._look(role))

@@ -300,7 +300,7 @@ class BaseRuntime:
             return
         with self.exclusive():
             self.pair.opening_failed(path, classification, result.now)
-        if self.pair.has_news:
+        if self.pair.has_events:
             self.publish()
 
     # -- the two sides (P-50)

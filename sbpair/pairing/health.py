@@ -1,4 +1,4 @@
-"""Health of a primary entity: when it fails over and when it comes home.
+"""Health of a primary entity: the state machine of failover and recovery.
 
             failure                interval elapsed
   HEALTHY -----------> SUSPECT ----------------------> FAILED_OVER
@@ -6,18 +6,18 @@
      |     success                                          |
      '--------- ping accepted, or marked healthy -----------'
 
-What is sent once it is home overtakes what still waits in a backlog (G-8).
+Messages sent after the recovery overtake those that still wait in a backlog (G-8).
 
-By hand, ``fail_over`` leads from any state to FAILED_OVER and ``mark_path_healthy`` from any to HEALTHY.
-A hand can also hold an entity in FAILED_OVER: then it is not pinged, until it is released.
+An operator can move an entity from any state to FAILED_OVER (``fail_over``) or to HEALTHY (``mark_path_healthy``),
+and hold it in FAILED_OVER, where it is not pinged until it is released.
 
-A ping can succeed where sends fail: one partition is down, and pings go elsewhere (F-51). So an entity that
-fails again within a minute of coming home has *relapsed*. The first ping after a relapse is not sent at once
-but after a ping interval, after twice that at the next one, and so on up to five minutes.
+A ping can succeed while sends fail, for example when one partition is down and pings reach another (F-51). An
+entity that fails again within a minute of its recovery has *relapsed*: its first ping is delayed by one ping
+interval, and by twice the previous delay after each further relapse, up to five minutes.
 
-Pure: the caller reports what happened and when, and asks when to call back. classify.py decides which errors
-are failures. A busy service counts as one only where a limit is set, after being busy for that long without a
-success.
+The module performs no I/O and reads no clock: the caller passes the current time and asks when to call back.
+classify.py decides which errors are failures. A busy service counts as unavailable only with a ``busy_limit``, once
+it has been busy for that long without a success.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from enum import Enum
 class EntityState(Enum):
     """How the senders of a pairing see one primary entity (P-6)."""
 
-    HEALTHY = "healthy"  # P-2: sends go to the primary, as if we were not here
-    SUSPECT = "suspect"  # P-3: they still do, and the interval is running
-    FAILED_OVER = "failed over"  # P-4: they go to a backlog; pings seek the primary
+    HEALTHY = "healthy"  # P-2: sends go to the primary
+    SUSPECT = "suspect"  # P-3: sends still go to the primary, and the failover interval runs
+    FAILED_OVER = "failed over"  # P-4: sends are parked, and pings test the primary
 
 
 class Input(Enum):
-    """What can happen to an entity."""
+    """The inputs of the state machine."""
 
     SUCCESS = "a send to the primary succeeded"
     FAILURE = "a send to the primary failed in a way that counts"  # see classify.py
     ELAPSED = "the failover interval passed"
     PING_ACCEPTED = "a ping was accepted"
-    FAILED_BY_HAND = "fail_over was called"
+    FORCED = "fail_over was called"
     MARKED_HEALTHY = "mark_path_healthy was called"
 
 
-CALM = 60.0  # seconds at home after which a failure is no relapse
-LONGEST_HOLD = 300.0  # seconds: the most that a first ping is put off, if the ping interval is not longer
+CALM = 60.0  # seconds after a recovery within which a failure is a relapse
+LONGEST_HOLD = 300.0  # maximum delay in seconds of the first ping, unless the ping interval is longer
 
 _H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 
@@ -57,20 +57,19 @@ TRANSITIONS: dict[tuple[EntityState, Input], EntityState] = {
     (_S, Input.SUCCESS): _H,  # P-3
     (_S, Input.ELAPSED): _F,  # P-4
     (_F, Input.PING_ACCEPTED): _H,  # P-6, P-33
-    (_H, Input.FAILED_BY_HAND): _F,
-    (_S, Input.FAILED_BY_HAND): _F,
+    (_H, Input.FORCED): _F,
+    (_S, Input.FORCED): _F,
     (_S, Input.MARKED_HEALTHY): _H,
     (_F, Input.MARKED_HEALTHY): _H,
 }
-# A pair that is not listed changes nothing. Two of the absences are decisions:
+# Pairs not listed change nothing. Two absences are deliberate:
 #   SUSPECT + FAILURE: a second failure does not restart the interval.
-#   FAILED_OVER + SUCCESS: a send that was under way may still land after the failover; only a ping
-#   (or a hand) brings the entity home.
+#   FAILED_OVER + SUCCESS: a send started before the failover may still succeed; only a ping or an operator ends it.
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """An entity went from one state to another, because of this."""
+    """A change of an entity's state."""
 
     before: EntityState
     after: EntityState
@@ -80,8 +79,8 @@ class Transition:
 class EntityHealth:
     """The health of one primary entity, shared by all its senders (P-6).
 
-    Intervals and instants are seconds of a monotonic clock; ``jitter`` says how long after a failover
-    the first ping waits.
+    Times and intervals are seconds of a monotonic clock. ``jitter`` returns the delay of the first ping after a
+    failover. ``busy_limit`` is the time after which a busy service counts as unavailable, None for never.
     """
 
     def __init__(
@@ -93,34 +92,36 @@ class EntityHealth:
     ) -> None:
         self.state = EntityState.HEALTHY
         self.is_calm = True
-        """Whether a success would change nothing: healthy, and not busy. Every send looks at it."""
+        """Whether a success would change nothing: the entity is healthy and not busy. Read by every send."""
         self._busy_limit = busy_limit
-        self._busy_since: float | None = None  # the first such answer that no success has followed
+        self._busy_since: float | None = None  # the first busy response since the last success
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._jitter = jitter
-        self._timer: float | None = None  # one per state: the interval's end, or the next ping
-        self._home_since = -math.inf  # when a ping last brought it home
-        self._failing_since = 0.0  # when it was last suspected
-        self._relapses = 0  # in a row
+        self._timer: float | None = None  # the end of the failover interval, or the next ping
+        self._recovered_at = -math.inf  # by a ping
+        self._suspected_at = 0.0
+        self._relapses = 0  # consecutive
         self._is_held = False
 
     def send_succeeded(self, now: float) -> list[Transition]:
+        """Record a send that the primary accepted."""
         if self.is_calm:
             return []
-        passed = self._feed(Input.SUCCESS, now)
+        transitions = self._feed(Input.SUCCESS, now)
         self._busy_since = None
         self.is_calm = self.state is EntityState.HEALTHY
-        return passed
+        return transitions
 
     def send_failed(self, now: float) -> list[Transition]:
-        passed = self._feed(Input.FAILURE, now)
-        if self._failover_interval == 0:  # fail over now, so that this very message can be redirected
-            passed += self._feed(Input.ELAPSED, now)
-        return passed
+        """Record a send that failed because the primary is unavailable."""
+        transitions = self._feed(Input.FAILURE, now)
+        if self._failover_interval == 0:  # fail over at once, so that this message can be redirected
+            transitions += self._feed(Input.ELAPSED, now)
+        return transitions
 
     def busy_counts(self, now: float) -> bool:
-        """The service said that it is busy; whether it has done so for long enough to be a failure (F-40)."""
+        """Record a busy response; return whether it counts as a failure because the limit is reached (F-40)."""
         if self._busy_limit is None:
             return False
         if self._busy_since is None:
@@ -129,32 +130,35 @@ class EntityHealth:
         return now - self._busy_since >= self._busy_limit
 
     def ping_accepted(self, now: float) -> list[Transition]:
+        """Record a ping that the primary accepted; ignored while the entity is held."""
         return [] if self._is_held else self._feed(Input.PING_ACCEPTED, now)
 
     def fail_over(self, now: float) -> list[Transition]:
+        """Fail over on request of an operator; pings end it."""
         self._forget_relapses()
-        return self._feed(Input.FAILED_BY_HAND, now)
+        return self._feed(Input.FORCED, now)
 
     def hold(self, now: float) -> list[Transition]:
-        """Fail over, and stay so whatever a ping would say."""
+        """Fail over, and stay failed over without pings until :meth:`release` or :meth:`mark_healthy`."""
         self._is_held = True
-        passed = self.fail_over(now)
-        self._timer = None  # nothing to find out: no pings, which are billed (P-34)
-        return passed
+        transitions = self.fail_over(now)
+        self._timer = None  # pings are billed (P-34), and would change nothing
+        return transitions
 
     def release(self, now: float) -> None:
-        """Let pings decide again."""
+        """End a hold: resume pinging."""
         if self._is_held:
             self._is_held = False
             self._timer = now + self._jitter()
 
     def mark_healthy(self, now: float) -> list[Transition]:
+        """Return to HEALTHY on request of an operator; ends a hold."""
         self._is_held = False
         self._forget_relapses()
         return self._feed(Input.MARKED_HEALTHY, now)
 
     def earliest_failover(self, now: float) -> float:
-        """The soonest instant at which this entity can have failed over; ``now`` when it has."""
+        """The earliest time at which this entity can be failed over; ``now`` if it is."""
         if self.state is EntityState.FAILED_OVER:
             return now
         if self._timer is not None:
@@ -162,14 +166,14 @@ class EntityHealth:
         return now + self._failover_interval
 
     def next_timer(self) -> float | None:
-        """When :meth:`handle_timer` wants to be called; None for never.
+        """When to call :meth:`handle_timer` next; None for never.
 
-        It is set while the entity is SUSPECT (G-12) or FAILED_OVER (G-13), and only then.
+        Set while the entity is SUSPECT (G-12), or FAILED_OVER and not held (G-13).
         """
         return self._timer
 
     def handle_timer(self, now: float) -> tuple[list[Transition], bool]:
-        """Let time pass up to ``now``; what changed, and whether a ping is due."""
+        """Advance time to ``now``; return the state changes, and whether a ping is due."""
         if self._timer is None or now < self._timer:
             return [], False
         if self.state is EntityState.SUSPECT:
@@ -177,25 +181,25 @@ class EntityHealth:
         self._timer = now + self._ping_interval  # P-32
         return [], True
 
-    def _feed(self, what: Input, now: float) -> list[Transition]:
+    def _feed(self, cause: Input, now: float) -> list[Transition]:
         before = self.state
-        after = TRANSITIONS.get((before, what), before)
+        after = TRANSITIONS.get((before, cause), before)
         if after is before:
             return []
         self.state = after
         self.is_calm = after is EntityState.HEALTHY
         if after is EntityState.HEALTHY:
             self._timer = self._busy_since = None
-            self._home_since = now if what is Input.PING_ACCEPTED else self._home_since
+            self._recovered_at = now if cause is Input.PING_ACCEPTED else self._recovered_at
         elif after is EntityState.SUSPECT:
-            self._timer, self._failing_since = now + self._failover_interval, now
+            self._timer, self._suspected_at = now + self._failover_interval, now
         else:
             self._timer = now + self._first_ping_delay() + self._jitter()
-        return [Transition(before, after, what)]
+        return [Transition(before, after, cause)]
 
     def _first_ping_delay(self) -> float:
-        """0.0 as a rule; after a relapse, a ping that succeeds need not mean that sends will (F-51)."""
-        if self._failing_since - self._home_since > CALM:
+        """0.0, or after a relapse a delay that doubles each time (F-51)."""
+        if self._suspected_at - self._recovered_at > CALM:
             self._relapses = 0
             return 0.0
         self._relapses += 1
@@ -204,4 +208,4 @@ class EntityHealth:
 
     def _forget_relapses(self) -> None:
         """An operator's decision overrides the history."""
-        self._home_since, self._relapses = -math.inf, 0
+        self._recovered_at, self._relapses = -math.inf, 0

@@ -1,8 +1,8 @@
-"""What became of an attempt, of a send, and of the caller's messages. Pure.
+"""The results of attempts and sends.
 
-An attempt that failed has a :class:`Classification`; a send ends in an :data:`Outcome`; the caller receives a
-:class:`SendReceipt` or an error. Only ``Failure.UNAVAILABLE`` can fail an entity over (P-3); classify.py maps
-each error of the SDK to its kind.
+A failed attempt has a :class:`Classification`; a send ends in an :data:`Outcome`; the caller receives a
+:class:`SendReceipt` or an error. Only ``Failure.UNAVAILABLE`` can fail an entity over (P-3). classify.py maps the
+SDK's errors to classifications.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from typing import NamedTuple
 class Failure(Enum):
     """The kind of a failed attempt; it decides what happens to the message."""
 
-    UNAVAILABLE = "unavailable"  # starts the timer, can fail over
-    BUSY = "busy"  # wait and send again within the caller's budget
-    CONFIGURATION = "configuration"  # raised at once: a person must act
-    FULL = "full"  # raised: the quota of the entity is used up
+    UNAVAILABLE = "unavailable"  # starts the failover interval; the message can be redirected
+    BUSY = "busy"  # retried after a pause, within the caller's timeout
+    CONFIGURATION = "configuration"  # raised at once: an operator must act
+    FULL = "full"  # raised, unless the options redirect it: the quota of the entity is exhausted
     CALLER = "caller"  # raised: this message or argument will never be accepted
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What one error means for the entity and for the message."""
+    """The meaning of one error for the entity and for the message."""
 
     failure: Failure
     why: str
-    is_missing: bool = False  # the entity does not exist: a backlog can be created
-    is_too_large: bool = False  # the message does not fit (P-22)
-    is_ambiguous: bool = False  # the message may have been stored all the same
-    is_of_namespace: bool = False  # every entity there refuses this client: credential, certificate (R-1)
+    is_missing: bool = False  # the entity does not exist; a backlog queue can be created
+    is_too_large: bool = False  # the message exceeds the size limit (P-22)
+    is_ambiguous: bool = False  # the message may have been stored nevertheless
+    is_of_namespace: bool = False  # the whole namespace refuses this client: credential, certificate (R-1)
     is_local: bool = False  # nothing was sent, and another queue would not help: encoding, closed
-    is_link_in_doubt: bool = False  # an idle link may have died or a token expired: try a fresh link
-    is_own: bool = False  # it waited for a local link or thread: no evidence about the broker (R-5)
-    retry_after: float | None = None  # seconds the broker asks to wait
+    is_link_in_doubt: bool = False  # an idle link may have died or a token expired: retry on a new link
+    is_own: bool = False  # no local link or thread was free in time: no evidence about the broker (R-5)
+    retry_after: float | None = None  # delay in seconds that the broker requests
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Accepted by a broker (G-3), by the primary when ``backlog`` is None; or written to the spool."""
+    """Accepted by a broker (G-3), the primary if ``backlog`` is None; or written to the spool."""
 
     backlog: int | None
     is_ambiguous: bool
@@ -49,7 +49,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The error to raise to the caller. ``is_parked``: it came from a backlog queue."""
+    """Refused: the error to raise to the caller. ``is_parked`` says that a backlog queue raised it."""
 
     error: Exception
     is_parked: bool
@@ -59,7 +59,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """No broker accepted the message: every cause, the primary's first (G-19), and the error of the spool."""
+    """Accepted by no broker: the errors of all attempts, the primary's first (G-19), and that of the spool."""
 
     causes: tuple[Exception, ...]
     spool_error: Exception | None = None
@@ -77,7 +77,7 @@ class StoredIn(Enum):
 
 
 class Location(NamedTuple):
-    """Some messages of one call, and the one place that accepted them."""
+    """Messages of one call that were accepted by the same queue, or by the spool."""
 
     stored_in: StoredIn
     backlog: int | None
@@ -85,13 +85,12 @@ class Location(NamedTuple):
 
 
 class SendReceipt(NamedTuple):
-    """What ``send_messages`` returns once every message of the call was accepted by a broker,
-    or is on the disk of the spool.
+    """The result of ``send_messages``: every message was accepted by a broker or written to the spool.
 
-    ``backlog`` is the number of the backlog queue (the last one, if several were needed).
-    ``ambiguous``: an earlier attempt of this call may have been stored too, so that a copy with the
-    same message id can exist (duplicate detection on the entity removes it, G-6). ``locations`` says, in order,
-    which messages are stored where when a call was split over several places; otherwise it is empty.
+    ``backlog`` is the index of the backlog queue, the last one if several were needed. ``ambiguous`` says that an
+    earlier attempt of this call may have been stored as well, so a copy with the same message id can exist, which
+    duplicate detection on the entity removes (G-6). ``locations`` lists in order where the messages are stored if
+    the call was split over several locations, and is empty otherwise.
     """
 
     stored_in: StoredIn
@@ -102,9 +101,9 @@ class SendReceipt(NamedTuple):
 
 
 _PRIMARY = StoredIn.PRIMARY
-_make = tuple.__new__  # past the wrapper of a named tuple, which costs as much again
+_make = tuple.__new__  # bypasses the named tuple's own __new__, which doubles the cost
 
 
 def at_primary(message_id: str) -> SendReceipt:
-    """The receipt of one message sent by the fast path."""
+    """The receipt of one message that the fast path sent to the primary."""
     return _make(SendReceipt, (_PRIMARY, None, (message_id,), False, ()))

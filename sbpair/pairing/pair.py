@@ -1,20 +1,20 @@
-"""Shared state of one pairing, and the flow of a send as a generator.
+"""The shared state of one pairing, and the flow of a send as a generator.
 
     send_flow          Attempt(primary) --accepted--> Stored
                           |  failed
-                          |-- unavailable: Pause, then again, up to `retry_total` times
-                          |-- unavailable still ------> health.py; failed over now? --.
-                          |-- busy: Pause, then again (or, for too long: unavailable) |
-                          |-- full, where the options spill it -----------------------|
-                          '-- else: Refused                                           v
+                          |-- unavailable: Pause, retry, up to `retry_total` times
+                          |-- still unavailable ------> health.py: failed over? ------.
+                          |-- busy: Pause, retry (too long: as unavailable)           |
+                          |-- full, if the options redirect it -----------------------|
+                          '-- otherwise: Refused                                      v
                        Attempt(backlog i) --accepted--> Stored       (all failed: Spool, or Stranded)
-                          |  failed: i leaves the rotation (P-5); no such queue: CreateBacklog
-                          |  refused for what the message is: so does i, if another accepts it (R-3)
-                          '--> the next i
+                          |  failed: withdraw i (P-5); if it does not exist: CreateBacklog first
+                          |  message refused: withdraw i if another backlog accepts the message (R-3)
+                          '--> next i
 
-The flow yields steps, receives their results, and returns the outcome. The blocking and the asyncio runtime
-drive the same generator. Times are seconds of a monotonic clock, passed as arguments. Pure: no clock, thread,
-socket or SDK.
+The flow yields steps, is sent their results and returns the outcome. The blocking and the asyncio runtime drive the
+same generator. Times are seconds of a monotonic clock, passed as arguments. The module uses no clock, thread, socket
+or SDK.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from .rotation import Choice, Rotation
 if TYPE_CHECKING:
     from random import Random
 
-BUSY_PAUSE = 10.0  # seconds, at least, before a busy service is asked again
-LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # what is kept for the backlog
-LEAST_SHARE = 2.0  # seconds: below this, one backlog gets all the time there is left
-SPOOL_GRACE = 1.0  # seconds
-JITTER = 0.25  # seconds: the first pings of many clients do not leave in one instant
+BUSY_PAUSE = 10.0  # minimum seconds before a busy service is retried
+LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
+LEAST_SHARE = 2.0  # seconds; with less time left, one backlog queue gets all of it
+SPOOL_GRACE = 1.0  # minimum seconds for writing to the spool
+JITTER = 0.25  # seconds over which the first pings of many clients are spread
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Send now: to the primary entity when ``backlog`` is None, else to that backlog queue.
+    """Send the message by ``until``: to the primary entity if ``backlog`` is None, else to that backlog queue.
 
-    ``is_fresh`` asks for a connection of its own: the one in store has just failed.
+    ``is_fresh`` requests a new link, since the pooled one has just failed.
     """
 
     backlog: int | None
@@ -69,14 +69,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait until then: a retry is due, or the service asked for the pause."""
+    """Wait until the given time before the next attempt."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class CreateBacklog:
-    """Create this backlog queue, by ``until``; on failure the result has an error."""
+    """Create this backlog queue by ``until``; the result has an error if that fails."""
 
     backlog: int
     until: float
@@ -84,29 +84,29 @@ class CreateBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Write what no broker has accepted to the spool, by ``until``; on failure the result has an error."""
+    """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails."""
 
     until: float
 
 
 class CaughtUp(Exception):
-    """Not written: the older messages in the spool have been accepted meanwhile."""
+    """The error of a Spool step when the older messages of the entity have left the spool: nothing was written."""
 
 
 class SpoolUse(Enum):
-    """What the spool is for in one send."""
+    """How one send may use the spool."""
 
     NEVER = "there is none, or the message comes from it"
-    LAST_RESORT = "for what no backlog takes"
-    AT_ONCE = "older messages of the entity wait there: behind them"
+    LAST_RESORT = "if no backlog queue accepts the message"
+    AT_ONCE = "first, to keep the order behind older messages of the entity"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a step.
 
-    ``was_reused``: the attempt used a connection that had been idle. ``accepted``: how many messages were
-    accepted before it failed; 0 for all or none.
+    ``was_reused`` says that the attempt used a link that had been idle. ``accepted`` is the number of messages that
+    were accepted before a failure; 0 for all or none.
     """
 
     now: float
@@ -122,7 +122,7 @@ SendFlow = Generator[Step, Result, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class _Declined:
-    """A backlog queue refused the message for its content; the others decide whose fault that is."""
+    """A backlog queue refused the message itself; if another accepts it, the queue is at fault."""
 
     at: float
     backlog: int
@@ -132,7 +132,7 @@ class _Declined:
 
 @dataclass(slots=True)
 class _Send:
-    """One message on its way."""
+    """The state of one send."""
 
     path: str
     count: int
@@ -143,19 +143,20 @@ class _Send:
     now: float
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
-    told: int = 0  # of how many messages an event has said where they rest
+    reported: int = 0  # leading messages whose location an event has reported
 
     def spool_step(self) -> Spool:
-        """The backlogs may have used up the budget: a disk gets a second all the same (G-18)."""
+        """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
         return Spool(max(self.deadline, self.now + SPOOL_GRACE))
 
-    def resting(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
-        """What an event says of the next messages that rest somewhere: so many, 0 for all that are left."""
-        ids, start = self.message_ids(), self.told
-        self.told = start + accepted if accepted else self.count
-        return self.told - start, ids[start : self.told], self.is_ambiguous
+    def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
+        """Count, ids and ambiguity of the next ``accepted`` messages, 0 for all that remain, for an event."""
+        ids, start = self.message_ids(), self.reported
+        self.reported = start + accepted if accepted else self.count
+        return self.reported - start, ids[start : self.reported], self.is_ambiguous
 
     def failed(self, result: Result, classification: Classification) -> None:
+        """Record a failed attempt."""
         self.now = result.now
         if result.error is not None:
             self.causes.append(result.error)
@@ -163,9 +164,9 @@ class _Send:
 
 
 class Pair:
-    """The shared state of one pairing: health of every entity, the rotation, pings and events.
+    """The shared state of one pairing: the health of each entity, the rotation, pings and events.
 
-    Not thread-safe: callers that share it between threads hold a lock.
+    Not thread-safe: callers that share it between threads must hold a lock.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class Pair:
         self._redirects_suspects = redirects_suspects
         self._spills_on_quota = spills_on_quota
         self._busy_limit = busy_limit
-        # With an interval of zero the first failure redirects: the backlog is the other try.
+        # With an interval of zero the first failure redirects the message, in place of a retry.
         self._retry = retry if failover_interval > 0 else NO_RETRIES
         self._rng = rng
         self._entities: dict[str, EntityHealth] = {}
@@ -195,59 +196,62 @@ class Pair:
         self._pinging: set[str] = set()
         self._events: list[PairingEvent] = []
 
-    # -- the state of an entity
+    # -- entity state
 
     def state_of(self, path: str) -> EntityState:
-        """The state all senders of this entity share (P-6)."""
+        """The state of an entity, shared by all its senders (P-6)."""
         health = self._entities.get(path_key(path))
         return EntityState.HEALTHY if health is None else health.state
 
     def fail_over(self, path: str, now: float) -> None:
-        """Park from now on, by hand."""
-        self._tell(path, self._health(path).fail_over(now), now)
+        """Fail the entity over on request of an operator; a ping ends it."""
+        self._emit(path, self._health(path).fail_over(now), now)
 
     def hold(self, path: str, now: float) -> None:
-        """Park from now on, by hand, until it is released or marked healthy."""
-        self._tell(path, self._health(path).hold(now), now)
+        """Fail the entity over until it is released or marked healthy."""
+        self._emit(path, self._health(path).hold(now), now)
 
     def release(self, path: str, now: float) -> None:
-        """Let pings bring a held entity home again."""
+        """End the hold of an entity: pings can end its failover again."""
         self._health(path).release(now)
 
     def mark_healthy(self, path: str, now: float) -> None:
-        """Send to the primary from now on, by hand."""
-        self._tell(path, self._health(path).mark_healthy(now), now)
+        """Return the entity to healthy on request of an operator."""
+        self._emit(path, self._health(path).mark_healthy(now), now)
 
-    # -- the four verbs
+    # -- events, timers and pings
 
     @property
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Whether :meth:`events` would return any."""
         return bool(self._events)
 
     def events(self) -> list[PairingEvent]:
-        """What happened since the last call, in order."""
-        told, self._events = self._events, []
-        return told
+        """Return the events since the last call, in order."""
+        pending, self._events = self._events, []
+        return pending
 
     def next_timer(self) -> float | None:
-        """When :meth:`handle_timer` wants to be called; None for never."""
+        """When to call :meth:`handle_timer` next; None for never."""
         timers = [timer for health in self._entities.values() if (timer := health.next_timer()) is not None]
         return min(timers, default=None)
 
     def handle_timer(self, now: float) -> list[str]:
-        """Let time pass; the paths to ping now (P-32). Each ping ends in :meth:`ping_finished`."""
+        """Advance time to ``now``; return the paths to ping (P-32).
+
+        Call :meth:`ping_finished` once for each.
+        """
         due: list[str] = []
         for key, health in self._entities.items():
-            passed, is_ping_due = health.handle_timer(now)
-            self._tell(self._paths[key], passed, now)
-            if is_ping_due and key not in self._pinging:  # one ping task per entity
+            transitions, is_ping_due = health.handle_timer(now)
+            self._emit(self._paths[key], transitions, now)
+            if is_ping_due and key not in self._pinging:  # at most one ping per entity at a time
                 self._pinging.add(key)
                 due.append(self._paths[key])
         return due
 
     def ping_left(self, path: str, now: float, *, is_billed: bool = True) -> None:
-        """A ping is being sent: it is billed whatever becomes of it (P-34). A link that is opened is not."""
+        """Record that a ping is sent, which is billed whatever its result (P-34), or a link is opened instead."""
         if not is_billed:
             self._events.append(LinkProbed(now, path))
             return
@@ -255,23 +259,23 @@ class Pair:
         self._events.append(PingSent(now, path, self.pings_sent))
 
     def ping_finished(self, path: str, refusal: Classification | None, now: float) -> None:
-        """A ping was accepted, or refused for this reason; after a refusal pings go on."""
+        """Record the result of a ping: accepted if ``refusal`` is None. After a refusal pinging continues."""
         self._pinging.discard(path_key(path))
         if refusal is None:
-            self._tell(path, self._health(path).ping_accepted(now), now)
+            self._emit(path, self._health(path).ping_accepted(now), now)
         elif self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
 
     def opening_failed(self, path: str, classification: Classification, now: float) -> None:
-        """A link to the primary entity could not be opened, and no send waits any more to say so (R-8)."""
+        """Record that a link to the primary entity could not be opened after its send had given up (R-8)."""
         if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
-            self._tell(path, self._health(path).send_failed(now), now, classification.why)
+            self._emit(path, self._health(path).send_failed(now), now, classification.why)
 
     def pings_lost(self) -> None:
-        """Forget the pings under way, after a fork: those that are due are sent again."""
+        """Forget the pings in progress, after a fork, so that they are sent again when due."""
         self._pinging.clear()
 
-    # -- a send
+    # -- sending
 
     def send_flow(
         self,
@@ -285,19 +289,19 @@ class Pair:
         spool: SpoolUse = SpoolUse.NEVER,
         message_ids: Callable[[], tuple[str, ...]] = tuple,
     ) -> SendFlow:
-        """The way of one message, or one batch of ``count``, to a place where it rests.
+        """The flow of one message, or of one batch of ``count`` messages.
 
-        ``first`` is what came of an attempt at the primary that was made already, on the fast path
-        of a healthy entity. ``message_ids`` is asked when an event tells of the messages.
+        ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
+        is called only when an event needs the ids.
         """
         send = _Send(path, count, message_ids, choice, deadline, deadline - now, now)
-        outcome = yield from self._way(send, now, first, spool)
+        outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
-            self._events.append(SendRaised(send.now, path, why, *send.resting()[1:]))
+            self._events.append(SendRaised(send.now, path, why, *send.next_report()[1:]))
         return outcome
 
-    def _way(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
+    def _send(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
             result = yield send.spool_step()
             if not isinstance(result.error, CaughtUp):
@@ -316,24 +320,22 @@ class Pair:
 
     def _spool(self, send: _Send) -> SendFlow:
         result = yield send.spool_step()
-        while isinstance(result.error, CaughtUp):  # nobody took this one: it has to be written
+        while isinstance(result.error, CaughtUp):  # no broker accepted this message, so it must be written
             result = yield send.spool_step()
         return self._spooled(send, result)
 
     def _spooled(self, send: _Send, result: Result) -> Stored | Stranded:
         if result.error is not None:
-            if (
-                result.classification is not None and result.classification.is_ambiguous
-            ):  # it may be written yet
-                send.is_ambiguous = True
+            if result.classification is not None and result.classification.is_ambiguous:
+                send.is_ambiguous = True  # the write may still complete
             return Stranded(tuple(send.causes), result.error)
-        self._events.append(MessageSpooled(result.now, send.path, *send.resting()))
+        self._events.append(MessageSpooled(result.now, send.path, *send.next_report()))
         return Stored(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
         self, send: _Send, health: EntityHealth, now: float, first: Result | None
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """The instant of failover when the message must be parked."""
+        """Try the primary. Returns the current time if the message must be parked."""
         is_fresh = has_waited = False
         retries = Retries(self._retry)
         while True:
@@ -341,11 +343,11 @@ class Pair:
             result = first or (yield Attempt(None, until, is_fresh))
             first, now, classification = None, result.now, result.classification
             if classification is None:
-                self._tell(send.path, health.send_succeeded(now), now)
+                self._emit(send.path, health.send_succeeded(now), now)
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
-            if classification.is_own:  # R-5: no evidence; it looks again where the message goes
+            if classification.is_own:  # R-5: no evidence about the primary; decide again by the entity's state
                 has_waited = True
                 if has_failed_over:
                     return now
@@ -353,7 +355,7 @@ class Pair:
                     continue
                 return Refused(_last(send), False, False, classification.failure)
             if _may_be_stale(result, classification, send, now) and not is_fresh and not has_failed_over:
-                is_fresh = True  # an idle link had died: that says nothing about the entity
+                is_fresh = True  # the death of an idle link is no evidence about the entity
                 continue
             is_fresh = False
             failure = classification.failure
@@ -361,15 +363,15 @@ class Pair:
                 failure = Failure.UNAVAILABLE
             if failure is Failure.UNAVAILABLE:
                 again = self._retry_at(retries, send, health, now)
-                if again is not None:  # R-7: it counts as a failure only when it still stands after these
+                if again is not None:  # R-7: it counts as a failure only after the last retry
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
-                self._tell(send.path, health.send_failed(now), now, classification.why)
+                self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
-                if again < self._primary_until(send, health, again):  # else no time would be left to send
+                if again < self._primary_until(send, health, again):  # otherwise no time would be left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
@@ -386,22 +388,23 @@ class Pair:
     def _is_redirected(self, failure: Failure, health: EntityHealth) -> bool:
         if health.state is EntityState.FAILED_OVER and failure in _REDIRECTED:
             return True
-        # In both of these the next message tries the primary again: no failover is declared.
+        # In both cases below the entity does not fail over: the next message is sent to the primary.
         if failure is Failure.UNAVAILABLE:
             return self._redirects_suspects
         return failure is Failure.FULL and self._spills_on_quota
 
     def fast_path(self, path: str, budget: float) -> tuple[EntityHealth, float]:
-        """For the fast path: the health to check, and how many seconds a first attempt may take.
+        """The health of the entity, and the time limit of a first attempt in seconds.
 
-        While that health is calm, the first step of a flow is an attempt at the primary, and its
-        success changes nothing; so the flow need not be asked before something else happens.
+        While the health is calm, a flow would begin with an attempt at the primary, and its success would change
+        nothing. The caller may therefore make that attempt itself, and start a flow only if it fails.
         """
-        kept = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
-        return self._health(path), budget - kept
+        reserve = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
+        return self._health(path), budget - reserve
 
     def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
-        """Part of the budget is reserved for the backlog, if the entity can fail over in time."""
+        """The time limit of an attempt at the primary: part of the budget is reserved for the backlog, if the
+        entity can fail over before the deadline."""
         if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - _reserve(send.budget))
@@ -425,12 +428,12 @@ class Pair:
                     self._withdraw_decliners(send, declined)
                 return outcome
             now = outcome
-        if declined and len(declined) == len(tried):  # all refused it, so the message is at fault
+        if declined and len(declined) == len(tried):  # all queues refused the message, so it is at fault
             return declined[0].refused
         return Stranded(tuple(send.causes))
 
     def _withdraw_decliners(self, send: _Send, declined: list[_Declined]) -> None:
-        """What another backlog accepts, these should have: whatever is wrong, it is wrong with them (R-3)."""
+        """Withdraw the queues that refused a message which another one accepted (R-3)."""
         for each in declined:
             self._withdraw(send, each.backlog, each.at, each.why)
 
@@ -441,7 +444,7 @@ class Pair:
     def _try_backlog(
         self, send: _Send, backlog: int, now: float, is_last: bool
     ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
-        """The instant at which this backlog has failed, when it has."""
+        """Try one backlog queue. Returns the current time if the queue failed."""
         is_fresh = is_created = False
         had_time = now < send.deadline
         while True:
@@ -452,10 +455,12 @@ class Pair:
             if classification is None:
                 if self.rotation.succeeded(backlog, now):
                     self._events.append(BacklogReturned(now, send.path, backlog))
-                self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
+                report = send.next_report(result.accepted)
+                self._events.append(MessageParked(now, send.path, backlog, *report))
                 return Stored(backlog, send.is_ambiguous)
-            if result.accepted:  # of a batch that is split; the rest goes on
-                self._events.append(MessageParked(now, send.path, backlog, *send.resting(result.accepted)))
+            if result.accepted:  # part of a batch was accepted before the failure
+                report = send.next_report(result.accepted)
+                self._events.append(MessageParked(now, send.path, backlog, *report))
             if _may_be_stale(result, classification, send, now) and not is_fresh:
                 send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
                 is_fresh = True
@@ -467,10 +472,8 @@ class Pair:
                 if created.error is None:
                     continue
                 send.causes.append(created.error)
-                if (
-                    created.classification is not None and created.classification.is_own
-                ):  # R-5: there was no thread
-                    return now
+                if created.classification is not None and created.classification.is_own:
+                    return now  # R-5: no thread was free
             send.failed(result, classification)
             if classification.failure is Failure.CALLER:
                 refused = Refused(_last(send), True, classification.is_too_large, classification.failure)
@@ -479,17 +482,17 @@ class Pair:
                     if classification.is_local
                     else _Declined(now, backlog, classification.why, refused)
                 )
-            if classification.is_own:  # R-5: the queue is not to blame, and others may try it
+            if classification.is_own:  # R-5: not the queue's fault; other sends may try it
                 self.rotation.begun(backlog, now)
                 return now
-            if had_time:  # an attempt that was given no time says nothing of the queue
+            if had_time:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)
             return now
 
-    # -- within
+    # -- internals
 
     def _health(self, path: str) -> EntityHealth:
-        # G-11: one for each entity; what befalls one does not concern another.
+        # G-11: entities fail over independently.
         key = path_key(path)
         health = self._entities.get(key)
         if health is None:
@@ -503,8 +506,8 @@ class Pair:
     def _first_ping_delay(self) -> float:
         return self._rng.uniform(0.0, JITTER)
 
-    def _tell(self, path: str, passed: list[Transition], now: float, why: str = "") -> None:
-        for transition in passed:
+    def _emit(self, path: str, transitions: list[Transition], now: float, why: str = "") -> None:
+        for transition in transitions:
             event = _EVENT_OF[transition.after]
             self._events.append(event(now, path, why or transition.cause.value))
 
@@ -514,15 +517,15 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
     EntityState.FAILED_OVER: EntityFailedOver,
     EntityState.HEALTHY: EntityRecovered,
 }
-_REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # others are raised, failed over or not
+_REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # all others are raised even when failed over
 
 
 def primary_flow(
     now: float, deadline: float, first: Result | None = None, retry: RetryPolicy = NO_RETRIES
 ) -> SendFlow:
-    """For what the primary alone can do: no detour, and nothing is concluded about the entity.
+    """The flow of an operation that only the primary can perform: it never parks, nor affects the entity's health.
 
-    ``first`` is what came of an attempt that was made already.
+    ``first`` is the result of an attempt that was already made.
     """
     is_fresh, retries = False, Retries(retry)
     send = _Send("", 0, tuple, Choice(), deadline, deadline - now, now)
@@ -555,7 +558,7 @@ def _may_be_stale(result: Result, classification: Classification, send: _Send, n
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:
-    """How long one backlog may take, so that a silent one leaves time for the next."""
+    """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
     left = deadline - now
     return deadline if is_last or left <= LEAST_SHARE else now + max(left / 2, LEAST_SHARE)
 

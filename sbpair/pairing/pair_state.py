@@ -1,18 +1,18 @@
 """State of the two sides of a pair: open, closed or refused, and the fault that ends the pair (P-50, R-1).
 
                  close()
-    OPEN ----------------------> CLOSED -----5 s without close() of the other-----> the pair is faulted
-     | ^                            '--------close() of the other, in time--------> the pair is over
+    OPEN ----------------------> CLOSED -----other side not closed within 5 s-----> the pair is faulted
+     | ^                            '--------other side closed in time------------> the pair is over
      | |
-     | | something is accepted
+     | | an operation is accepted
      '-'-----------------------> REFUSED ---only with ``faults_on_refusal``, 5 s--> the pair is faulted
-       refused for a reason that lies in the configuration of the whole namespace
+       the namespace refuses the credential or certificate as a whole
 
 A refusal by one side does not affect the other: the pair continues, the refused side is probed after 1 s,
 2 s, 4 s ... up to a minute, and the first accepted operation ends the refusal. With ``faults_on_refusal`` a
 refusal counts like a close(): if it lasts five seconds, it faults the pair (G-25). A fault is permanent.
 
-Both the client and the syphon hold one. Pure: it reads no clock.
+Used by the client and the syphon. Performs no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-GRACE = 5.0  # seconds the partner has to follow
+GRACE = 5.0  # seconds within which the other side must be closed too
 LOOK = 1.0  # seconds until a refused side is first probed; doubles with each probe
-LONGEST_LOOK_WAIT = 60.0  # seconds between two probes, at most
+LONGEST_LOOK_WAIT = 60.0  # maximum seconds between two probes
 
 
 class Role(StrEnum):
-    """Which of the two namespaces."""
+    """One of the two namespaces of a pair."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -46,7 +46,7 @@ class SideState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SideChange:
-    """A side changed to this state, for this cause."""
+    """A change of a side's state, and its cause."""
 
     role: Role
     after: SideState
@@ -55,7 +55,7 @@ class SideChange:
 
 @dataclass(frozen=True, slots=True)
 class PairFault:
-    """Why a pair is faulted: this side ended first, and its partner was not closed in time."""
+    """The fault of a pair: ``role`` ended first, and its partner was not closed within GRACE."""
 
     role: Role
     state: SideState
@@ -84,34 +84,35 @@ class PairState:
         self._ends = {SideState.CLOSED, SideState.REFUSED} if faults_on_refusal else {SideState.CLOSED}
         self.fault: PairFault | None = None
         self.is_whole = True
-        """Whether both sides are open: then an accepted message changes nothing."""
+        """Whether both sides are open, so that :meth:`answered` would change nothing."""
 
     def state_of(self, role: Role) -> SideState:
+        """The state of one side."""
         return self._sides[role].state
 
     def cause_of(self, role: Role) -> str:
-        """Why a side is not open; "" while it is."""
+        """The reason for which a side is not open; "" if it is."""
         return self._sides[role].cause
 
     @property
     def is_over(self) -> bool:
-        """Whether both sides were closed: the pair ended as it should."""
+        """Whether both sides were closed, which is the normal end of a pair."""
         return all(side.state is SideState.CLOSED for side in self._sides.values())
 
     def closed(self, role: Role, now: float) -> list[SideChange]:
-        """This side was closed."""
+        """Record that this side was closed."""
         if self._sides[role].state is SideState.CLOSED:
             return []
         return self._leave(role, SideState.CLOSED, "close() was called", now)
 
     def refused(self, role: Role, why: str, now: float) -> list[SideChange]:
-        """This side refuses connections until its configuration changes."""
+        """Record that this side refuses the client until its configuration changes; ``why`` is the reason."""
         if self._sides[role].state is not SideState.OPEN:
             return []
         return self._leave(role, SideState.REFUSED, why, now)
 
     def answered(self, role: Role, now: float) -> list[SideChange]:
-        """This side accepted an operation, which ends a refusal."""
+        """Record that this side accepted an operation, which ends a refusal."""
         side = self._sides[role]
         if side.state is not SideState.REFUSED or self.fault is not None or self._is_late(now):
             return []
@@ -120,7 +121,7 @@ class PairState:
         return [SideChange(role, SideState.OPEN, "it accepts again")]
 
     def next_timer(self) -> float | None:
-        """When :meth:`handle_timer` wants to be called; None for never."""
+        """When to call :meth:`handle_timer` next; None for never."""
         if self.fault is not None or self.is_over:
             return None
         timers = [side.look_at for side in self._sides.values() if side.state is SideState.REFUSED]
@@ -130,7 +131,7 @@ class PairState:
         return min(timers, default=None)
 
     def handle_timer(self, now: float) -> list[Role]:
-        """Advance time, which may set :attr:`fault`. Returns the sides to probe now, by opening a link to them."""
+        """Advance time to ``now``, which may set :attr:`fault`; return the sides to probe by opening a link."""
         if self.fault is not None or self.is_over:
             return []
         ended = self._first_ended()
@@ -149,7 +150,7 @@ class PairState:
         return due
 
     def _wait_after(self, looks: int) -> float:
-        if SideState.REFUSED in self._ends:  # only five seconds are left: no backoff
+        if SideState.REFUSED in self._ends:  # within GRACE there is no time for a backoff
             return LOOK
         return min(LOOK * 2.0 ** min(looks, 16), LONGEST_LOOK_WAIT)
 

@@ -1,8 +1,8 @@
-"""Send requests: the messages of one call, and which of them are parked already.
+"""Send requests: the messages of one call, and how many of them are parked.
 
-The caller's input is frozen before the first attempt: a generator would be empty at the second, and other
+The caller's input is frozen before the first attempt: a generator would be exhausted at the second, and other
 iterables could change. A batch created by a paired sender keeps copies of its messages, so that they can be
-parked one by one. No I/O.
+parked individually. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
 
 
 ENVELOPE_ROOM = 1024
-"""Bytes kept free in a batch, for the envelope that the SDK adds without counting it."""
+"""Bytes kept free in a batch for the envelope, which the SDK adds without counting it."""
 
 
 class BatchMaker(Protocol):
@@ -77,7 +77,7 @@ class PrimarySender(Protocol):
 
 
 class SendRequest:
-    """The messages of one call, frozen, and how many of them are parked.
+    """The frozen messages of one call, and the number of them that are parked.
 
     ``outgoing`` is sent to the primary: the message, a list of messages, or the batch.
     """
@@ -86,7 +86,7 @@ class SendRequest:
 
     is_for_primary_only = False
     is_promised = False
-    """Whether its messages were acknowledged earlier, so that local checks must not refuse them any more."""
+    """Whether the messages were already acknowledged to the caller, so that local checks must not refuse them."""
 
     def __init__(
         self, outgoing: Message | list[Message] | ServiceBusMessageBatch, messages: Sequence[Message]
@@ -125,7 +125,7 @@ class SendRequest:
             sdk.carry_trace(copies.raw(message))
 
     def fix_deadlines(self, first_attempt: int) -> None:
-        """Fix the deadlines, once: times to live run from ``first_attempt`` (G-15)."""
+        """Fix the deadlines, once: times to live count from ``first_attempt`` (G-15)."""
         if self.deadlines is None:
             self.deadlines = [park.deadline_of(message, first_attempt) for message in self.messages]
 
@@ -137,7 +137,7 @@ class SendRequest:
             ]
 
     def encoding_fault(self) -> Exception | None:
-        """The error of a message that cannot be encoded, or None. Batches encoded theirs when added."""
+        """The error of a message that cannot be encoded, or None. Batches encode messages when they are added."""
         if isinstance(self.outgoing, ServiceBusMessageBatch):
             return None
         try:
@@ -162,21 +162,21 @@ class SendRequest:
     def chunks(
         self, maker: BatchMaker, backlog: int
     ) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
-        """Yield the messages still to be parked, in order, in pieces that fit the link (P-22).
+        """Yield the messages still to be parked, in order, as messages and batches that fit the link (P-22).
 
-        Request the next piece only after the broker accepted the one before.
+        Request the next one only after the broker has accepted the last.
         """
         rewritten = self.rewritten or []
         while self._parked < len(rewritten):
-            rest = rewritten[self._parked :]
-            if len(rest) == 1:
-                piece, size = rest[0], 1
-                yield piece
+            remaining = rewritten[self._parked :]
+            if len(remaining) == 1:
+                chunk, size = remaining[0], 1
+                yield chunk
             else:
                 limit = maker.create_message_batch().max_size_in_bytes
                 batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
-                size = _fill(batch, rest)
-                yield batch if size else rest[0]  # too large for a batch, but perhaps not alone
+                size = _fill(batch, remaining)
+                yield batch if size else remaining[0]  # too large for a batch, but perhaps not alone
             self._accepted(backlog, max(size, 1))
 
     def _accepted(self, backlog: int, count: int) -> None:
@@ -214,8 +214,8 @@ def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
     kept = sdk.messages_of(batch)
     if kept is None:
         raise TypeError(
-            "this version of azure-servicebus keeps no messages in a batch; create it with "
-            "create_message_batch() of the paired sender"
+            "the messages of this batch cannot be read with this version of azure-servicebus; create the batch "
+            "with create_message_batch() of the paired sender"
         )
     return [park.prepare(message) for message in kept]
 
@@ -230,7 +230,7 @@ def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage
 
 
 PARKED = -1
-"""The sequence number of a parked message, which the primary has not numbered yet. It keeps its time."""
+"""The sequence number returned for a parked scheduled message, which the primary has not numbered yet."""
 
 
 class ScheduleRequest(SendRequest):
@@ -289,9 +289,9 @@ def cancellation(path: str, given: int | Iterable[int]) -> Cancellation:
     """
     numbers = [given] if isinstance(given, int) else list(given)
     if wrong := next((each for each in numbers if isinstance(each, bool) or not isinstance(each, int)), None):
-        raise TypeError(f"a sequence number must be a whole number, not {wrong!r}")
+        raise TypeError(f"a sequence number must be an int, not {wrong!r}")
     if not all(-(2**63) <= each < 2**63 for each in numbers):
-        raise ValueError("a sequence number has 64 bits at most")
+        raise ValueError("a sequence number must fit into 64 bits")
     if PARKED in numbers:
         raise ParkedScheduleError(path)
     return Cancellation(numbers)

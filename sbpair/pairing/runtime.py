@@ -197,7 +197,7 @@ class Runtime(BaseRuntime):
                 outcome: Outcome = landed.value
                 return outcome
             finally:
-                if self.pair.has_news:
+                if self.pair.has_events:
                     self.publish()
             result = self._perform(step, path, request)
 
@@ -452,7 +452,7 @@ class Runtime(BaseRuntime):
         if self.pair_state.fault is not None:
             self._is_faulting = self._is_faulting or self._beside("sbpair-fault", self._fault)
             return None
-        if self.pair.has_news:
+        if self.pair.has_events:
             self._beside("sbpair-events", self.publish)  # on a worker: a callback may be slow
         for key, pool in list(self._pools.items()):
             pool.trim(now, spared(key))  # the watch wakes often while any link is open
