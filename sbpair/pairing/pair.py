@@ -347,7 +347,9 @@ class Pair:
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
-            if classification.is_own:  # no evidence about the primary; decide again by the entity's state
+            if (
+                classification.is_own
+            ):  # no evidence about the primary; decide again by the entity's state
                 has_waited = True
                 if has_failed_over:
                     return now
@@ -371,7 +373,9 @@ class Pair:
                 self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
-                if again < self._primary_until(send, health, again):  # otherwise no time would be left to send
+                if again < self._primary_until(
+                    send, health, again
+                ):  # otherwise no time would be left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
