@@ -102,9 +102,8 @@ def spool_error(path: Path, error: sqlite3.Error) -> SpoolError:
 
 def _make_private(path: Path) -> None:
     """Create the file with mode 0600, whatever the umask. Never opens an existing file."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
     try:
-        os.close(os.open(path, flags, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))  # exclusive: follows no link
     except FileExistsError:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise SpoolError(f"the spool {path} is not a regular file") from None
@@ -220,5 +219,5 @@ def _owner_named(path: Path) -> str:
     try:
         text = _owner(path).read_text("ascii")[:20].strip()
     except (OSError, UnicodeDecodeError):
-        text = ""
+        return "another process"
     return f"process {text}" if text.isdigit() else "another process"

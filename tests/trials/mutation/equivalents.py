@@ -3,7 +3,7 @@
 These cannot be noticed, and say nothing of the tests.
 
 ``typing.cast`` gives back its second argument whatever the first is, an annotation of a local name is not
-evaluated, and codecs are known by names of any case.
+evaluated, codecs are known by names of any case, and SQLite reads statements without quoted text in any case.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ class _Plain(ast.NodeTransformer):
                 return value
             case ast.Call(ast.Attribute(_, "encode" | "decode"), [ast.Constant(str() as codec), *_]):
                 node.args[0] = ast.Constant(codec.casefold())
+            case ast.Call(ast.Attribute(_, "execute"), [ast.Constant(str() as statement), *_]) if (
+                "'" not in statement
+            ):
+                node.args[0] = ast.Constant(statement.casefold())
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:

@@ -53,8 +53,12 @@ def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
         "def x_f__mutmut_2(a):\n    b: int = cast(int, a)\n    return b.encode('UTF-8', 'strict')\n"
         "def x_f__mutmut_3(a):\n    b: int = cast(int, None)\n    return b.encode('utf-8', 'strict')\n"
         "def x_f__mutmut_4(a):\n    b: int = cast(int, a)\n    return b.encode('utf-8', 'STRICT')\n"
+        "def x_g__mutmut_orig(a):\n    a.execute('PRAGMA b')\n    a.execute(\"SELECT 'B'\")\n    a.send('B')\n"
+        "def x_g__mutmut_1(a):\n    a.execute('pragma b')\n    a.execute(\"SELECT 'B'\")\n    a.send('B')\n"
+        "def x_g__mutmut_2(a):\n    a.execute('PRAGMA b')\n    a.execute(\"select 'b'\")\n    a.send('B')\n"
+        "def x_g__mutmut_3(a):\n    a.execute('PRAGMA b')\n    a.execute(\"SELECT 'B'\")\n    a.send('b')\n"
     )
-    assert list(equivalents(module)) == ["x_f__mutmut_1", "x_f__mutmut_2"]
+    assert list(equivalents(module)) == ["x_f__mutmut_1", "x_f__mutmut_2", "x_g__mutmut_1"]
 
 
 @pytest.mark.spec("R-66")
