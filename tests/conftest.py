@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-# Six workers share the cores: how long an example takes says nothing of the code.
-settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Six workers share the cores: how long an example takes says nothing of the code. And a run says something of
+# the code, not of the draw: the examples are the same each time, as hypothesis has it in CI too.
+settings.register_profile(
+    "beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+# `--hypothesis-profile=exploring` draws others in every run.
+settings.register_profile("exploring", settings.get_profile("beside others"), derandomize=False)
 settings.load_profile("beside others")
 
 ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -16,6 +17,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbpair.broker import Broker
 from sbpair.broker.faults import Delay
 from sbpair.broker.server import broker as server
+from sbpair.broker.server import listener
 from sbpair.broker.server.control import NamespaceControl
 from sbpair.broker.server.event_loop import Alarm, new_event_loop
 
@@ -118,3 +120,34 @@ def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
             assert failures_of_calls_until_it_stops() == []
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_who_stops_as_a_connection_is_complete_leaves_none_open(
+    is_tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, complete, aborted = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    class Transport(asyncio.Transport):
+        def __init__(self, sock: socket.socket) -> None:
+            super().__init__()
+            self._sock = sock
+
+        def abort(self) -> None:
+            self._sock.close()
+            aborted.set()
+
+    async def connect(_: object, sock: socket.socket, **__: object) -> tuple[asyncio.Transport, None]:
+        complete.set()  # who waits for it goes on before the caller hears of the connection
+        return Transport(sock), None
+
+    monkeypatch.setattr(loop, "connect_accepted_socket", connect)
+    ours, theirs = socket.socketpair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if is_tls else None
+    adopting = asyncio.create_task(listener._adopt(ours, lambda _: asyncio.Protocol(), context))
+    await complete.wait()
+    adopting.cancel()
+    with theirs, pytest.raises(asyncio.CancelledError):
+        await adopting
+    async with asyncio.timeout(PATIENCE):
+        await aborted.wait()

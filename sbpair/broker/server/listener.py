@@ -239,10 +239,9 @@ async def _adopt(
     try:
         transport, _ = await asyncio.shield(adopting)
     except asyncio.CancelledError:
-        if tls is None:
-            adopting.add_done_callback(_abort)
-        else:
+        if tls is not None:
             adopting.cancel()  # a handshake may take long, and closes cleanly when cancelled
+        adopting.add_done_callback(_abort)  # it may just have completed
         raise
     return transport
 
