@@ -131,6 +131,7 @@ def application(status: Status) -> web.Application:
     made = web.Application()
     for name in ("live", "health", "ready", "metrics", "state"):
         made.router.add_get(f"/{name}", getattr(pages, name))
+    made.on_shutdown.append(pages.close)  # before open requests are waited for
     made.on_cleanup.append(pages.close)
     return made
 
