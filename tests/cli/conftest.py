@@ -13,6 +13,7 @@ from signal import SIGTERM
 
 import pytest
 
+from sbpair.broker import NamespaceControl
 from tests.spellings import spellings
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
@@ -31,6 +32,20 @@ def connection_string(host: str = "127.0.0.1:1", key: str = CANARY) -> str:
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SBPAIR_")}
     return kept | {"PYTHONWARNINGS": "error", "NO_COLOR": "1"} | more
+
+
+AS_CREATED = {  # the settings of a backlog queue that `sbpair backlog create` makes
+    "max_size_in_megabytes": 5120,
+    "max_delivery_count": 2**31 - 1,
+    "lock_duration": 60_000,
+    "dead_lettering_on_message_expiration": True,
+}
+
+
+def make_backlogs(secondary: NamespaceControl, count: int = 2) -> None:
+    """The backlog queues of contoso, as the command makes them, and without a process to start."""
+    for index in range(count):
+        secondary.create_queue(f"contoso/x-servicebus-transfer/{index}", **AS_CREATED)
 
 
 def assert_clean(text: str) -> None:

@@ -15,8 +15,10 @@ from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
+from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
+from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import parked, put, take
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
@@ -48,8 +50,8 @@ def backlog(sbpair, broker, secondary):
 
 
 @pytest.fixture
-def backlogs(backlog):
-    assert backlog("create").returncode == 0
+def backlogs(secondary):
+    make_backlogs(secondary)
 
 
 def administration(broker, secondary):
@@ -95,6 +97,8 @@ def test_create_makes_what_is_missing_and_says_so(backlog, broker, secondary):
     assert "3 created, 0 existed" in first.stdout, first.stderr
     assert "1 created, 3 existed" in again.stdout, again.stderr
     assert set(secondary.queue_names()) == {BACKLOG.format(i) for i in range(4)}
+    made = QueueDescription(**AS_CREATED, max_message_size_in_kilobytes=256)
+    assert secondary.description(BACKLOG.format(0)) == made
 
 
 @pytest.mark.spec("P-11")

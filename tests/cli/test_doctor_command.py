@@ -11,6 +11,7 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.broker.auth import Right
+from tests.cli.conftest import make_backlogs
 from tests.syphon.pair import parked, put
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
@@ -46,8 +47,8 @@ def doctor(sbpair, broker, keys):
 
 
 @pytest.fixture
-def backlogs(sbpair, broker, keys):
-    assert sbpair("backlog", "create", *FLAGS, "--ca-file", str(broker.ca_file), **keys).returncode == 0
+def backlogs(broker):
+    make_backlogs(broker.namespace("contoso-dr"))
 
 
 @pytest.fixture
