@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from .entities.paths import LONGEST_ADDRESS, split_address
+from .entities.paths import MAX_ADDRESS, split_address
 
 SCHEME = "SharedAccessSignature"
 ROOT_POLICY_NAME = "RootManageSharedAccessKey"
@@ -114,8 +114,8 @@ def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Gr
     """
     fields = _parse(token)
     audience = unquote_plus(fields["sr"])
-    if len(audience) > LONGEST_ADDRESS:
-        raise InvalidToken(f"the token's audience (sr) is longer than {LONGEST_ADDRESS} characters")
+    if len(audience) > MAX_ADDRESS:
+        raise InvalidToken(f"the token's audience (sr) is longer than {MAX_ADDRESS} characters")
     host, path = split_audience(audience)
     policy = _signer(fields, [policy for policy in policies if _is_under(path, policy.entity)])
     expires = int(fields["se"])
@@ -131,7 +131,7 @@ def audience_path(token: str) -> str:
     """The path a shared access signature is for; "" when it names none or is malformed. Not verified."""
     found = _AUDIENCE.search(token[:MAX_TOKEN_LENGTH])
     audience = "" if found is None else unquote_plus(found[1])
-    return "" if len(audience) > LONGEST_ADDRESS else split_audience(audience)[1]
+    return "" if len(audience) > MAX_ADDRESS else split_audience(audience)[1]
 
 
 def make_token(uri: str, policy_name: str, key: str, expires: int) -> str:

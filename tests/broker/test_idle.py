@@ -14,7 +14,7 @@ import pytest
 from sbpair.amqp.events import LinkDetached
 from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import QueueDescription, SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.descriptions import LARGEST_SPAN
+from sbpair.broker.entities.descriptions import MAX_SPAN
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import DEFAULT_RULE, Rule
 from sbpair.broker.errors import InvalidDescription
@@ -109,11 +109,11 @@ class TestTheSpan:
             namespace.create_subscription("lasting", "all", asked, NOON)
 
     def test_the_largest_span_is_never(self, namespace):
-        asked = QueueDescription(auto_delete_on_idle=LARGEST_SPAN)
+        asked = QueueDescription(auto_delete_on_idle=MAX_SPAN)
         queue = namespace.create_queue("orders", asked, NOON)
 
         assert namespace.next_timer() is None
-        namespace.handle_timer(NOON + LARGEST_SPAN)
+        namespace.handle_timer(NOON + MAX_SPAN)
         assert namespace.queues() == [queue]
 
     def test_a_span_that_is_set_later_counts_from_then(self, namespace, is_there):
@@ -211,7 +211,7 @@ class TestUseOfATopic:
         assert stays_from_then(topic)
 
     def test_an_update(self, namespace, topic, stays_from_then):
-        namespace.update_topic("news", replace(topic.asked, max_size_in_megabytes=2048), THEN)
+        namespace.update_topic("news", replace(topic.requested, max_size_in_megabytes=2048), THEN)
         assert stays_from_then(topic)
 
     def test_a_scheduled_message_until_it_is_due_and_for_the_span_after(self, topic, message, is_there):
@@ -254,7 +254,7 @@ class TestUseOfASubscription:
         assert stays_from_then(subscription)
 
     def test_an_update(self, namespace, subscription, stays_from_then):
-        asked = replace(subscription.asked, max_delivery_count=3)
+        asked = replace(subscription.requested, max_delivery_count=3)
         namespace.update_subscription("lasting", "all", asked, THEN)
         assert stays_from_then(subscription)
 
@@ -276,7 +276,7 @@ class TestUseOfASubscription:
         assert not is_there(subscription, NOON + FIVE)
 
     def test_a_change_of_its_topic_is_none(self, namespace, subscription, lasting_topic, is_there):
-        asked = replace(lasting_topic.asked, default_message_time_to_live=MINUTE)
+        asked = replace(lasting_topic.requested, default_message_time_to_live=MINUTE)
         namespace.update_topic("lasting", asked, THEN)
         assert not is_there(subscription, NOON + FIVE)
 

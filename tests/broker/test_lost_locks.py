@@ -76,7 +76,7 @@ def test_an_update_of_a_subscription_takes_its_locks(namespace, is_partitioned, 
     made = namespace.create_subscription("news", "all", SubscriptionDescription(), NOON)
     topic.enqueue(message(), NOON)
     token = made.receive(NOON).lock_token
-    namespace.update_subscription("news", "all", replace(made.asked, max_delivery_count=5), NOON + 1)
+    namespace.update_subscription("news", "all", replace(made.requested, max_delivery_count=5), NOON + 1)
     with pytest.raises(LockLost):
         made.complete(token, NOON + 1)
 

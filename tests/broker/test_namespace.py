@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities import QueueDescription
-from sbpair.broker.entities.descriptions import LARGEST_SPAN
+from sbpair.broker.entities.descriptions import MAX_SPAN
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription
 
 NOON = 1_800_000_000_000
@@ -75,8 +75,8 @@ def test_the_largest_span_is_the_same_as_none(namespace):
     description = QueueDescription(
         max_size_in_megabytes=5120,
         max_delivery_count=2**31 - 1,
-        default_message_time_to_live=LARGEST_SPAN,
-        auto_delete_on_idle=LARGEST_SPAN,
+        default_message_time_to_live=MAX_SPAN,
+        auto_delete_on_idle=MAX_SPAN,
         dead_lettering_on_message_expiration=True,
     )
     queue = namespace.create_queue(BACKLOG, description, NOON)

@@ -369,11 +369,11 @@ class TestFrontEnd:
         for _ in range(3):
             queue.enqueue(message(), NOON)
 
-        first = queue.seen_from(one).receive(NOON)
-        assert queue.seen_from(other).receive(NOON) is None  # locked and kept elsewhere
-        rest = [queue.seen_from(one).receive(NOON) for _ in range(2)]
+        first = queue.source_for(one).receive(NOON)
+        assert queue.source_for(other).receive(NOON) is None  # locked and kept elsewhere
+        rest = [queue.source_for(one).receive(NOON) for _ in range(2)]
         assert len({each.sequence_number for each in (first, *rest)}) == 3
-        assert queue.seen_from(one).receive(NOON) is None
+        assert queue.source_for(one).receive(NOON) is None
 
     @pytest.mark.spec("Q-18")
     def test_what_is_kept_comes_back_as_its_lock_ends(self, queue, namespace):
@@ -381,11 +381,11 @@ class TestFrontEnd:
         one, other = Connection(), Connection()
         for _ in range(3):
             queue.enqueue(message(), NOON)
-        queue.complete(queue.seen_from(one).receive(NOON).lock_token, NOON)
+        queue.complete(queue.source_for(one).receive(NOON).lock_token, NOON)
         del one
 
         namespace.handle_timer(NOON + MINUTE)
-        found = [queue.seen_from(other).receive(NOON + MINUTE) for _ in range(3)]
+        found = [queue.source_for(other).receive(NOON + MINUTE) for _ in range(3)]
         assert [each is not None for each in found] == [True, True, False]
 
     @pytest.mark.spec("Q-18")
@@ -394,12 +394,12 @@ class TestFrontEnd:
         one, other = Connection(), Connection()
         for _ in range(2):
             queue.enqueue(message(), NOON)
-        queue.seen_from(one).receive(NOON)
+        queue.source_for(one).receive(NOON)
         later = NOON + MINUTE
-        theirs = queue.seen_from(other).receive(later)
+        theirs = queue.source_for(other).receive(later)
 
         assert theirs is not None
-        assert queue.seen_from(one).receive(later) is None
+        assert queue.source_for(one).receive(later) is None
 
 
 class Connection:
@@ -463,7 +463,7 @@ class TestKinds:
 
     @pytest.mark.spec("Q-19")
     def test_partitioned_entities_count_to_the_entities_of_the_namespace(self, namespace, make, monkeypatch):
-        monkeypatch.setattr("sbpair.broker.entities.quotas.MOST_ENTITIES", 2)
+        monkeypatch.setattr("sbpair.broker.entities.quotas.MAX_ENTITIES", 2)
         make("one")
         namespace.create_queue("two", QueueDescription(), NOON)
         with pytest.raises(TooManyEntities, match="2 queues and topics"):

@@ -18,7 +18,7 @@ from sbpair.broker.entities import (
 )
 from sbpair.broker.entities.queue import DESCRIPTION, REASON
 from sbpair.broker.entities.rule_operations import (
-    MOST_SQL_FILTERS,
+    MAX_SQL_FILTERS,
     add_rule,
     find_rule,
     remove_rule,
@@ -325,7 +325,7 @@ class TestOperations:
 
     def test_a_topic_has_so_many_sql_filters_and_no_more(self, subscribe):
         first, second = subscribe(), subscribe(name="second")
-        for number in range(MOST_SQL_FILTERS):
+        for number in range(MAX_SQL_FILTERS):
             add_rule(first, sql("a = 1", name=f"r{number}"), NOON)
         with pytest.raises(TooManyEntities, match="SqlFilters"):
             add_rule(second, sql("a = 1"), NOON)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sbpair.broker.entities.rules import SqlAction, SqlFilter
 from sbpair.broker.entities.rules.message_properties import MessageProperties
-from sbpair.broker.entities.rules.parser import DEEPEST, LONGEST, MOST_OPERATORS, MOST_STATEMENTS
+from sbpair.broker.entities.rules.parser import MAX_DEPTH, MAX_LENGTH, MAX_OPERATORS, MAX_STATEMENTS
 from sbpair.broker.entities.rules.values import EvaluationError
 from sbpair.broker.errors import InvalidRule
 from tests.costs import cpu_of
@@ -37,7 +37,7 @@ SYSTEM = {"label": "urgent", "to": None, "timetolive": timedelta(minutes=5), "en
 
 
 def truth(expression: str, parameters: dict[str, object] | None = None) -> bool | None:
-    return SqlFilter(expression, parameters or {})._judge(MessageProperties(SYSTEM, USER))
+    return SqlFilter(expression, parameters or {})._condition(MessageProperties(SYSTEM, USER))
 
 
 def written(expression: str, **user: object):
@@ -140,10 +140,10 @@ REFUSED = {
     "a = 9223372036854775808": "larger than",
     "_a = 1": "Nothing can begin with '_'",
     "SET a = 1": "is the keyword SET",
-    "a = " + "(" * DEEPEST + "1" + ")" * DEEPEST: f"deeper than {DEEPEST}",
-    "NOT " * (DEEPEST + 1) + "a = 1": f"deeper than {DEEPEST}",
-    "a = 1" + "+1" * (MOST_OPERATORS + 1): f"more than {MOST_OPERATORS}",
-    "a = 1" + " " * LONGEST: f"at most {LONGEST}",
+    "a = " + "(" * MAX_DEPTH + "1" + ")" * MAX_DEPTH: f"deeper than {MAX_DEPTH}",
+    "NOT " * (MAX_DEPTH + 1) + "a = 1": f"deeper than {MAX_DEPTH}",
+    "a = 1" + "+1" * (MAX_OPERATORS + 1): f"more than {MAX_OPERATORS}",
+    "a = 1" + " " * MAX_LENGTH: f"at most {MAX_LENGTH}",
 }
 
 
@@ -180,14 +180,14 @@ class TestFilters:
 
     def test_the_longest_chain_of_alternatives_is_read(self):
         expression = " OR ".join(["a=2"] * 145) + " OR a=1"
-        assert len(expression) <= LONGEST
+        assert len(expression) <= MAX_LENGTH
         assert truth(expression)
 
     def test_a_pattern_made_to_take_for_ever_does_not(self):
         text, pattern = "a" * 30_000, "%a_" * 300 + "b"
         asked = MessageProperties({}, {"t": text, "p": pattern})
         judged: list[bool | None] = []
-        assert cpu_of(lambda: judged.append(SqlFilter("t LIKE p")._judge(asked))) < 5
+        assert cpu_of(lambda: judged.append(SqlFilter("t LIKE p")._condition(asked))) < 5
         assert judged == [False]
 
 
@@ -234,7 +234,7 @@ class TestActions:
             ("SET sys.SequenceNumber = 1", "not one that SET can change"),
             ("REMOVE sys.MessageId", "not one that REMOVE can change"),
             ("SET set = 1", "keyword SET"),
-            ("REMOVE a;" * (MOST_STATEMENTS + 1), f"more than {MOST_STATEMENTS} statements"),
+            ("REMOVE a;" * (MAX_STATEMENTS + 1), f"more than {MAX_STATEMENTS} statements"),
         ],
     )
     def test_what_cannot_be_read_is_refused(self, expression, words):
@@ -242,7 +242,7 @@ class TestActions:
             SqlAction(expression)
 
     def test_as_many_statements_as_are_allowed(self):
-        assert written("REMOVE a;" * MOST_STATEMENTS, a=1).removed == {"a"}
+        assert written("REMOVE a;" * MAX_STATEMENTS, a=1).removed == {"a"}
 
     def test_a_span_that_is_none_fails(self):
         with pytest.raises(EvaluationError, match="a span is needed"):
@@ -270,7 +270,7 @@ def test_any_text_is_read_or_refused_and_what_is_read_can_be_asked(text):
             continue
         properties = MessageProperties(SYSTEM, USER)
         with contextlib.suppress(EvaluationError):
-            made._judge(properties) if isinstance(made, SqlFilter) else made.changes(properties)
+            made._condition(properties) if isinstance(made, SqlFilter) else made.changes(properties)
 
 
 # -- against another SQL
@@ -319,13 +319,13 @@ def sqlite():
 @settings(max_examples=300, deadline=None)
 @given(PREDICATES, NUMBER_OR_NONE, NUMBER_OR_NONE, NUMBER_OR_NONE, TEXT_OR_NONE, TEXT_OR_NONE)
 def test_it_agrees_with_another_sql_where_both_speak(sqlite, predicate, x, y, z, s, t):
-    if len(predicate) > LONGEST:
+    if len(predicate) > MAX_LENGTH:
         return
     values = {"x": x, "y": y, "z": z, "s": s, "t": t, "nil": None}
     query = f"SELECT {predicate} FROM (SELECT :x x, :y y, :z z, :s s, :t t, :nil nil)"
     (found,) = sqlite.execute(query, values).fetchone()
     sent = {name: value for name, value in values.items() if value is not None}
-    assert SqlFilter(predicate)._judge(MessageProperties({}, sent)) is (
+    assert SqlFilter(predicate)._condition(MessageProperties({}, sent)) is (
         None if found is None else bool(found)
     ), predicate
 
@@ -336,7 +336,7 @@ def test_whole_numbers_divide_as_in_another_sql(a, b):
     properties = MessageProperties({}, {"a": a, "b": b})
     if b == 0:
         with pytest.raises(EvaluationError):
-            SqlFilter("a / b = 0")._judge(properties)
+            SqlFilter("a / b = 0")._condition(properties)
         return
     quotient = int(math.copysign(abs(a) // abs(b), a * b)) if a else 0
-    assert SqlFilter("a / b = @q AND a % b = @r", {"@q": quotient, "@r": a - quotient * b})._judge(properties)
+    assert SqlFilter("a / b = @q AND a % b = @r", {"@q": quotient, "@r": a - quotient * b})._condition(properties)

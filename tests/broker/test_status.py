@@ -30,7 +30,7 @@ def give(request, lab):
     def describe(path, status):
         namespace, now = lab.namespace, lab.now.entity
         entity = namespace.queue(path)
-        asked = replace(getattr(entity, "asked", entity.description), status=status)
+        asked = replace(getattr(entity, "requested", entity.description), status=status)
         if isinstance(entity, AnyTopic):
             namespace.update_topic(path, asked, now)
         elif isinstance(entity, AnySubscription):

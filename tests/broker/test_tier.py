@@ -8,7 +8,7 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
-from sbpair.broker.entities.descriptions import DAY, LARGEST_SPAN
+from sbpair.broker.entities.descriptions import DAY, MAX_SPAN
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import BrokerError, InvalidDescription, QuotaExceeded
@@ -22,7 +22,7 @@ def basic():
 
 
 @pytest.mark.spec("T-8")
-@pytest.mark.parametrize("asked", [None, LARGEST_SPAN])
+@pytest.mark.parametrize("asked", [None, MAX_SPAN])
 def test_on_basic_messages_live_fourteen_days_where_nothing_is_asked(basic, asked):
     queue = basic.create_queue("orders", QueueDescription(default_message_time_to_live=asked), NOON)
     assert queue.description.default_message_time_to_live == 14 * DAY
@@ -89,7 +89,7 @@ def test_what_asks_for_no_size_of_messages_has_the_usual_of_its_tier(tier, usual
     assert namespace.queue("small").description.max_message_size == 256 * 1024
     if tier != "Basic":
         assert (
-            namespace.create_topic("news", TopicDescription(), NOON).asked.max_message_size_in_kilobytes
+            namespace.create_topic("news", TopicDescription(), NOON).requested.max_message_size_in_kilobytes
             == usual
         )
 

@@ -45,7 +45,7 @@ def subscribe(namespace: Namespace, name: str = "all", **fields: object) -> Subs
 
 
 def retopic(namespace: Namespace, **fields: object) -> Topic:
-    return namespace.update_topic("news", replace(namespace.topic("news").asked, **fields), NOON)
+    return namespace.update_topic("news", replace(namespace.topic("news").requested, **fields), NOON)
 
 
 def received(subscription: Subscription, now: int = NOON) -> StoredMessage:
@@ -205,7 +205,7 @@ def test_the_smaller_time_to_live_of_topic_and_subscription_applies(
     by_entity, by_itself = received(subscription), received(subscription)
     assert subscription.expires_at(by_entity) == (None if effective is None else NOON + effective)
     assert subscription.expires_at(by_itself) == NOON + (effective or MINUTE)
-    assert subscription.asked.default_message_time_to_live == of_subscription
+    assert subscription.requested.default_message_time_to_live == of_subscription
 
 
 @pytest.mark.spec("T-9")
@@ -278,7 +278,7 @@ def test_a_disabled_subscription_fills_and_hands_out_nothing(
     topic.enqueue(message(), NOON)
     with pytest.raises(EntityDisabled):
         subscription.receive(NOON)
-    namespace.update_subscription("news", "all", replace(subscription.asked, status="Active"), NOON)
+    namespace.update_subscription("news", "all", replace(subscription.requested, status="Active"), NOON)
     assert subscription.receive(NOON) is not None
 
 
@@ -387,8 +387,8 @@ def test_flags_that_are_for_ever_stay(namespace: Namespace, topic: Topic) -> Non
     subscription = subscribe(namespace)
     with pytest.raises(InvalidDescription, match="requires_duplicate_detection"):
         retopic(namespace, requires_duplicate_detection=True)
-    asked = replace(subscription.asked, requires_session=True)
+    asked = replace(subscription.requested, requires_session=True)
     with pytest.raises(InvalidDescription, match="requires_session"):
         namespace.update_subscription("news", "all", asked, NOON)
-    assert not topic.asked.requires_duplicate_detection
-    assert not subscription.asked.requires_session
+    assert not topic.requested.requires_duplicate_detection
+    assert not subscription.requested.requires_session

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
 from sbpair.broker.entities.descriptions import SubscriptionDescription
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.entities.transaction import MOST_MESSAGES, Anchor, Settlement, Transaction, Verb, same_key
+from sbpair.broker.entities.transaction import MAX_MESSAGES, Anchor, Settlement, Transaction, Verb, same_key
 from sbpair.broker.errors import (
     EntityDisabled,
     LockLost,
@@ -165,7 +165,7 @@ class TestLimits:
         assert counts(orders) == (0, 0, 0)
 
     def test_a_hundred_messages_and_not_one_more(self, orders, transaction):
-        transaction.send(orders, messages(MOST_MESSAGES - 1), NOON)
+        transaction.send(orders, messages(MAX_MESSAGES - 1), NOON)
         transaction.send(orders, messages(), NOON)
         with pytest.raises(NotAllowed, match="Can't send more than 100 messages in a single transaction"):
             transaction.send(orders, messages(), NOON)

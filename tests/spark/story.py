@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sbpair.broker.entities.witness import (
+from sbpair.broker.entities.audit_recorder import (
     Arrival,
     DuplicatesDropped,
     MessagesRemoved,

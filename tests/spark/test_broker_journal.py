@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.broker.entities.witness import Arrival, Removal
+from sbpair.broker.entities.audit_recorder import Arrival, Removal
 from sbpair.spark.audit import Verdict, audit
 from tests.spark import oracle
 from tests.spark.story import EXPIRED, Broker, Receiver, Sender, Story, Syphon

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sbpair.broker.entities import Namespace, StoredMessage
 from sbpair.broker.entities.entity import Entity
-from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.queue import Queue
@@ -34,7 +34,7 @@ class Kept:
 
     def open(self, now: int = NOON) -> None:
         settings = {"layout": Layout(), "tier": Tier.STANDARD} | self._settings
-        self.namespace = Namespace("contoso", created_at=now, journal=Journal(), **settings)
+        self.namespace = Namespace("contoso", created_at=now, change_log=ChangeLog(), **settings)
         self.disk = Disk(self.path, SMALL)
         try:
             self.store = self.disk.attach(self.namespace, now)

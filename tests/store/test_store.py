@@ -14,7 +14,7 @@ import pytest
 from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
@@ -361,7 +361,7 @@ def test_further_policies_are_there_again_as_they_were_kept_last(kept: Kept) -> 
 
 @pytest.mark.spec("R-66", "F-90")
 def test_two_namespaces_whose_names_differ_by_case_are_refused(kept: Kept) -> None:
-    other = Namespace("Contoso", created_at=NOON, journal=Journal())
+    other = Namespace("Contoso", created_at=NOON, change_log=ChangeLog())
     with pytest.raises(StoreError, match=rf"^Two namespaces would share the file {kept.file}: their names"):
         kept.disk.attach(other, NOON)
 
@@ -370,7 +370,7 @@ def test_two_namespaces_whose_names_differ_by_case_are_refused(kept: Kept) -> No
 def test_a_namespace_that_was_released_can_be_kept_again(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.disk.detach("Contoso")
-    again = Namespace("contoso", created_at=NOON, journal=Journal())
+    again = Namespace("contoso", created_at=NOON, change_log=ChangeLog())
     kept.disk.attach(again, NOON)
     assert [queue.path for queue in again.queues()] == ["orders"]
     kept.close()
@@ -500,10 +500,10 @@ def test_a_file_that_could_not_be_read_is_left_alone_and_can_be_tried_again(kept
         kept.file.write_bytes(damaged)
         for _ in range(2):
             with pytest.raises(StoreDamaged):
-                disk.attach(Namespace("contoso", created_at=NOON, journal=Journal()), NOON)
+                disk.attach(Namespace("contoso", created_at=NOON, change_log=ChangeLog()), NOON)
         assert kept.file.read_bytes() == damaged
         kept.file.write_bytes(whole)
-        again = Namespace("contoso", created_at=NOON, journal=Journal())
+        again = Namespace("contoso", created_at=NOON, change_log=ChangeLog())
         disk.attach(again, NOON)
         assert again.queue("orders").counts(NOON).active == 1
     finally:

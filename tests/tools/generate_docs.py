@@ -310,7 +310,7 @@ EVENT_HOMES = (
     ("syphon", "sbpair/syphon/events.py"),
     ("syphon", "sbpair/syphon/status.py"),
     ("asked for", "sbpair/observation/messages.py"),
-    ("broker", "sbpair/broker/entities/witness.py"),
+    ("broker", "sbpair/broker/entities/audit_recorder.py"),
     ("all", "sbpair/observation/journal.py"),
 )
 NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "SideRefusal", "JournalCounters", "Group"}

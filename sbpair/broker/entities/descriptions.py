@@ -15,8 +15,8 @@ from ..errors import InvalidDescription, NotSupported
 from .paths import path_of
 
 RIGHTS = ("Manage", "Send", "Listen")
-MOST_RULES = 12
-LONGEST_RULE_NAME, LONGEST_KEY = 256, 256
+MAX_RULES = 12
+MAX_RULE_NAME, MAX_KEY = 256, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ def check_access_rules(rules: object) -> None:
     """Raises InvalidDescription for rules that an entity cannot have."""
     if not isinstance(rules, tuple) or not all(isinstance(rule, AccessRule) for rule in rules):
         raise InvalidDescription(f"authorization_rules is a {type(rules).__name__}: a tuple of AccessRule.")
-    if len(rules) > MOST_RULES:
-        raise InvalidDescription(f"An entity has at most {MOST_RULES} authorization rules, not {len(rules)}.")
+    if len(rules) > MAX_RULES:
+        raise InvalidDescription(f"An entity has at most {MAX_RULES} authorization rules, not {len(rules)}.")
     names: Sequence[str] = [rule.name.casefold() for rule in rules]
     for rule in rules:
-        if not 0 < len(rule.name) <= LONGEST_RULE_NAME or names.count(rule.name.casefold()) > 1:
+        if not 0 < len(rule.name) <= MAX_RULE_NAME or names.count(rule.name.casefold()) > 1:
             raise InvalidDescription(
                 f"The authorization rule name {rule.name[:100]!r} is empty, too long, or given twice."
             )
-        if not all(0 < len(key) <= LONGEST_KEY for key in (rule.primary_key, rule.secondary_key)):
+        if not all(0 < len(key) <= MAX_KEY for key in (rule.primary_key, rule.secondary_key)):
             raise InvalidDescription(f"A key of the authorization rule '{rule.name}' is empty or too long.")
         check_rights(rule.name, rule.rights)
 
@@ -60,7 +60,7 @@ def check_rights(name: str, rights: Iterable[str]) -> None:
 SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
-LARGEST_SPAN = 922_337_203_685_477
+MAX_SPAN = 922_337_203_685_477
 """Milliseconds in the largest signed 64-bit tick count (T-8); this and more is ``None``."""
 
 INT_MAX = 2**31 - 1
@@ -82,7 +82,7 @@ class QueueDescription:
     ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
     ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
     ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400), None = 256 (Premium: 1024) ·
-    ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is asked, from 1024 … 5120 ·
+    ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is requested, from 1024 … 5120 ·
     ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
     ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None ·
     ``user_metadata`` up to 1024 characters ·
@@ -155,10 +155,10 @@ _FOR_EVER = ("requires_session", "requires_duplicate_detection", "enable_partiti
 
 
 def _unless_largest(span: int | None) -> int | None:
-    return None if span is None or span >= LARGEST_SPAN else span
+    return None if span is None or span >= MAX_SPAN else span
 
 
-def _whole(low: int, high: int) -> Callable[[object], bool]:
+def _entity(low: int, high: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -181,21 +181,21 @@ def _metadata(value: object) -> bool:
 _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     (
         "lock_duration",
-        _whole(5 * SECOND, 5 * MINUTE),
+        _entity(5 * SECOND, 5 * MINUTE),
         "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
     ),
     ("requires_duplicate_detection", _flag, "True or False"),
     ("requires_session", _flag, "True or False"),
     ("enable_partitioning", _flag, "True or False"),
-    ("max_size_in_megabytes", _whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
+    ("max_size_in_megabytes", _entity(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
     ("dead_lettering_on_message_expiration", _flag, "True or False"),
     (
         "duplicate_detection_history_time_window",
-        _whole(20 * SECOND, 7 * DAY),
+        _entity(20 * SECOND, 7 * DAY),
         "milliseconds from 20 s to 7 days",
     ),
-    ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
+    ("max_delivery_count", _entity(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
     ("enable_batched_operations", _flag, "True or False"),
     ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
     ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),
@@ -287,7 +287,7 @@ class SubscriptionDescription:
         )
 
 
-Asked = TypeVar("Asked", QueueDescription, TopicDescription)
+Description = TypeVar("Description", QueueDescription, TopicDescription)
 """A description of a queue or of a topic."""
 
 TARGETS = ("forward_to", "forward_dead_lettered_messages_to")
@@ -300,9 +300,9 @@ _SUBSCRIPTION_FIELDS = tuple(
 
 
 def _queue_description(
-    asked: TopicDescription | SubscriptionDescription, names: tuple[str, ...]
+    requested: TopicDescription | SubscriptionDescription, names: tuple[str, ...]
 ) -> QueueDescription:
-    return QueueDescription(**{name: getattr(asked, name) for name in names})
+    return QueueDescription(**{name: getattr(requested, name) for name in names})
 
 
 def _check_flag(name: str, value: object) -> None:

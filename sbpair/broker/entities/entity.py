@@ -132,7 +132,7 @@ class Entity(MessageSource, Hashable, Protocol):
     def check_sends_enabled(self) -> None:
         """Raises EntityDisabled where the status forbids sending."""
 
-    def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
+    def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
         """Keep, dead, a message that was sent via this entity and that its destination refused."""
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
@@ -140,7 +140,7 @@ class Entity(MessageSource, Hashable, Protocol):
 
     # -- receiving
 
-    def seen_from(self, front_end: Hashable) -> MessageSource:
+    def source_for(self, front_end: Hashable) -> MessageSource:
         """Where a receiver behind ``front_end`` (a connection) gets its messages (Q-18)."""
 
     def receive_deferred(
@@ -161,7 +161,7 @@ class Entity(MessageSource, Hashable, Protocol):
     def check_receivable(self) -> None:
         """Raises ForwardsOn when the entity forwards its messages."""
 
-    def look(self, now: Instant) -> None:
+    def prepare_receive(self, now: Instant) -> None:
         """Prepare a receive: run due timers and expiries."""
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
@@ -169,7 +169,7 @@ class Entity(MessageSource, Hashable, Protocol):
 
     # -- settling
 
-    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+    def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """The message locked under ``token``. Raises LockLost or SessionLockLost: it is not, or no longer."""
 
     def check_can_dead_letter(self) -> None:

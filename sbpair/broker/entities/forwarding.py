@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .entity import Entity
     from .queue import Queue
 
-MOST_HOPS = 4
+MAX_HOPS = 4
 REASONS: dict[type[BrokerError], str] = {
     HopsExceeded: "MaxTransferHopCountExceeded",
     SessionRequired: "Session ID is null",
@@ -76,12 +76,12 @@ class Forwarding:
         description = self._queue.description
         parent = self._queue.parent
         if parent is None:
-            asked = description.forward_to
+            requested = description.forward_to
         elif self._queue is parent.dead_letter_queue:
-            asked = description.forward_dead_lettered_messages_to
+            requested = description.forward_dead_lettered_messages_to
         else:
             return None  # what could not be transferred stays for somebody to look at
-        return None if asked is None else path_of(asked)
+        return None if requested is None else path_of(requested)
 
     def check_receivable(self) -> None:
         """Raises ForwardsOn when the entity forwards its messages."""
@@ -119,8 +119,8 @@ class Forwarding:
         return None
 
     def _send(self, message: StoredMessage, find: Callable[[str], Entity], target: str, now: Instant) -> None:
-        if message.hops >= MOST_HOPS:
-            raise HopsExceeded(target, MOST_HOPS)
+        if message.hops >= MAX_HOPS:
+            raise HopsExceeded(target, MAX_HOPS)
         destination = find(target)
         limit = destination.description.max_message_size
         if message.size > limit + message.overhead:
@@ -135,7 +135,7 @@ class Forwarding:
         queue = self._queue
         if self._to_transfer_dlq and queue.transfer_dead_letter_queue is not None:
             queue.forwarded(message)
-            queue.keep_untransferred(message.copy(), error, now)
+            queue.dead_letter_untransferred(message.copy(), error, now)
         elif not queue.dead_letter_unforwardable(message, *reason_of(error), now):
             self._unforwardable.append(message)
 

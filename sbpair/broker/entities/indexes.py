@@ -56,7 +56,7 @@ class Deadlines(Generic[Key]):
             heappop(heap)
         return None
 
-    def take_due(self, now: int, most: int | None = None) -> list[Key]:
+    def pop_due(self, now: int, most: int | None = None) -> list[Key]:
         """The keys due up to and at ``now``, earliest first, ``most`` at most; they are forgotten."""
         due: list[Key] = []
         while len(due) != most and (at := self.next()) is not None and at <= now:
@@ -88,7 +88,7 @@ class Numbering(Generic[Item]):
         """The number that was given out last."""
         return self._last
 
-    def go_on_after(self, number: int) -> None:
+    def continue_after(self, number: int) -> None:
         """Give out higher numbers than this one, from now on."""
         self._last = max(self._last, number)
 
@@ -143,7 +143,7 @@ class WaitingLine:
         """Add a message with a higher number than all before."""
         self._fresh.append(message)
 
-    def add_again(self, message: StoredMessage) -> None:
+    def put_back(self, message: StoredMessage) -> None:
         """Take back a message that was popped."""
         heappush(self._returned, (message.sequence_number, message))
 

@@ -16,7 +16,7 @@ from .message_store import DEFERRED, DESCRIPTION, OUTGROWN, REASON, MessageStore
 from .partition import Health
 from .sessions import MessageSession, SessionLock
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
-from .witness import Removal
+from .audit_recorder import Removal
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -71,9 +71,9 @@ class Locks:
         """When the first lock lapses; None for never."""
         return self._deadlines.next()
 
-    def take_lapsed(self, now: Instant, most: int | None = None) -> list[StoredMessage]:
+    def pop_lapsed(self, now: Instant, most: int | None = None) -> list[StoredMessage]:
         """The messages whose locks lapsed up to ``now``, earliest first, ``most`` at most; they are ended."""
-        return [self.end(token) for token in self._deadlines.take_due(now, most)]
+        return [self.end(token) for token in self._deadlines.pop_due(now, most)]
 
 
 COMPLETED = Removal.COMPLETED
@@ -138,8 +138,8 @@ class LockedStore(MessageStore):
         if not message.is_deferred:
             message.is_deferred = True
             self._deferred += 1
-        if self._journal is not None:
-            self._journal.changed(self, message)
+        if self._change_log is not None:
+            self._change_log.changed(self, message)
 
     def _amend(self, message: StoredMessage, changes: dict[str, object] | None, now: Instant) -> bool:
         """Set ``changes``; False where they are too many for the header: then it is dead-lettered."""
@@ -168,12 +168,12 @@ class LockedStore(MessageStore):
         """Restart the lock's full duration; returns its new end. Raises NotAllowed with sessions."""
         if self.sessions is not None:
             raise NotAllowed("A message of a session is locked by its session: renew that lock.")
-        message = self.held(token, now)
+        message = self.locked_message(token, now)
         self._locks.extend(message, now + self.description.lock_duration)
         self.accessed_at = now
         return message.locked_until
 
-    def held_under(self, lock: SessionLock) -> list[StoredMessage]:
+    def messages_under(self, lock: SessionLock) -> list[StoredMessage]:
         """The messages that a session's lock covers, in the order in which they were received."""
         return [message for token in lock.tokens if (message := self._locks.get(token)) is not None]
 
@@ -181,14 +181,14 @@ class LockedStore(MessageStore):
         """Expire every lock now; each message counts a failed delivery."""
         if self.sessions is not None:
             self.sessions.lapse(now, FOR_EVER)
-        for message in self._locks.take_lapsed(FOR_EVER):
+        for message in self._locks.pop_lapsed(FOR_EVER):
             self._failed(message, now)
         self.timers_moved()
 
-    def state_noted(self, session: MessageSession) -> None:
+    def session_state_changed(self, session: MessageSession) -> None:
         """Record that the state of a session has changed."""
-        if self._journal is not None:
-            self._journal.noted(self, session)
+        if self._change_log is not None:
+            self._change_log.noted(self, session)
 
     def give_back(self, message: StoredMessage, now: Instant, *, has_failed: bool) -> None:
         """Return a locked message whose session lock has ended."""
@@ -199,7 +199,7 @@ class LockedStore(MessageStore):
         else:
             self._offer_again(message, now)
 
-    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+    def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """The message locked under ``token``. Raises LockLost or SessionLockLost: it is not, or no longer."""
         self.check_up()
         message = self._locks.get(token)
@@ -211,7 +211,7 @@ class LockedStore(MessageStore):
         return message
 
     def _unlock(self, token: LockToken, now: Instant) -> StoredMessage:
-        message = self.held(token, now)
+        message = self.locked_message(token, now)
         self.accessed_at = now
         self._locks.end(token)
         if self.sessions is None:
@@ -222,8 +222,8 @@ class LockedStore(MessageStore):
 
     def _failed(self, message: StoredMessage, now: Instant) -> None:
         message.delivery_count += 1
-        if self._journal is not None:
-            self._journal.changed(self, message)
+        if self._change_log is not None:
+            self._change_log.changed(self, message)
         is_spent = message.delivery_count >= self.description.max_delivery_count
         if is_spent and self.dead_letter_queue is not None and not self._expired(message, now):
             text = f"Message could not be consumed after {message.delivery_count} delivery attempts."

@@ -20,12 +20,12 @@ from .partition import INDEX_SHIFT
 from .queue_context import SLICE
 from .sessions import MessageSession, MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .witness import Removal
+from .audit_recorder import Removal
 
 if TYPE_CHECKING:
     from .queue import Queue
     from .queue_context import QueueContext
-    from .witness import Witness
+    from .audit_recorder import AuditRecorder
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -56,8 +56,8 @@ class MessageStore:
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes of this queue alone
         self.partition = partition = context.partition
-        self._journal = context.journal
-        self._witness = context.witness
+        self._change_log = context.change_log
+        self._audit = context.audit
         self._work = context.work
         self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions: the pings
@@ -110,18 +110,18 @@ class MessageStore:
         message.partition_id = None if self.partition is None else self.partition.index
         if self.sessions is not None and not message.is_ping:
             self.sessions.arrived(message)
-        if self._journal is not None:
-            self._journal.placed(self, message)
+        if self._change_log is not None:
+            self._change_log.placed(self, message)
         return number
 
     def _displace(self, message: StoredMessage) -> None:
         self._messages.remove(message.sequence_number)
         if self.sessions is not None and not message.is_ping:
             self.sessions.gone(message)
-        if self._journal is not None:
-            self._journal.displaced(self, message)
+        if self._change_log is not None:
+            self._change_log.displaced(self, message)
 
-    def _offer_fresh(self, message: StoredMessage) -> None:
+    def _offer_new(self, message: StoredMessage) -> None:
         message.state = ACTIVE
         if message.time_to_live is not None:
             self._stamp(message)
@@ -147,7 +147,7 @@ class MessageStore:
         if message.is_deferred:
             self._deferred += 1
         elif message.state is ACTIVE and self.parent is None:
-            self._offer_fresh(message)
+            self._offer_new(message)
         elif message.state is ACTIVE:
             self._waiting.add(message)
             self.notify()
@@ -157,9 +157,9 @@ class MessageStore:
         """The sequence number that was given out last."""
         return self._messages.last
 
-    def go_on_after(self, number: int) -> None:
+    def continue_after(self, number: int) -> None:
         """Give out higher sequence numbers than this one, from now on."""
-        self._messages.go_on_after(number)
+        self._messages.continue_after(number)
 
     def _stamp(self, message: StoredMessage) -> None:
         """Fix the instant of a message with a time to live of its own (T-1, T-7), once."""
@@ -180,7 +180,7 @@ class MessageStore:
             if self.sessions is not None:
                 self.sessions.offer(message)
             else:
-                self._waiting.add_again(message)
+                self._waiting.put_back(message)
                 self.notify()
 
     def first_of(
@@ -208,7 +208,7 @@ class MessageStore:
 
     def next_to_forward(self, now: Instant) -> StoredMessage | None:
         """The first message that may go on; it waits no longer, and is kept until it :meth:`forwarded`."""
-        self._reap(now)
+        self._remove_expired(now)
         message = self.first_of(self._waiting, now, SLICE)
         return message if message is not None or self.sessions is None else self.sessions.pop(now)
 
@@ -246,15 +246,15 @@ class MessageStore:
         span = self.description.default_message_time_to_live
         return None if span is None else message.enqueued_at + span
 
-    def _reap(self, now: Instant) -> None:
+    def _remove_expired(self, now: Instant) -> None:
         """Remove what expired by its own TTL; what follows the entity's is in order, and met at the head."""
-        expired = self._expiries.take_due(now, SLICE)
+        expired = self._expiries.pop_due(now, SLICE)
         self._work.steps += len(expired)
         for number in expired:
             message = self._messages.get(number)
             if message is not None and message.state is ACTIVE:
                 self._expire(message, now)
-            # Locked: looked at again when the lock ends. Deferred: when it is asked for.
+            # Locked: looked at again when the lock ends. Deferred: when it is requested for.
 
     def _expire(self, message: StoredMessage, now: Instant) -> None:
         buried = self.description.dead_lettering_on_message_expiration and not message.is_ping
@@ -279,8 +279,8 @@ class MessageStore:
 
     def _forget(self, message: StoredMessage, how: Removal, reason: str = "") -> None:
         self._displace(message)
-        if self._witness is not None:
-            self._witness.removed(self.path, message, how, reason)
+        if self._audit is not None:
+            self._audit.removed(self.path, message, how, reason)
         self.size -= message.size
         if message.is_deferred:
             self._deferred -= 1
@@ -288,8 +288,8 @@ class MessageStore:
         if message.expires_at is not None:
             self._expiries.drop(message.sequence_number)
 
-    def record_deleted(self, witness: Witness) -> None:
+    def record_deleted(self, audit: AuditRecorder) -> None:
         """Record the deletion of every message, with the entity."""
         for number in self._messages.numbers_from(0):
             if (message := self._messages.get(number)) is not None:
-                witness.removed(self.path, message, Removal.DELETED)
+                audit.removed(self.path, message, Removal.DELETED)

@@ -23,18 +23,18 @@ from ..errors import (
 from .descriptions import (
     TARGETS,
     AccessRule,
-    Asked,
+    Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from .entity import Entity
 from .indexes import Deadlines
-from .journal import Journal
+from .change_log import ChangeLog
 from .partition import Health, Layout
 from .partitioned import Partitioned
 from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic, PartitionedQueue, PartitionedTopic
-from .paths import LONGEST_PATH, path_of, validated_name, validated_path
+from .paths import MAX_PATH, path_of, validated_name, validated_path
 from .queue import Queue
 from .queue_context import SLICE, OperationCounts, QueueContext
 from .quotas import Credits, EntityLimits, Tier
@@ -43,7 +43,7 @@ from .rules.message_properties import LiftedForm, MessageForm
 from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 from .topic import Topic
-from .witness import Witness
+from .audit_recorder import AuditRecorder
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
@@ -61,7 +61,7 @@ class Namespace:
 
     ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
     the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
-    ``journal`` collects changes for a store. ``witness`` records what happens to each message.
+    ``change_log`` collects changes for a store. ``audit`` records what happens to each message.
     ``credits_per_second``: see ``credits``. ``updates_take_locks``, an attribute: whether what is held of a
     queue or subscription is lost as its description becomes another, as it may be in the service.
     """
@@ -76,8 +76,8 @@ class Namespace:
         tier: Tier = Tier.STANDARD,
         legacy_forward_tdlq: bool = False,
         form: MessageForm | None = None,
-        journal: Journal | None = None,
-        witness: Witness | None = None,
+        change_log: ChangeLog | None = None,
+        audit: AuditRecorder | None = None,
         credits_per_second: int | None = None,
     ) -> None:
         self.name = name
@@ -86,17 +86,17 @@ class Namespace:
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self.credits = Credits(credits_per_second if self.tier.has_credits else None)
         self._queues: dict[str, Entity] = {}
-        self._order: list[str] | None = None  # of their keys; made when it is asked for
+        self._order: list[str] | None = None  # of their keys; made when it is requested for
         self._limits = EntityLimits(self.layout)
         self._context = QueueContext(
             new_token,
             form or LiftedForm(),
             legacy_forward_tdlq=legacy_forward_tdlq,
-            journal=journal,
-            witness=witness,
+            change_log=change_log,
+            audit=audit,
         )
-        self.journal = journal
-        self.witness = witness
+        self.change_log = change_log
+        self.audit = audit
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self.updates_take_locks = False
@@ -111,7 +111,7 @@ class Namespace:
             self.call_at(rerouting.at, lambda then: self.transfer(messages, via, to, then))
         except BrokerError as error:
             for message in messages:
-                via.keep_untransferred(message, error, now)
+                via.dead_letter_untransferred(message, error, now)
 
     # -- queues
 
@@ -141,7 +141,7 @@ class Namespace:
         self._check_targets(queue.path, settled, queue.description)
         queue.check_manageable()
         before = queue.description
-        queue.redescribe(settled, now)
+        queue.apply_description(settled, now)
         self._redescribed(queue, before, now)
         return queue
 
@@ -212,7 +212,7 @@ class Namespace:
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
         """The rules of the entities at ``path`` and above it, each with its entity's path."""
-        folded = path.strip("/")[: LONGEST_PATH + 1].casefold() + "/"  # a longer prefix is no entity's path
+        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # a longer prefix is no entity's path
         end = folded.find("/")
         while end >= 0:
             entity = self._queues.get(folded[:end])
@@ -261,10 +261,10 @@ class Namespace:
         made.topic.filters.add(made.rules)
 
         def changed() -> None:
-            if self.journal is not None and self.holds(made):
-                self.journal.described(made)
+            if self.change_log is not None and self.holds(made):
+                self.change_log.described(made)
 
-        if self.journal is not None:
+        if self.change_log is not None:
             made.rules.on_change = changed
         return made
 
@@ -274,7 +274,7 @@ class Namespace:
         """Give a subscription another description. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
         settled = description.validated()
-        self._check_targets(subscription.path, settled, subscription.asked)
+        self._check_targets(subscription.path, settled, subscription.requested)
         subscription.check_manageable()
         before = subscription.description
         subscription.change(settled, now)
@@ -312,7 +312,7 @@ class Namespace:
         top = entity.top
         return self._queues.get(top.path.casefold()) is top
 
-    # -- taking up what a store has kept: what was valid then is not asked again
+    # -- taking up what a store has kept: what was valid then is not requested again
 
     def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> AnyQueue:
         """Restore a queue from a store. Raises InvalidDescription."""
@@ -468,11 +468,11 @@ class Namespace:
         """Run what is due up to ``now``, one slice at a time; the rest remains due."""
         self._update_timers()
         until = self.work_done + SLICE
-        while self.work_done < until and (due := self._timers.take_due(now, 1)):
+        while self.work_done < until and (due := self._timers.pop_due(now, 1)):
             due[0].handle_timer(now)
-        for call in self._calls.take_due(now):
+        for call in self._calls.pop_due(now):
             call(now)
-        for key in self._idle.take_due(now):
+        for key in self._idle.pop_due(now):
             if key in self._queues:  # not gone meanwhile with its topic
                 self._retire(key, self._queues[key], now)
         self.forward(now, SLICE)
@@ -503,17 +503,17 @@ class Namespace:
         else:
             self._idle.set(key, queue.updated_at + span)
 
-    def _settled(self, asked: Asked) -> Asked:
-        if self.tier is Tier.PREMIUM and asked.enable_partitioning and not self.layout.is_premium:
+    def _settled(self, requested: Description) -> Description:
+        if self.tier is Tier.PREMIUM and requested.enable_partitioning and not self.layout.is_premium:
             raise InvalidDescription(
                 "enable_partitioning is chosen for a whole namespace on the Premium tier."
             )
-        return self.tier.settled(self.layout.settled(asked)).validated()
+        return self.tier.settled(self.layout.settled(requested)).validated()
 
-    def _layout_of(self, path: str, asked: Asked) -> Asked:
+    def _layout_of(self, path: str, requested: Description) -> Description:
         """What is to be made at a free path."""
         validated_path(path)
-        settled = self._settled(asked)
+        settled = self._settled(requested)
         self._check_free(path)
         self._limits.check(settled.enable_partitioning)
         if settled.enable_partitioning:
@@ -529,8 +529,8 @@ class Namespace:
 
     def _described(self, entity: Entity) -> None:
         self._watch(entity)
-        if self.journal is not None:
-            self.journal.described(entity)
+        if self.change_log is not None:
+            self.change_log.described(entity)
 
     def _redescribed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
         self._described(entity)
@@ -556,22 +556,22 @@ class Namespace:
         self._order = None
         self._limits.count(entity, -1)
         self._idle.drop(key)
-        if self.journal is not None:
-            self.journal.dropped(entity)
+        if self.change_log is not None:
+            self.change_log.dropped(entity)
         for part in entity.parts():
-            if self.witness is not None and isinstance(part, Queue):
-                part.record_deleted(self.witness)
+            if self.audit is not None and isinstance(part, Queue):
+                part.record_deleted(self.audit)
             self._timers.drop(part)
             self._context.ready.add(part)  # so that its links learn of it
 
     def _check_targets(
         self,
         path: str,
-        asked: QueueDescription | SubscriptionDescription,
+        requested: QueueDescription | SubscriptionDescription,
         current: QueueDescription | SubscriptionDescription | None,
     ) -> None:
         for field in TARGETS:  # a target is to be there when it is named, and may go later
-            name = getattr(asked, field)
+            name = getattr(requested, field)
             if name is None or (current is not None and getattr(current, field) == name):
                 continue
             target = self._queues.get(path_of(name).casefold())

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ..errors import InvalidDescription, NotAllowed, PartitionUnavailable, ServerBusy
-from .descriptions import STANDARD_SIZES, Asked
+from .descriptions import STANDARD_SIZES, Description
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def index_of_number(number: int) -> int:
 
 
 LARGEST_PARTITIONED_MESSAGE = 1024  # kilobytes, on a partitioned namespace (Q-19)
-MOST_PARTITIONED = 100  # on Basic and Standard (Q-19)
+MAX_PARTITIONED = 100  # on Basic and Standard (Q-19)
 
 
 class Layout:
@@ -145,51 +145,51 @@ class Layout:
     @property
     def most_partitioned(self) -> int | None:
         """How many entities may be partitioned; None for all of them."""
-        return None if self.is_premium else MOST_PARTITIONED
+        return None if self.is_premium else MAX_PARTITIONED
 
-    def settled(self, asked: Asked) -> Asked:
-        """What was asked, with the size of one partition's share. Raises InvalidDescription.
+    def settled(self, requested: Description) -> Description:
+        """What was requested, with the size of one partition's share. Raises InvalidDescription.
 
-        An update gives the size that a get has shown: it is read back as what was asked.
+        An update gives the size that a get has shown: it is read back as what was requested.
         """
         if self.is_premium:
-            return self._settled_premium(asked)
-        if not asked.enable_partitioning:
-            return asked
-        size, rest = divmod(asked.max_size_in_megabytes, PARTITIONS)
+            return self._settled_premium(requested)
+        if not requested.enable_partitioning:
+            return requested
+        size, rest = divmod(requested.max_size_in_megabytes, PARTITIONS)
         if rest or size not in STANDARD_SIZES:
-            size = asked.max_size_in_megabytes
+            size = requested.max_size_in_megabytes
         if size not in STANDARD_SIZES:
             raise InvalidDescription(
                 f"max_size_in_megabytes is {size!r}: one of {STANDARD_SIZES} on a partitioned entity."
             )
-        return replace(asked, max_size_in_megabytes=size)
+        return replace(requested, max_size_in_megabytes=size)
 
-    def _settled_premium(self, asked: Asked) -> Asked:
-        if not asked.enable_partitioning:
+    def _settled_premium(self, requested: Description) -> Description:
+        if not requested.enable_partitioning:
             raise InvalidDescription(
                 "Non-partitioned entities are not allowed in partitioned namespace. "
                 "The property EnablePartitioning must be set to true."
             )
-        if asked.max_size_in_megabytes < len(self.stores):
+        if requested.max_size_in_megabytes < len(self.stores):
             raise InvalidDescription(
-                f"max_size_in_megabytes is {asked.max_size_in_megabytes}: at least {len(self.stores)}, "
+                f"max_size_in_megabytes is {requested.max_size_in_megabytes}: at least {len(self.stores)}, "
                 "one for each partition."
             )
-        if (asked.max_message_size_in_kilobytes or 0) > LARGEST_PARTITIONED_MESSAGE:
+        if (requested.max_message_size_in_kilobytes or 0) > LARGEST_PARTITIONED_MESSAGE:
             raise InvalidDescription(
-                f"max_message_size_in_kilobytes is {asked.max_message_size_in_kilobytes}: "
+                f"max_message_size_in_kilobytes is {requested.max_message_size_in_kilobytes}: "
                 f"at most {LARGEST_PARTITIONED_MESSAGE} on a partitioned namespace."
             )
-        return asked
+        return requested
 
-    def of_whole(self, settled: Asked) -> Asked:
+    def of_whole(self, settled: Description) -> Description:
         """What a partitioned entity tells of itself."""
         if self.is_premium:
             return settled
         return replace(settled, max_size_in_megabytes=settled.max_size_in_megabytes * PARTITIONS)
 
-    def of_partition(self, settled: Asked) -> Asked:
+    def of_partition(self, settled: Description) -> Description:
         """What each of its partitions follows."""
         if not self.is_premium:
             return settled

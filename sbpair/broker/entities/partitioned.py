@@ -66,11 +66,11 @@ class Partitioned(Generic[Part]):
         self._ready = context.ready
         self._turn = first % len(self.partitions)
         self._available = OrderedDict[Queue, None]()  # partitions that left word
-        self._looked_at: Instant = -1
+        self._prepared_at: Instant = -1
         self._front_ends = WeakKeyDictionary[Hashable, FrontEnd]()
         self.sessions: PartitionedSessions | None = None
         for partition in self.partitions:
-            partition.whole = self
+            partition.owner = self
         if self.partitions[0].sessions is not None:
             self.sessions = PartitionedSessions(self.partitions)
         self.dead_letter_queue = self._over([each.dead_letter_queue for each in self.partitions])
@@ -116,7 +116,7 @@ class Partitioned(Generic[Part]):
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raises what :meth:`enqueue_all` would for these messages, that may be of several sends.
 
-        Those without a key may go anywhere: only the keyed ones are asked of their partition.
+        Those without a key may go anywhere: only the keyed ones are requested of their partition.
         """
         by_partition: dict[Queue, list[StoredMessage]] = {}
         for message in messages:
@@ -129,9 +129,9 @@ class Partitioned(Generic[Part]):
         if self.status in ("Disabled", "SendDisabled"):
             raise EntityDisabled(self.path, self.status)
 
-    def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
+    def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
         """Keep, dead, a message that was sent via this entity and that its destination refused."""
-        self._home_of(message).keep_untransferred(message, why, now)
+        self._home_of(message).dead_letter_untransferred(message, why, now)
 
     def reserve(self, message: StoredMessage) -> int:
         """The sequence number that a message with a key will have; a gap if it is never enqueued."""
@@ -196,7 +196,7 @@ class Partitioned(Generic[Part]):
 
     def receive_from_each(self, now: Instant) -> list[StoredMessage]:
         """Lock the next message of every partition that has one (Q-8). Raises as :meth:`receive`."""
-        self.look(now)
+        self.prepare_receive(now)
         messages: list[StoredMessage] = []
         for partition in list(self._available):
             message = None if partition.health is Health.DOWN else partition.receive(now)
@@ -206,7 +206,7 @@ class Partitioned(Generic[Part]):
                 messages.append(message)
         return messages
 
-    def seen_from(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
+    def source_for(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
         """Itself, or with caching front ends what this one keeps of it (Q-18)."""
         if not self._context.front_ends_cache:
             return self
@@ -243,20 +243,20 @@ class Partitioned(Generic[Part]):
         """Raises ForwardsOn when the entity forwards its messages."""
         self.partitions[0].check_receivable()
 
-    def look(self, now: Instant) -> None:
+    def prepare_receive(self, now: Instant) -> None:
         """Prepare a receive: run due timers and expiries of each partition. Raises EntityDisabled.
 
         Once an instant: what comes later in the same one falls due in another.
         """
-        if now == self._looked_at:
+        if now == self._prepared_at:
             return
         for partition in self.partitions:
             if partition.health is not Health.DOWN:
-                partition.look(now)
-        self._looked_at = now
+                partition.prepare_receive(now)
+        self._prepared_at = now
 
     def _look_for_messages(self, now: Instant) -> None:
-        self.look(now)
+        self.prepare_receive(now)
         if self.sessions is not None:
             raise SessionRequired(self.path)
 
@@ -277,9 +277,9 @@ class Partitioned(Generic[Part]):
 
     # -- settling
 
-    def held(self, token: LockToken, now: Instant) -> StoredMessage:
+    def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """The message locked under ``token``. Raises LockLost when it is not, or no longer, held."""
-        return self._holder(token).held(token, now)
+        return self._holder(token).locked_message(token, now)
 
     def check_can_dead_letter(self) -> None:
         """Raises NotAllowed on a dead-letter queue."""
@@ -361,7 +361,7 @@ class Partitioned(Generic[Part]):
 
     def health_changed(self) -> None:
         """Health of a partition changed: notify waiting receivers."""
-        self._looked_at = -1
+        self._prepared_at = -1
         for each in self.parts():
             if isinstance(each, Queue):
                 if each.partition is not None:
@@ -498,7 +498,7 @@ class FrontEnd:
     """One connection's way to the messages of a partitioned entity."""
 
     def __init__(self, whole: Partitioned[Any]) -> None:
-        self._whole = whole
+        self._entity = whole
         self._kept: deque[tuple[StoredMessage, LockToken | None]] = deque()
 
     def __len__(self) -> int:
@@ -509,17 +509,17 @@ class FrontEnd:
 
         Raises as the entity's own.
         """
-        if session is not None or self._whole.sessions is not None:
-            return self._whole.receive(now, session)
-        self._whole.look(now)
+        if session is not None or self._entity.sessions is not None:
+            return self._entity.receive(now, session)
+        self._entity.prepare_receive(now)
         while self._kept:
             message, token = self._kept.popleft()
             if message.lock_token == token and message.locked_until > now:
                 return message
-        found = self._whole.receive_from_each(now)
+        found = self._entity.receive_from_each(now)
         self._kept.extend((message, message.lock_token) for message in found[1:])
         return found[0] if found else None
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
         """As the entity's own: messages deleted on receive are never cached."""
-        return self._whole.receive_and_delete(now, session)
+        return self._entity.receive_and_delete(now, session)

@@ -27,38 +27,38 @@ class PartitionedQueue(Partitioned[Queue]):
         partitions = [Queue(path, each, now, spread) for spread in layout.spread(context)]
         super().__init__(path, layout.of_whole(settled), partitions, context, layout.first)
 
-    def redescribe(self, settled: QueueDescription, now: Instant) -> None:
+    def apply_description(self, settled: QueueDescription, now: Instant) -> None:
         """Follow another description. Raises InvalidDescription when a setting differs that is fixed at creation."""
         settled.check_successor_of(self._description)
         self._description = self._layout.of_whole(settled)
         for partition in self.partitions:
-            partition.redescribe(self._layout.of_partition(settled), now)
+            partition.apply_description(self._layout.of_partition(settled), now)
 
 
 class PartitionedTopic(Partitioned[Topic]):
-    """A partitioned topic; ``asked`` was asked of it, with the size that it tells of itself."""
+    """A partitioned topic; ``requested`` was requested of it, with the size that it tells of itself."""
 
     def __init__(
         self, path: str, settled: TopicDescription, now: Instant, context: QueueContext, layout: Layout
     ) -> None:
         self.layout = layout
-        self.asked = layout.of_whole(settled)
+        self.requested = layout.of_whole(settled)
         self.subscriptions: dict[str, PartitionedSubscription] = {}
         self.filters = FilterCounts()
         each = layout.of_partition(settled)
         partitions = [Topic(path, each, now, spread) for spread in layout.spread(context)]
-        super().__init__(path, self.asked.as_queue(), partitions, context, layout.first)
+        super().__init__(path, self.requested.as_queue(), partitions, context, layout.first)
 
     @property
-    def not_received_from(self) -> str:
+    def receive_refusal(self) -> str:
         """Why it hands no message to a receiver."""
-        return self.partitions[0].not_received_from
+        return self.partitions[0].receive_refusal
 
     def change(self, settled: TopicDescription, now: Instant) -> None:
         """Apply another description, also to the subscriptions. Raises InvalidDescription."""
-        asked = self.layout.of_whole(settled)
-        asked.as_queue().check_successor_of(self._description)
-        self.asked, self._description = asked, asked.as_queue()
+        requested = self.layout.of_whole(settled)
+        requested.as_queue().check_successor_of(self._description)
+        self.requested, self._description = requested, requested.as_queue()
         for topic in self.partitions:
             topic.change(self.layout.of_partition(settled), now)
         for subscription in self.subscriptions.values():
@@ -67,13 +67,13 @@ class PartitionedTopic(Partitioned[Topic]):
     def subscription(
         self,
         name: str,
-        asked: SubscriptionDescription,
+        requested: SubscriptionDescription,
         now: Instant,
         context: QueueContext,
         rules: RuleSet,
     ) -> PartitionedSubscription:
         """Make a subscription; it gets nothing until it is added."""
-        return PartitionedSubscription(self, name, asked, now, context, rules)
+        return PartitionedSubscription(self, name, requested, now, context, rules)
 
     def add(self, made: PartitionedSubscription) -> None:
         """Publish to a subscription from now on."""
@@ -101,39 +101,39 @@ class PartitionedSubscription(Partitioned[Subscription]):
         self,
         topic: PartitionedTopic,
         name: str,
-        asked: SubscriptionDescription,
+        requested: SubscriptionDescription,
         now: Instant,
         context: QueueContext,
         rules: RuleSet,
     ) -> None:
         self.topic = topic
         self.name = name
-        self.asked = asked
+        self.requested = requested
         self.rules = rules
         partitions = [
-            Subscription(each, name, asked, now, context.of(each.partition), rules)
+            Subscription(each, name, requested, now, context.of(each.partition), rules)
             for each in topic.partitions
             if each.partition is not None
         ]
         path = f"{topic.path}/Subscriptions/{name}"
-        super().__init__(path, asked.under(topic.asked), partitions, context)
+        super().__init__(path, requested.under(topic.requested), partitions, context)
 
     @property
-    def not_sent_to(self) -> str:
+    def send_refusal(self) -> str:
         """Why it takes no message from a sender."""
-        return self.partitions[0].not_sent_to
+        return self.partitions[0].send_refusal
 
-    def change(self, asked: SubscriptionDescription, now: Instant) -> None:
+    def change(self, requested: SubscriptionDescription, now: Instant) -> None:
         """Apply another description. Raises InvalidDescription when a fixed setting differs."""
-        follows = asked.under(self.topic.asked)
+        follows = requested.under(self.topic.requested)
         follows.check_successor_of(self._description)
-        self.asked, self._description = asked, follows
+        self.requested, self._description = requested, follows
         for subscription in self.partitions:
-            subscription.change(asked, now)
+            subscription.change(requested, now)
 
     def topic_changed(self) -> None:
-        """Follow what the topic was asked (T-9); its partitions were told by theirs."""
-        self._description = self.asked.under(self.topic.asked)
+        """Follow what the topic was requested (T-9); its partitions were told by theirs."""
+        self._description = self.requested.under(self.topic.requested)
 
 
 AnyQueue = Queue | PartitionedQueue

@@ -10,11 +10,11 @@ import re
 
 from ..errors import InvalidDescription
 
-LONGEST_PATH = 260  # characters of the path of an entity
-LONGEST_ADDRESS = 2_048
+MAX_PATH = 260  # characters of the path of an entity
+MAX_ADDRESS = 2_048
 """Characters of an address or an audience: scheme, host and query around a percent-encoded path."""
 
-LONGEST_NAME = 50  # characters of the name of a subscription
+MAX_NAME = 50  # characters of the name of a subscription
 _PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9])?")
 _SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
@@ -36,9 +36,9 @@ def path_of(text: str) -> str:
 
 def validated_path(path: str) -> str:
     """``path`` if a queue may have it. Raises InvalidDescription, with the reason, if not."""
-    if len(path) > LONGEST_PATH:
+    if len(path) > MAX_PATH:
         raise InvalidDescription(
-            f"The entity path is {len(path)} characters long: at most {LONGEST_PATH} are allowed."
+            f"The entity path is {len(path)} characters long: at most {MAX_PATH} are allowed."
         )
     segments = path.split("/")
     if any(segment.casefold() == "subscriptions" for segment in segments[1:]):
@@ -55,9 +55,9 @@ def validated_path(path: str) -> str:
 
 def validated_name(name: str) -> str:
     """``name`` if a subscription may have it. Raises InvalidDescription, with the reason, if not."""
-    if len(name) > LONGEST_NAME or not _SUBSCRIPTION_NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not _SUBSCRIPTION_NAME.fullmatch(name):
         raise InvalidDescription(
-            f"The subscription name {name[:100]!r} is not allowed: 1 to {LONGEST_NAME} letters, digits, '.', "
+            f"The subscription name {name[:100]!r} is not allowed: 1 to {MAX_NAME} letters, digits, '.', "
             "'-' and '_'; it begins and ends with a letter or a digit."
         )
     return name

@@ -40,14 +40,14 @@ from .partition import Health, check_keys
 from .queue_context import SLICE, SLICE_BYTES, QueueContext
 from .sessions import MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .witness import Arrival, Removal
+from .audit_recorder import Arrival, Removal
 
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
 
 DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
 
 
-class Whole(Entity, Protocol):
+class PartitionOwner(Entity, Protocol):
     """What a partition is one of."""
 
     def partition_ready(self, partition: Queue) -> None:
@@ -66,7 +66,7 @@ class Queue(LockedStore):
         parent: Queue | None = None,
     ) -> None:
         super().__init__(path, description, parent, context)
-        self.whole: Whole | None = None  # what this is a partition of
+        self.owner: PartitionOwner | None = None  # what this is a partition of
         self.created_at = self.updated_at = now
         self._listeners = 0
         self._ready = context.ready
@@ -122,16 +122,16 @@ class Queue(LockedStore):
         """Raises EntityDisabled where the status forbids sending."""
         self._check_status("SendDisabled")
 
-    def keep_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
+    def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
         """Keep, dead, a message that was sent via this queue and that its destination refused."""
         assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent to a sub-queue
         message.enqueued_at = now
         reason, text = reason_of(why)
         message.amend({REASON: reason, DESCRIPTION: text})
         self.transfer_dead_letter_queue._admit(message)
-        if self._witness is not None:
-            self._witness.stored(self.path, message, Arrival.SENT)
-            self._witness.removed(self.path, message, Removal.DEAD_LETTERED, reason)
+        if self._audit is not None:
+            self._audit.stored(self.path, message, Arrival.SENT)
+            self._audit.removed(self.path, message, Removal.DEAD_LETTERED, reason)
 
     def _take(self, message: StoredMessage, now: Instant) -> int:
         if message.is_ping:
@@ -139,8 +139,8 @@ class Queue(LockedStore):
         else:
             self._operations.sends += 1
         if self._duplicates is not None and (first := self._first_copy(message, now)) is not None:
-            if self._witness is not None:
-                self._witness.dropped(self.path, message)
+            if self._audit is not None:
+                self._audit.dropped(self.path, message)
             return first
         later = message.scheduled_for
         if later is None or later <= now:
@@ -150,12 +150,12 @@ class Queue(LockedStore):
         if not message.hops:  # one that was forwarded tells its first number
             message.enqueued_sequence_number = number
         self.size += len(message.bare) + message.overhead  # its size, without a call
-        if self._witness is not None:
-            self._witness.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
+        if self._audit is not None:
+            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
-            if self._journal is not None:
-                self._journal.accepted(self, message.message_id, number, now)
+            if self._change_log is not None:
+                self._change_log.accepted(self, message.message_id, number, now)
         if later is not None:
             message.enqueued_at = later  # T-5
             self._stamp(message)
@@ -164,7 +164,7 @@ class Queue(LockedStore):
             self.timers_moved()
         else:
             message.enqueued_at = now
-            self._offer_fresh(message)
+            self._offer_new(message)
         return number
 
     def _first_copy(self, message: StoredMessage, now: Instant) -> int | None:
@@ -176,8 +176,8 @@ class Queue(LockedStore):
     def reserve(self, message: StoredMessage) -> int:
         """The sequence number that ``message`` will have when it is enqueued; a gap if it never is."""
         message.reserved_number = number = self._messages.reserve()
-        if self._journal is not None:
-            self._journal.numbered(self)
+        if self._change_log is not None:
+            self._change_log.numbered(self)
         return number
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
@@ -202,7 +202,7 @@ class Queue(LockedStore):
             self._lock(message, now, session)
         return message
 
-    def receive_some(
+    def receive_batch(
         self, most: int, now: Instant, session: SessionLock | None = None
     ) -> list[StoredMessage]:
         """Lock the next messages, ``most`` at most and a slice of bytes. Raises as :meth:`receive`."""
@@ -289,23 +289,23 @@ class Queue(LockedStore):
             self._forget(message, Removal.DELETED)
         return most
 
-    def seen_from(self, front_end: Hashable) -> Queue:
+    def source_for(self, front_end: Hashable) -> Queue:
         """Itself: front ends cache nothing of a plain queue."""
         return self
 
-    def look(self, now: Instant) -> None:
+    def prepare_receive(self, now: Instant) -> None:
         """Prepare a receive: run due timers and expiries. Raises EntityDisabled, ForwardsOn."""
         self._check_status("ReceiveDisabled")
         self.forwarding.check_receivable()
         self.accessed_at = now
         self.handle_timer(now)
-        self._reap(now)  # T-4: somebody listens
+        self._remove_expired(now)  # T-4: somebody listens
         if self.sessions is not None:
             while (ping := self._waiting.pop()) is not None:
                 self._forget(ping, Removal.DELETED)  # P-31
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
-        self.look(now)
+        self.prepare_receive(now)
         if self.sessions is None:
             return self.first_of(self._waiting, now, SLICE)
         if session is None:
@@ -369,7 +369,7 @@ class Queue(LockedStore):
         self.accessed_at = now
         self.timers_moved()
 
-    def redescribe(self, description: QueueDescription, now: Instant) -> None:
+    def apply_description(self, description: QueueDescription, now: Instant) -> None:
         """Apply another description (T-6: also to messages without a TTL of their own).
 
         Raises InvalidDescription when a setting differs that is fixed at creation.
@@ -379,7 +379,7 @@ class Queue(LockedStore):
         self.follow(description, now)
 
     def follow(self, description: QueueDescription, now: Instant) -> None:
-        """As :meth:`redescribe`, without using the queue."""
+        """As :meth:`apply_description`, without using the queue."""
         self.description = description
         self.forwarding.changed(now)
         self.notify()
@@ -419,16 +419,16 @@ class Queue(LockedStore):
         if due is None or due > now:
             return
         self.timers_moved()
-        scheduled = self._schedule.take_due(now, SLICE)
+        scheduled = self._schedule.pop_due(now, SLICE)
         self._work.steps += len(scheduled)
         for number in scheduled:
             self._activate(number)
         if self._listeners:
-            self._reap(now)
+            self._remove_expired(now)
         if self.sessions is not None:
             self.sessions.lapse(now)
             return
-        lapsed = self._locks.take_lapsed(now, SLICE)
+        lapsed = self._locks.pop_lapsed(now, SLICE)
         self._work.steps += len(lapsed)
         for message in lapsed:
             self._failed(message, now)
@@ -439,16 +439,16 @@ class Queue(LockedStore):
             self.touch(message.enqueued_at)  # T-21: it comes as if it were sent now
             self._displace(message)
             self._place(message)  # a new number
-            self._offer_fresh(message)
+            self._offer_new(message)
 
     def notify(self, lock: SessionLock | None = None) -> None:
         """Report a deliverable message to the receivers of the queue, or to the holder of ``lock``."""
         if lock is not None:
             self._ready.add(lock)
-        elif self.whole is None:
+        elif self.owner is None:
             self._ready.add(self)
         else:
-            self.whole.partition_ready(self)
+            self.owner.partition_ready(self)
         if self.forwarding.target is not None:
             self._forwards[self] = None
 
@@ -472,7 +472,7 @@ class Queue(LockedStore):
     def top(self) -> Entity:
         """The entity registered in the namespace: itself, its parent, or the partitioned entity it belongs to."""
         here = self.parent or self
-        return here if here.whole is None else here.whole
+        return here if here.owner is None else here.owner
 
     @property
     def availability(self) -> str:

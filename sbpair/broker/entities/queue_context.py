@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .journal import Journal
+from .change_log import ChangeLog
 from .partition import Partition
 from .stored_message import LockToken
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .rules.message_properties import MessageForm
     from .sessions import SessionLock
-    from .witness import Witness
+    from .audit_recorder import AuditRecorder
 
 
 SLICE = 128
@@ -75,8 +75,8 @@ class QueueContext:
     next timer may have moved. ``forwards``: queues with something that may go on, in the order they
     came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
     ``form`` reads messages for rules.
-    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``. ``journal``: what a
-    store is to write down, None where nothing is kept on disk. ``witness``: what became of each message, None
+    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``. ``change_log``: what a
+    store is to write down, None where nothing is kept on disk. ``audit``: what became of each message, None
     where nobody asks. ``work``: how much was done, for who has other things to do too.
     """
 
@@ -89,8 +89,8 @@ class QueueContext:
     partition: Partition | None = None
     front_ends_cache: bool = False
     legacy_forward_tdlq: bool = False
-    journal: Journal | None = None
-    witness: Witness | None = None
+    change_log: ChangeLog | None = None
+    audit: AuditRecorder | None = None
     work: Work = field(default_factory=Work)
 
     def of(self, partition: Partition) -> QueueContext:

@@ -14,11 +14,11 @@ from enum import Enum
 from ..errors import AdministrationBusy, InvalidDescription, ServerBusy, TooManyEntities
 from .descriptions import (
     DAY,
-    LARGEST_SPAN,
+    MAX_SPAN,
     PREMIUM_SIZES,
     STANDARD_SIZES,
     USUAL_MESSAGE,
-    Asked,
+    Description,
     QueueDescription,
     TopicDescription,
 )
@@ -27,7 +27,7 @@ from .partition import Layout
 from .partitioned_entities import AnySubscription, AnyTopic
 from .stored_message import Instant
 
-LONGEST_ON_BASIC = 14 * DAY  # T-8: milliseconds, the default and the most
+MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, the default and the most
 LARGEST_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
 
 _NOT_ON_BASIC = (
@@ -47,7 +47,7 @@ class Tier(Enum):
 
     @property
     def has_credits(self) -> bool:
-        """Whether so much a second may be asked for: what is Premium has machines of its own."""
+        """Whether so much a second may be requested for: what is Premium has machines of its own."""
         return self is not Tier.PREMIUM
 
     @property
@@ -65,41 +65,41 @@ class Tier(Enum):
         """The largest message of an entity that was not made for another size, in kilobytes."""
         return USUAL_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
-    def settled(self, asked: Asked) -> Asked:
-        """What was asked, with the tier's own defaults. Raises InvalidDescription for what it has not."""
-        self._check_sizes(asked)
-        if asked.max_message_size_in_kilobytes is None:
-            asked = replace(asked, max_message_size_in_kilobytes=self.usual_message)
-        return self._settled_on_basic(asked) if self is Tier.BASIC else asked
+    def settled(self, requested: Description) -> Description:
+        """What was requested, with the tier's own defaults. Raises InvalidDescription for what it has not."""
+        self._check_sizes(requested)
+        if requested.max_message_size_in_kilobytes is None:
+            requested = replace(requested, max_message_size_in_kilobytes=self.usual_message)
+        return self._settled_on_basic(requested) if self is Tier.BASIC else requested
 
-    def _check_sizes(self, asked: QueueDescription | TopicDescription) -> None:
+    def _check_sizes(self, requested: QueueDescription | TopicDescription) -> None:
         for field, most in (
             ("max_size_in_megabytes", self.sizes[-1]),
             ("max_message_size_in_kilobytes", self.largest_message),
         ):
-            size = getattr(asked, field)
+            size = getattr(requested, field)
             if isinstance(size, int) and size > most:
                 raise InvalidDescription(
                     f"{field} is {size}: at most {most} in a namespace of the {self.value} tier."
                 )
 
-    def _settled_on_basic(self, asked: Asked) -> Asked:
-        if isinstance(asked, TopicDescription):
+    def _settled_on_basic(self, requested: Description) -> Description:
+        if isinstance(requested, TopicDescription):
             raise InvalidDescription("Topics are not allowed in a namespace of the Basic tier.")
         for field in _NOT_ON_BASIC:
-            if getattr(asked, field):
+            if getattr(requested, field):
                 raise InvalidDescription(f"{field} is not allowed in a namespace of the Basic tier.")
-        span = asked.default_message_time_to_live
-        if span is None or (isinstance(span, int) and span >= LARGEST_SPAN):
-            return replace(asked, default_message_time_to_live=LONGEST_ON_BASIC)
-        if isinstance(span, int) and span > LONGEST_ON_BASIC:
-            most = f"at most 14 days ({LONGEST_ON_BASIC}) on the Basic tier"
+        span = requested.default_message_time_to_live
+        if span is None or (isinstance(span, int) and span >= MAX_SPAN):
+            return replace(requested, default_message_time_to_live=MAX_SPAN_ON_BASIC)
+        if isinstance(span, int) and span > MAX_SPAN_ON_BASIC:
+            most = f"at most 14 days ({MAX_SPAN_ON_BASIC}) on the Basic tier"
             raise InvalidDescription(f"default_message_time_to_live is {span}: {most}.")
-        return asked
+        return requested
 
 
-MOST_ENTITIES = 10_000  # queues and topics
-MOST_SUBSCRIPTIONS = 2_000  # of one topic
+MAX_ENTITIES = 10_000  # queues and topics
+MAX_SUBSCRIPTIONS = 2_000  # of one topic
 
 
 class EntityLimits:
@@ -113,16 +113,16 @@ class EntityLimits:
 
     def check(self, is_partitioned: bool) -> None:
         """Raises TooManyEntities when there is no room for one more."""
-        if self._all >= MOST_ENTITIES:
-            raise TooManyEntities("queues and topics", MOST_ENTITIES)
+        if self._all >= MAX_ENTITIES:
+            raise TooManyEntities("queues and topics", MAX_ENTITIES)
         most = self._most_partitioned
         if is_partitioned and most is not None and self._partitioned >= most:
             raise TooManyEntities("partitioned entities", most)
 
     def check_subscriptions(self, path: str, held: int) -> None:
         """Raises TooManyEntities when the topic at ``path`` has no room for one more."""
-        if held >= MOST_SUBSCRIPTIONS:
-            raise TooManyEntities(f"subscriptions of '{path}'", MOST_SUBSCRIPTIONS)
+        if held >= MAX_SUBSCRIPTIONS:
+            raise TooManyEntities(f"subscriptions of '{path}'", MAX_SUBSCRIPTIONS)
 
     def count(self, entity: Entity, change: int) -> None:
         """One came (1) or went (-1); a subscription belongs to its topic."""

@@ -7,7 +7,7 @@ from .partitioned_entities import AnySubscription
 from .rules import CorrelationFilter, Rule, SqlFilter
 from .stored_message import Instant
 
-MOST_SQL_FILTERS, MOST_CORRELATION_FILTERS = 2_000, 100_000  # of one topic
+MAX_SQL_FILTERS, MAX_CORRELATION_FILTERS = 2_000, 100_000  # of one topic
 
 
 def find_rule(subscription: AnySubscription, name: str) -> Rule:
@@ -59,8 +59,8 @@ def _check_filters(subscription: AnySubscription, rule: Rule) -> None:
     """Raises TooManyEntities when the topic has no room for one more filter of that kind."""
     topic, before = subscription.topic, subscription.rules.get(rule.name)
     for kind, held, most in (
-        (SqlFilter, topic.filters.sql, MOST_SQL_FILTERS),
-        (CorrelationFilter, topic.filters.correlation, MOST_CORRELATION_FILTERS),
+        (SqlFilter, topic.filters.sql, MAX_SQL_FILTERS),
+        (CorrelationFilter, topic.filters.correlation, MAX_CORRELATION_FILTERS),
     ):
         is_another = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
         if is_another and held >= most:

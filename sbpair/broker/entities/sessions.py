@@ -87,7 +87,7 @@ class MessageSession:
         """Let a message wait, new or come back."""
         heappush(self._waiting, (message.sequence_number, message))
 
-    add_again = add
+    put_back = add
 
     def pop(self) -> StoredMessage | None:
         """Remove and return the first waiting message, or None."""
@@ -130,7 +130,7 @@ class MessageSessions:
 
         Raises SessionCannotBeLocked, EntityDisabled.
         """
-        self._queue.look(now)
+        self._queue.prepare_receive(now)
         session = self._next_available(now) if session_id is None else self._there(session_id)
         if session is None:
             return None
@@ -148,7 +148,7 @@ class MessageSessions:
             session = next(iter(self._available.values()))
             message = self._queue.first_of(session, now)
             if message is not None:
-                session.add_again(message)
+                session.put_back(message)
                 return session
             self._available.pop(session.id, None)  # expired, all of it
             self._drop_unneeded(session)
@@ -171,7 +171,7 @@ class MessageSessions:
         lock.locked_until = until = now + self._queue.description.lock_duration
         if not lock.is_kept:
             self._lapses.set(lock, until)
-        for message in self._queue.held_under(lock):
+        for message in self._queue.messages_under(lock):
             message.locked_until = until
         self._queue.timers_moved()
         self._queue.accessed_at = now
@@ -208,13 +208,13 @@ class MessageSessions:
 
     def lapse(self, now: Instant, due: Instant | None = None) -> None:
         """End the holds that are due up to ``now``, or ``due``; each message under one costs a delivery."""
-        for lock in self._lapses.take_due(now if due is None else due):
+        for lock in self._lapses.pop_due(now if due is None else due):
             self._end(lock, now, has_failed=True)
             self._queue.notify(lock)
 
     def _end(self, lock: SessionLock, now: Instant, *, has_failed: bool) -> None:
         session = self._sessions[lock.session_id]
-        held = self._queue.held_under(lock)
+        held = self._queue.messages_under(lock)
         lock.is_lost = True
         lock.tokens.clear()
         session.lock = None
@@ -297,7 +297,7 @@ class MessageSessions:
         queue.size += grown
         queue.accessed_at = session.state_set_at = now
         session.state = state
-        queue.state_noted(session)
+        queue.session_state_changed(session)
 
     def restore(self, session_id: str, state: bytes, set_at: Instant) -> None:
         """Restore the state of a session from a store."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TIME_TO_FINISH = 120_000
 """Milliseconds from the first operation to the last moment of a commit."""
 
-MOST_MESSAGES = 100
+MAX_MESSAGES = 100
 """How many messages one transaction may send."""
 
 
@@ -104,8 +104,8 @@ class Transaction:
         via = via or self._via(queue)
         self._check_top(via or queue)
         sent = sum(len(each.messages) for each in self._sends)
-        if sent + len(messages) > MOST_MESSAGES:
-            raise NotAllowed(f"Can't send more than {MOST_MESSAGES} messages in a single transaction.")
+        if sent + len(messages) > MAX_MESSAGES:
+            raise NotAllowed(f"Can't send more than {MAX_MESSAGES} messages in a single transaction.")
         send = Send(queue, tuple(messages), via)
         key = self._key_with(send)
         self._check_sends([*self._sends, send])
@@ -233,7 +233,7 @@ class Settlement:
 
     def check(self, now: Instant) -> None:
         """Raises what :meth:`apply` would raise at the same instant, and changes nothing else."""
-        self.queue.held(self.token, now)
+        self.queue.locked_message(self.token, now)
         if self.verb is Verb.DEAD_LETTER:
             self.queue.check_can_dead_letter()
 

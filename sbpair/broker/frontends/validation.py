@@ -23,13 +23,13 @@ def check_sent_to(queue: Entity) -> None:
     if queue.parent is not None:
         raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
     if isinstance(queue, AnySubscription):
-        raise NotAllowed(queue.not_sent_to)
+        raise NotAllowed(queue.send_refusal)
 
 
 def check_received_from(queue: Entity) -> None:
     """Raises NotAllowed, ForwardsOn or EntityDisabled for an entity that cannot be received from."""
     if isinstance(queue, AnyTopic):
-        raise NotAllowed(queue.not_received_from)
+        raise NotAllowed(queue.receive_refusal)
     check_enabled(queue, "ReceiveDisabled")
     queue.check_receivable()
 

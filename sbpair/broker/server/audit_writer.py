@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sbpair.observation import Journal, JournalError, PairLabels, Role
 
-from ..entities.witness import Witness
+from ..entities.audit_recorder import AuditRecorder
 from ..errors import BrokerError
 from ..frontends.rule_form import RuleForm
 
@@ -25,7 +25,7 @@ class AuditWriter:
     """Writes the fate of each message of the namespace ``name`` to ``directory``."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        self.witness = Witness(RuleForm())
+        self.recorder = AuditRecorder(RuleForm())
         self._directory = directory
         self._pair = PairLabels(name, "")
         self._journal: Journal | None = None
@@ -40,7 +40,7 @@ class AuditWriter:
 
     def write_soon(self, is_early: Callable[[], bool]) -> None:
         """Write pending events within TOGETHER seconds, unless ``is_early()`` by then; the caller then asks again."""
-        if self._soon is None and self._journal is not None and not self.witness.is_empty:
+        if self._soon is None and self._journal is not None and not self.recorder.is_empty:
             self._soon = asyncio.get_running_loop().call_later(TOGETHER, self._moment_passed, is_early)
 
     def _moment_passed(self, is_early: Callable[[], bool]) -> None:
@@ -50,9 +50,9 @@ class AuditWriter:
 
     def write(self) -> None:
         """Write all pending events. Never raises: the journal reports its own failures."""
-        if self.witness.is_empty or self._journal is None:
+        if self.recorder.is_empty or self._journal is None:
             return
-        for event in self.witness.take():
+        for event in self.recorder.take():
             self._journal.write(event)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class AuditWriter:
 
     def abandon(self) -> None:
         """Close the journal without its last record, because the outcome of the last commit is unknown."""
-        self.witness.take()
+        self.recorder.take()
         journal = self._end()
         if journal is not None:
             journal.abandon()

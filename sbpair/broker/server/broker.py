@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..access import OpenAccess, SharedAccess, Verifier
 from ..auth import EMULATOR_POLICY, SharedAccessPolicy
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
-from ..entities.journal import Journal
+from ..entities.change_log import ChangeLog
 from ..entities.namespace import Namespace
 from ..entities.partition import Layout
 from ..entities.quotas import Tier
@@ -132,8 +132,8 @@ class Broker:
             legacy_forward_tdlq=self._legacy_forward_tdlq,
             form=RuleForm(),
             credits_per_second=self._credits_per_second,
-            journal=None if self._disk is None else Journal(),
-            witness=None if audit_writer is None else audit_writer.witness,
+            change_log=None if self._disk is None else ChangeLog(),
+            audit=None if audit_writer is None else audit_writer.recorder,
         )
         store = None if self._disk is None else self._disk.attach(namespace, clock.now())
         if self._open_access:

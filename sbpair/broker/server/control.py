@@ -147,7 +147,7 @@ class NamespaceControl:
             entity, now = namespace.queue(path), self._clock.now()
             rules = change(entity.description.authorization_rules)
             if isinstance(entity, AnyTopic):
-                namespace.update_topic(path, replace(entity.asked, authorization_rules=rules), now)
+                namespace.update_topic(path, replace(entity.requested, authorization_rules=rules), now)
             else:
                 namespace.update_queue(path, replace(entity.description, authorization_rules=rules), now)
 

@@ -40,19 +40,19 @@ class Disk:
     def attach(self, namespace: Namespace, now: Instant) -> SqliteStore:
         """Load the stored contents of ``namespace`` and return the store that its changes are committed to.
 
-        The namespace must be empty and have a journal. A missing file is created.
+        The namespace must be empty and have a change_log. A missing file is created.
 
         Raises StoreDamaged when the file is damaged, StoreError when it cannot be used or belongs to a namespace
         of another kind. The file is then left unchanged, and the call can be repeated.
         """
-        journal = namespace.journal
-        assert journal is not None  # noqa: S101 - every stored namespace has one
+        change_log = namespace.change_log
+        assert change_log is not None  # noqa: S101 - every stored namespace has one
         path = self._directory.file_of(namespace.name)
         if path in self._stores:
             raise StoreError(
                 f"Two namespaces would share the file {path}: their names differ only by case. Rename one."
             )
-        store = SqliteStore(self._directory, path, journal)
+        store = SqliteStore(self._directory, path, change_log)
         try:
             load(store, namespace, now)
         except BaseException:
@@ -109,7 +109,7 @@ def load(store: SqliteStore, namespace: Namespace, now: Instant) -> None:
         raise StoreDamaged(store.path, str(error)) from error
     except _DAMAGE as error:
         raise StoreDamaged(store.path, str(error) or "a checksum does not match") from error
-    store.journal.take()  # discard the changes recorded while loading: they are stored already
+    store.change_log.take()  # discard the changes recorded while loading: they are stored already
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[in
         store.register(entity, number, [part for part, *_ in mine])
         for queue, (part, last, accessed_at) in zip(queues_of(entity), mine, strict=True):
             queues[part] = queue
-            queue.go_on_after(last)
+            queue.continue_after(last)
             queue.accessed_at = accessed_at
         if entity.description.auto_delete_on_idle is not None:
             entity.touch(now)

@@ -30,9 +30,9 @@ def entity_row(number: int, entity: Entity) -> Row:
     kind, topic, name, rules = "queue", None, entity.path, None
     asked: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
     if isinstance(entity, AnyTopic):
-        kind, asked = "topic", entity.asked
+        kind, asked = "topic", entity.requested
     elif isinstance(entity, AnySubscription):
-        kind, asked, topic, name = "subscription", entity.asked, entity.topic.path, entity.name
+        kind, asked, topic, name = "subscription", entity.requested, entity.topic.path, entity.name
         rules = encoded_rules(entity.rules)
     text = json.dumps(asdict(asked), sort_keys=True)
     return with_checksum(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from ...amqp.decoding import decode
 from ...amqp.encoding import encode
-from ..entities.journal import Changes
+from ..entities.change_log import Changes
 from ..entities.message_store import MessageStore
 from ..entities.partition import INDEX_SHIFT
 from ..entities.queue import Queue

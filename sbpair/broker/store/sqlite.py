@@ -22,7 +22,7 @@ from pathlib import Path
 from ...amqp.encoding import encode
 from ..auth import Right, SharedAccessPolicy
 from ..entities.entity import Entity
-from ..entities.journal import Changes, EntityChange, Journal
+from ..entities.change_log import Changes, EntityChange, ChangeLog
 from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
 from ..errors import StoreError, StoreFailed
@@ -49,16 +49,16 @@ _POLICIES = "policies"
 
 
 class SqliteStore:
-    """The database of one namespace, at ``path``, to which the changes in ``journal`` are committed.
+    """The database of one namespace, at ``path``, to which the changes in ``change_log`` are committed.
 
     ``path`` comes from :meth:`DataDirectory.file_of` of ``directory``. A missing database is created.
 
     Raises StoreDamaged when the database is damaged, StoreError when it cannot be used.
     """
 
-    def __init__(self, directory: DataDirectory, path: Path, journal: Journal) -> None:
+    def __init__(self, directory: DataDirectory, path: Path, change_log: ChangeLog) -> None:
         self.directory = directory
-        self.journal = journal
+        self.change_log = change_log
         self.path = path
         mark = examine(path)
         self.commits = mark.commits
@@ -131,7 +131,7 @@ class SqliteStore:
     @property
     def has_work(self) -> bool:
         """Whether there are uncommitted changes, a commit in progress or a failed commit."""
-        return self._failure is not None or self._pending_commit is not None or not self.journal.is_empty
+        return self._failure is not None or self._pending_commit is not None or not self.change_log.is_empty
 
     def has_room(self) -> bool:
         """Whether the disk or the database has space for more messages."""
@@ -150,7 +150,7 @@ class SqliteStore:
         Raises StoreFailed when that fails, and on every later call.
         """
         self.end_commit()
-        if not self.journal.is_empty:
+        if not self.change_log.is_empty:
             with self._recording_failure():
                 transact = partial(self._transact, self._pending_statements())
                 self._with_reserve(transact, transact)
@@ -187,12 +187,12 @@ class SqliteStore:
     def _recording_failure(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # of any kind: changes taken from the journal are not on the disk
+        except Exception as error:  # of any kind: changes taken from the change_log are not on the disk
             self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
     def _pending_statements(self) -> list[Statement]:
-        return list(self._change_statements(self.journal.take()))
+        return list(self._change_statements(self.change_log.take()))
 
     def _with_reserve(self, work: Callable[[], None], retry: Callable[[], None]) -> None:
         """Call ``work``; when the disk is full, release the reserve and call ``retry``, which starts over."""
@@ -274,7 +274,7 @@ class SqliteStore:
 
         Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the database is damaged.
         """
-        self._messages.load(self.connection, queues, self.journal.take)
+        self._messages.load(self.connection, queues, self.change_log.take)
 
     def register(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
         """Assign ``number`` to an entity and ``parts``, in order, to its queues; return ``number``."""
@@ -348,7 +348,7 @@ def _open(path: Path) -> sqlite3.Connection:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise StoreError(
-                    f"The file {path} cannot have a write-ahead log (its journal mode is {mode}): use a data directory "
+                    f"The file {path} cannot have a write-ahead log (its change_log mode is {mode}): use a data directory "
                     "on a local disk."
                 )
             connection.execute("PRAGMA synchronous = FULL")  # a commit returns once the log is on the disk

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.store.disk import Disk
 from sbpair.broker.store.sqlite import SqliteStore
@@ -96,7 +96,7 @@ def one_round(group: int, count: int, found: Figures) -> None:
     count -= count % group
     with tempfile.TemporaryDirectory(prefix="sbpair-bench-store-") as directory:
         disk = Disk(Path(directory) / "data")
-        namespace = Namespace("contoso", created_at=NOON, journal=Journal())
+        namespace = Namespace("contoso", created_at=NOON, change_log=ChangeLog())
         store = disk.attach(namespace, NOON)
         queue = namespace.create_queue("orders", QueueDescription(), NOON)
         committed(store)

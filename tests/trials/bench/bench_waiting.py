@@ -147,7 +147,7 @@ def passed(waiting: int, times: int) -> list[float]:
     spent = []
     for step in range(1, times + 1):
         begun = time.process_time()
-        queue.look(NOON + 1_000 + step * EXPIRE)
+        queue.prepare_receive(NOON + 1_000 + step * EXPIRE)
         spent.append((time.process_time() - begun) / EXPIRE * 1e6)
     return spent
 

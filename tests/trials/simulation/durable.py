@@ -18,7 +18,7 @@ from typing import Any
 
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.clock import Clock
-from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.server.namespace_server import NamespaceServer
@@ -56,7 +56,7 @@ class Room:
 class DyingStore(SqliteStore):
     """A store whose process ends at the commit it is told."""
 
-    def __init__(self, path: Path, journal: Journal) -> None:
+    def __init__(self, path: Path, journal: ChangeLog) -> None:
         self.doom: tuple[int, When] | None = None  # commits that still succeed, then how it ends
         super().__init__(Room(), path, journal)  # type: ignore[arg-type]
         self.connection.execute("PRAGMA synchronous = OFF")
@@ -143,8 +143,8 @@ class DurableServer(NamespaceServer):
         tls: Any,
         died: Callable[[DurableServer, When], None],
     ) -> None:
-        assert namespace.journal is not None
-        self.store = DyingStore(path, namespace.journal)
+        assert namespace.change_log is not None
+        self.store = DyingStore(path, namespace.change_log)
         load(self.store, namespace, clock.now())
         super().__init__(namespace, OpenAccess(), clock, namespace.name, 0, tls, self.store)
         self._commits = self._mortal = MortalCommits(self)

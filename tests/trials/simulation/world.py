@@ -17,7 +17,7 @@ from sbpair.broker.access import OpenAccess
 from sbpair.broker.clock import SystemClock
 from sbpair.broker.entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.entity import Entity
-from sbpair.broker.entities.journal import Journal
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
@@ -128,7 +128,7 @@ class World:
         def token() -> LockToken:
             return LockToken(self.rng.randbytes(16))
 
-        journal = None if self._disk is None else Journal()
+        journal = None if self._disk is None else ChangeLog()
         namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, journal=journal)
         namespace._context.ready = Ordered()  # type: ignore[assignment]
         server = (

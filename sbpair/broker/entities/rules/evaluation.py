@@ -20,17 +20,17 @@ from .parser import parse_action
 from .values import EvaluationError, Truth, Value, compare, compute, keep_sign, kind_of, negate
 
 Evaluate = Callable[[MessageProperties], Value]
-Judge = Callable[[MessageProperties], Truth]
+Condition = Callable[[MessageProperties], Truth]
 
 
-def compiled(node: tree.Node) -> Evaluate:
+def compile_node(node: tree.Node) -> Evaluate:
     """The function of an expression's value, or of a predicate's truth. It may raise EvaluationError."""
     return _COMPILERS[type(node)](node)
 
 
-def judge(predicate: tree.Predicate) -> Judge:
+def compile_predicate(predicate: tree.Predicate) -> Condition:
     """The function of a predicate's truth."""
-    return cast(Judge, compiled(predicate))
+    return cast(Condition, compile_node(predicate))
 
 
 def _constant(node: tree.Constant) -> Evaluate:
@@ -47,7 +47,7 @@ def _property(node: tree.Property) -> Evaluate:
 def _name(node: tree.Property | tree.PropertyCalled) -> Callable[[MessageProperties], str | None]:
     if isinstance(node, tree.Property):
         return lambda _: node.name
-    return partial(_called, compiled(node.name))
+    return partial(_called, compile_node(node.name))
 
 
 def _called(evaluate: Evaluate, properties: MessageProperties) -> str | None:
@@ -68,26 +68,26 @@ def _property_called(node: tree.PropertyCalled) -> Evaluate:
 
 
 def _signed(node: tree.Signed) -> Evaluate:
-    operand, apply = compiled(node.operand), negate if node.sign == "-" else keep_sign
+    operand, apply = compile_node(node.operand), negate if node.sign == "-" else keep_sign
     return lambda properties: apply(operand(properties))
 
 
 def _arithmetic(node: tree.Arithmetic) -> Evaluate:
-    sign, left, right = node.sign, compiled(node.left), compiled(node.right)
+    sign, left, right = node.sign, compile_node(node.left), compile_node(node.right)
     return lambda properties: compute(sign, left(properties), right(properties))
 
 
-def _comparison(node: tree.Comparison) -> Judge:
-    sign, left, right = node.sign, compiled(node.left), compiled(node.right)
+def _comparison(node: tree.Comparison) -> Condition:
+    sign, left, right = node.sign, compile_node(node.left), compile_node(node.right)
     return lambda properties: compare(sign, left(properties), right(properties))
 
 
-def _is_null(node: tree.IsNull) -> Judge:
-    operand = compiled(node.operand)
+def _is_null(node: tree.IsNull) -> Condition:
+    operand = compile_node(node.operand)
     return lambda properties: operand(properties) is None
 
 
-def _exists(node: tree.Exists) -> Judge:
+def _exists(node: tree.Exists) -> Condition:
     operand = node.operand
     if isinstance(operand, tree.Property) and operand.is_system:
         return lambda properties: properties.system.get(operand.name) is not None
@@ -100,8 +100,8 @@ def _exists(node: tree.Exists) -> Judge:
     return evaluate
 
 
-def _in(node: tree.In) -> Judge:
-    left, items = compiled(node.left), [compiled(item) for item in node.items]
+def _in(node: tree.In) -> Condition:
+    left, items = compile_node(node.left), [compile_node(item) for item in node.items]
 
     def evaluate(properties: MessageProperties) -> Truth:
         value = left(properties)
@@ -112,9 +112,9 @@ def _in(node: tree.In) -> Judge:
     return evaluate
 
 
-def _like(node: tree.Like) -> Judge:
-    left, pattern = compiled(node.left), compiled(node.pattern)
-    escape = None if node.escape is None else compiled(node.escape)
+def _like(node: tree.Like) -> Condition:
+    left, pattern = compile_node(node.left), compile_node(node.pattern)
+    escape = None if node.escape is None else compile_node(node.escape)
 
     def evaluate(properties: MessageProperties) -> Truth:
         values = [left(properties), pattern(properties)]
@@ -131,8 +131,8 @@ def _like(node: tree.Like) -> Judge:
     return evaluate
 
 
-def _not(node: tree.Not) -> Judge:
-    operand = judge(node.operand)
+def _not(node: tree.Not) -> Condition:
+    operand = compile_predicate(node.operand)
 
     def evaluate(properties: MessageProperties) -> Truth:
         truth = operand(properties)
@@ -141,8 +141,8 @@ def _not(node: tree.Not) -> Judge:
     return evaluate
 
 
-def _junction(node: tree.Junction) -> Judge:
-    operands, decides = [judge(operand) for operand in node.operands], node.word == "or"
+def _junction(node: tree.Junction) -> Condition:
+    operands, decides = [compile_predicate(operand) for operand in node.operands], node.word == "or"
     return lambda properties: _decided((operand(properties) for operand in operands), by=decides)
 
 
@@ -228,7 +228,7 @@ def steps_of(expression: str, parameters: Mapping[str, Value]) -> tuple[Step, ..
 def _step(statement: tree.Statement) -> Step:
     target = statement.target
     if isinstance(statement, tree.Set):
-        evaluate = compiled(statement.value)
+        evaluate = compile_node(statement.value)
         if not target.is_system:
             return _set_user(target.name, evaluate)
         if target.name in SETTABLE:

@@ -26,7 +26,7 @@ class MessageProperties:
         self._names: dict[str, str] | None = None
 
     def name_of(self, name: str) -> str | None:
-        """How the sender spelt a property: as asked for, else the first that differs in case alone."""
+        """How the sender spelt a property: as requested for, else the first that differs in case alone."""
         if name in self.user:
             return name
         if self._names is None:
@@ -85,7 +85,7 @@ class MessageForm(Protocol):
         """Whether its header would be larger than it may be with these application properties set."""
 
 
-class Reading:
+class LazyProperties:
     """A message about to be published: its properties are read when the first rule asks, once."""
 
     __slots__ = ("_form", "_message", "_outcome")
@@ -95,7 +95,7 @@ class Reading:
         self._form = form
         self._outcome: MessageProperties | EvaluationError | None = None
 
-    def properties(self) -> MessageProperties:
+    def get(self) -> MessageProperties:
         """The properties. Raises EvaluationError, each time."""
         if self._outcome is None:
             try:

@@ -3,8 +3,8 @@
     OR 10 · AND 20 · NOT 30 · = <> != < <= > >= IS IN LIKE 40 · + - 50 · * / % 60 · sign 70
 
 Expressions and predicates are distinct: ``TRUE`` alone is not a filter, ``paid = TRUE`` is. Texts are limited
-in length (``LONGEST``), nesting (``DEEPEST``, ``MOST_OPERATORS``) and, for actions, in statements
-(``MOST_STATEMENTS``).
+in length (``MAX_LENGTH``), nesting (``MAX_DEPTH``, ``MAX_OPERATORS``) and, for actions, in statements
+(``MAX_STATEMENTS``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import tree
 from .message_properties import canonical
 from .values import COMPARISONS, Value
 
-LONGEST = 1024  # characters, of a filter or of an action
+MAX_LENGTH = 1024  # characters, of a filter or of an action
 _LARGEST = 2**63 - 1
 
 
@@ -60,8 +60,8 @@ _TOKEN = re.compile(
 
 def tokens_of(text: str) -> Iterator[SqlToken]:
     """The tokens of ``text``, the end last. Raises InvalidRule."""
-    if len(text) > LONGEST:
-        raise InvalidRule(f"The expression has {len(text)} characters: at most {LONGEST} are allowed.")
+    if len(text) > MAX_LENGTH:
+        raise InvalidRule(f"The expression has {len(text)} characters: at most {MAX_LENGTH} are allowed.")
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
@@ -98,9 +98,9 @@ def _number(text: str) -> int | float:
     return number
 
 
-DEEPEST = 64
-MOST_OPERATORS = 128  # of + - * / %, which nest to the left without a parenthesis
-MOST_STATEMENTS = 32
+MAX_DEPTH = 64
+MAX_OPERATORS = 128  # of + - * / %, which nest to the left without a parenthesis
+MAX_STATEMENTS = 32
 SIGN_POWER, NOT_POWER = 70, 30
 _POWERS = {
     **dict.fromkeys(("or",), 10),
@@ -130,8 +130,8 @@ def parse_action(text: str, parameters: Mapping[str, Value]) -> tuple[tree.State
     parser = _Parser(text, parameters)
     statements = [parser.statement()]
     while parser.next.kind is not TokenKind.END:
-        if len(statements) == MOST_STATEMENTS:
-            raise InvalidRule(f"The action has more than {MOST_STATEMENTS} statements.")
+        if len(statements) == MAX_STATEMENTS:
+            raise InvalidRule(f"The action has more than {MAX_STATEMENTS} statements.")
         statements.append(parser.statement())
     return tuple(statements)
 
@@ -203,8 +203,8 @@ class _Parser:
 
     def node(self, power: int) -> tree.Node:
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise InvalidRule(f"The expression nests deeper than {DEEPEST}.")
+        if self._depth > MAX_DEPTH:
+            raise InvalidRule(f"The expression nests deeper than {MAX_DEPTH}.")
         start, left = self.next, self.prefix()
         while self.next.kind in (TokenKind.WORD, TokenKind.SIGN) and _POWERS.get(self.next.text, 0) > power:
             left = self.infix(left, start, self.advance())
@@ -256,8 +256,8 @@ class _Parser:
         if token.text in ("in", "like"):
             return self.in_or_like(value, token)
         self._operators += 1
-        if self._operators > MOST_OPERATORS:
-            raise InvalidRule(f"The expression has more than {MOST_OPERATORS} arithmetic operators.")
+        if self._operators > MAX_OPERATORS:
+            raise InvalidRule(f"The expression has more than {MAX_OPERATORS} arithmetic operators.")
         return tree.Arithmetic(token.text, value, self.expression(power))
 
     def junction(self, word: str, left: tree.Predicate) -> tree.Junction:

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidRule
-from .message_properties import MessageProperties, PropertyChanges, Reading
+from .message_properties import MessageProperties, PropertyChanges, LazyProperties
 from .values import Value, kind_of
 
 if TYPE_CHECKING:
-    from .evaluation import Judge, Step
+    from .evaluation import Condition, Step
 
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
     """Takes every message."""
 
-    def matches(self, reading: Reading) -> bool:
+    def matches(self, properties: LazyProperties) -> bool:
         """True."""
         return True
 
@@ -28,7 +28,7 @@ class TrueFilter:
 class FalseFilter:
     """Takes no message."""
 
-    def matches(self, reading: Reading) -> bool:
+    def matches(self, properties: LazyProperties) -> bool:
         """False."""
         return False
 
@@ -60,9 +60,9 @@ class CorrelationFilter:
         named = ((name, getattr(self, name)) for name in SYSTEM_FIELDS)
         return {name.replace("_", ""): value for name, value in named if value is not None}
 
-    def matches(self, reading: Reading) -> bool:
+    def matches(self, properties: LazyProperties) -> bool:
         """Whether the message has all of it. Raises EvaluationError for one that cannot be read."""
-        found = reading.properties()
+        found = properties.get()
         return all(_equal(found.system.get(name), value) for name, value in self.system.items()) and all(
             _equal(found.of_user(name), value) for name, value in self.properties.items()
         )
@@ -84,17 +84,17 @@ class SqlFilter:
 
     expression: str
     parameters: Mapping[str, Value] = field(default_factory=dict)
-    _judge: Judge = field(init=False, repr=False, compare=False)
+    _condition: Condition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        from .evaluation import judge  # late: a namespace without SQL does not load the language
+        from .evaluation import compile_predicate  # late: a namespace without SQL does not load the language
         from .parser import parse_filter
 
-        object.__setattr__(self, "_judge", judge(parse_filter(self.expression, self.parameters)))
+        object.__setattr__(self, "_condition", compile_predicate(parse_filter(self.expression, self.parameters)))
 
-    def matches(self, reading: Reading) -> bool:
+    def matches(self, properties: LazyProperties) -> bool:
         """Whether it takes the message; unknown is no. Raises EvaluationError."""
-        return self._judge(reading.properties()) is True
+        return self._condition(properties.get()) is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class SqlAction:
 
 
 DEFAULT_RULE = "$Default"
-LONGEST_NAME = 50
+MAX_NAME = 50
 _NAME = re.compile(r"[A-Za-z0-9$](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 Filter = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
@@ -138,13 +138,13 @@ class Rule:
     created_at: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.name) > LONGEST_NAME or not _NAME.fullmatch(self.name):
+        if len(self.name) > MAX_NAME or not _NAME.fullmatch(self.name):
             raise InvalidRule(
-                f"The rule name {self.name[:100]!r} is not allowed: 1 to {LONGEST_NAME} letters, digits, "
+                f"The rule name {self.name[:100]!r} is not allowed: 1 to {MAX_NAME} letters, digits, "
                 "'.', '-' and '_'; it begins and ends with a letter or a digit."
             )
 
     @property
-    def takes_all(self) -> bool:
+    def accepts_all(self) -> bool:
         """It takes every message as it is."""
         return self.action is None and isinstance(self.filter, TrueFilter)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from .message_properties import PropertyChanges, Reading
+from .message_properties import PropertyChanges, LazyProperties
 from .rule import CorrelationFilter, Rule, SqlFilter
 from .values import EvaluationError
 
@@ -47,7 +47,7 @@ class RuleSet:
 
     def __init__(self, first: Rule | None = None) -> None:
         self._rules: dict[str, Rule] = {}
-        self.takes_all = False  # as they are: the messages need not be read
+        self.accepts_all = False  # as they are: the messages need not be read
         self._plain = self.sql_filters = self.correlation_filters = 0
         self.on_change: Callable[[], None] | None = None
         self.counts: FilterCounts | None = None
@@ -77,22 +77,22 @@ class RuleSet:
         self._count(self._rules.pop(name.casefold()), -1)
         self._changed()
 
-    def judge(self, reading: Reading) -> RuleOutcome:
+    def evaluate_message(self, properties: LazyProperties) -> RuleOutcome:
         """What the rules want of a message."""
         verdict = RuleOutcome()
         for rule in self._rules.values():
             try:
-                if rule.filter.matches(reading):
-                    self._took(rule, reading, verdict)
+                if rule.filter.matches(properties):
+                    self._apply(rule, properties, verdict)
             except EvaluationError as error:
                 verdict.failure = verdict.failure or f"The rule '{rule.name}' failed: {error}."
         return verdict
 
-    def _took(self, rule: Rule, reading: Reading, verdict: RuleOutcome) -> None:
+    def _apply(self, rule: Rule, properties: LazyProperties, verdict: RuleOutcome) -> None:
         if rule.action is None:
             verdict.is_taken = True
             return
-        changes = rule.action.changes(reading.properties())
+        changes = rule.action.changes(properties.get())
         changes.user[RULE_NAME] = rule.name
         changes.removed.discard(RULE_NAME)
         verdict.changes.append(changes)
@@ -104,9 +104,9 @@ class RuleSet:
     def _count(self, rule: Rule, change: int) -> None:
         if self.counts is not None:
             self.counts.add(self, -1)
-        self._plain += change * rule.takes_all
+        self._plain += change * rule.accepts_all
         self.sql_filters += change * isinstance(rule.filter, SqlFilter)
         self.correlation_filters += change * isinstance(rule.filter, CorrelationFilter)
-        self.takes_all = 0 < self._plain == len(self._rules)
+        self.accepts_all = 0 < self._plain == len(self._rules)
         if self.counts is not None:
             self.counts.add(self)

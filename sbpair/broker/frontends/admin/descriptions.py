@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
-from ...entities.descriptions import Asked
+from ...entities.descriptions import Description
 from ...entities.entity import Entity
 from ...entities.partitioned_entities import AnySubscription, AnyTopic
 from ...entities.quotas import Tier
@@ -54,13 +54,13 @@ def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    current = namespace.topic(path).asked
+    current = namespace.topic(path).requested
     return namespace.update_topic(
         path, _sized(namespace, read_topic_description(fields, current), current), now
     )
 
 
-def _sized(namespace: Namespace, asked: Asked, current: Asked) -> Asked:
+def _sized(namespace: Namespace, asked: Description, current: Description) -> Description:
     """Raises InvalidDescription for a message or entity size that the service does not offer.
 
     An unchanged size is accepted, since a test may have set it.
@@ -95,7 +95,7 @@ def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fie
 
 def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Replace a subscription's description. Raises as :func:`create_subscription`."""
-    current = namespace.subscription(topic, name).asked
+    current = namespace.subscription(topic, name).requested
     asked = read_subscription_description(fields, current)
     return namespace.update_subscription(topic, name, asked, now)
 

@@ -187,7 +187,7 @@ def read_topic_description(fields: Mapping[str, Element], base: TopicDescription
 
 def write_topic_description(topic: AnyTopic, now: int) -> str:
     """The whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
-    return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.asked, now)
+    return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.requested, now)
 
 
 def read_subscription_description(
@@ -210,4 +210,4 @@ def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
 
 def write_subscription_description(subscription: AnySubscription, now: int) -> str:
     """The whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
-    return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.asked, now)
+    return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.requested, now)

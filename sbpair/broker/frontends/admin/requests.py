@@ -36,7 +36,7 @@ from ...clock import ClockReading
 from ...entities import Namespace
 from ...entities.entity import Entity
 from ...entities.partitioned_entities import AnySubscription
-from ...entities.paths import LONGEST_ADDRESS, path_of
+from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.rule_operations import add_rule, find_rule, remove_rule, rule_path, update_rule
 from ...entities.rules import Rule
 from ...errors import (
@@ -361,7 +361,7 @@ def _current(request: Request, namespace: Namespace) -> object:
 
 def _path(field: Element | None) -> str:
     text = "" if field is None else (field.text or "").strip()
-    return path_of(text[:LONGEST_ADDRESS])
+    return path_of(text[:MAX_ADDRESS])
 
 
 def _may_manage(token: str | None, target: str, request: Request, verifier: Verifier, now_s: int) -> bool:

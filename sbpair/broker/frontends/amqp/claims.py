@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ...access import Verifier
 from ...auth import Grant, InvalidToken, Right, make_token, split_audience
-from ...entities.paths import LONGEST_ADDRESS
+from ...entities.paths import MAX_ADDRESS
 from ...errors import Unauthorized
 from ..namespace_frontend import NamespaceFrontend
 
@@ -54,8 +54,8 @@ class Claims:
 
     def put(self, audience: str, token: str, now_s: int) -> None:
         """Add what ``token`` proves for ``audience``. Raises InvalidToken."""
-        if len(audience) > LONGEST_ADDRESS:
-            raise InvalidToken(f"the audience is longer than {LONGEST_ADDRESS} characters")
+        if len(audience) > MAX_ADDRESS:
+            raise InvalidToken(f"the audience is longer than {MAX_ADDRESS} characters")
         name = audience.casefold()
         if name not in self._claims and len(self._claims) >= MOST_CLAIMS:
             raise InvalidToken(f"the connection has {MOST_CLAIMS} claims already")

@@ -39,7 +39,7 @@ from ...auth import Right
 from ...clock import ClockReading
 from ...entities.entity import Entity
 from ...entities.indexes import Deadlines
-from ...entities.paths import LONGEST_ADDRESS, LONGEST_PATH, path_of
+from ...entities.paths import MAX_ADDRESS, MAX_PATH, path_of
 from ...entities.quotas import Tier
 from ...entities.transaction import Transaction
 from ...errors import (
@@ -185,9 +185,9 @@ class ClientConnection:
                 self.close(CONNECTION_FORCED, "No valid claim was shown in time.", now)
         self._end_what_is_idle(now)
         self._expire_claims(now)
-        for link in self._waits.take_due(int(now.connection * 1000)):
+        for link in self._waits.pop_due(int(now.connection * 1000)):
             self._give_up(link, now)
-        for act in self._later.take_due(int(now.connection * 1000)):
+        for act in self._later.pop_due(int(now.connection * 1000)):
             act()
         self._engine.handle_timer(now.connection)
         self._read_events(now)
@@ -394,10 +394,10 @@ class ClientConnection:
         try:
             if address is None:
                 raise NotImplementedHere("A link without an address (dynamic, anonymous) is not implemented.")
-            if len(address) > LONGEST_ADDRESS:
-                size, address = len(address), address[:LONGEST_PATH]
+            if len(address) > MAX_ADDRESS:
+                size, address = len(address), address[:MAX_PATH]
                 raise InvalidArgument(
-                    f"The address has {size} characters: at most {LONGEST_ADDRESS} are allowed."
+                    f"The address has {size} characters: at most {MAX_ADDRESS} are allowed."
                 )
             effect = self._attach_fault(link, address, now)
             if effect is not None and not isinstance(effect, NoCredit):
@@ -522,7 +522,7 @@ class ClientConnection:
             return None
         if not isinstance(path, str):
             raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: the path of an entity is needed.")
-        path = path_of(path[:LONGEST_ADDRESS])
+        path = path_of(path[:MAX_ADDRESS])
         self.claims.require(path, (Right.SEND,), now.wall)
         queue = self.frontend.namespace.queue(path)
         check_sent_to(queue)

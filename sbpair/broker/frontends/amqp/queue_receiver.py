@@ -64,7 +64,7 @@ class QueueReceiver(Node):
         super().__init__(connection, link, queue)
         self._frontend = connection.frontend
         self.deletes = deletes
-        self._source = queue.seen_from(connection)
+        self._source = queue.source_for(connection)
         self._held: dict[int, LockToken] = {}  # by delivery-id
         self._late = 0  # deliveries that a fault delays: each uses a credit
         self._lost = 0  # deliveries that a fault withholds, until the client grants credit again
@@ -193,7 +193,7 @@ class QueueReceiver(Node):
     def take_some(self, most: int, now: int) -> list[StoredMessage]:
         """The next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
         assert isinstance(self.queue, Queue)  # noqa: S101 - checked by the caller
-        return self.queue.receive_some(most, now)
+        return self.queue.receive_batch(most, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
         """Settle a run of deliveries; those with equal answers are answered together."""

@@ -96,7 +96,7 @@ class SessionReceiver(QueueReceiver):
 
     def take_some(self, most: int, now: int) -> list[StoredMessage]:
         """The next messages of the session, locked. Raises as :meth:`take`."""
-        return self.lock.queue.receive_some(most, now, self.lock)
+        return self.lock.queue.receive_batch(most, now, self.lock)
 
     def complete(self, token: LockToken, now: int) -> None:
         """As :meth:`apply`."""

@@ -190,7 +190,7 @@ def _send(
 def _token(call: RestCall, queue: Entity, now: ClockReading) -> LockToken:
     """The lock named in the call, if it holds the named message. Raises LockLost."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
-    message = queue.held(token, now.entity)
+    message = queue.locked_message(token, now.entity)
     if call.reference not in (message_reference(message), str(message.sequence_number)):
         raise LockLost
     return token

@@ -1,9 +1,9 @@
 """A record of what happened to each message of a namespace, for a later audit.
 
-    queues --- tell ---> Witness --- take ---> events, written before anything is answered
+    queues --- tell ---> AuditRecorder --- take ---> events, written before anything is answered
 
 It gathers: all that the messages of one turn went through together, at one entity and in one way, is one
-event. Pings are nobody's messages. Without a witness a queue asks one question a message, and goes on.
+event. Pings are nobody's messages. Without a audit a queue asks one question a message, and goes on.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Group:
             yield tuple(self.ids[part]), tuple(self.sessions[part]), tuple(self.numbers[part])
 
 
-class Witness:
-    """What happened since it was last asked. ``form`` reads what a parked message is parked for."""
+class AuditRecorder:
+    """What happened since it was last requested. ``form`` reads what a parked message is parked for."""
 
     __slots__ = ("_dropped", "_form", "_removed", "_stored", "is_empty")
 

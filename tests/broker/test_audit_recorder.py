@@ -11,7 +11,7 @@ import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.witness import (
+from sbpair.broker.entities.audit_recorder import (
     MOST,
     Arrival,
     DuplicatesDropped,
@@ -19,7 +19,7 @@ from sbpair.broker.entities.witness import (
     MessagesRemoved,
     MessagesStored,
     Removal,
-    Witness,
+    AuditRecorder,
 )
 from sbpair.broker.errors import EntityNotFound, LockLost
 
@@ -31,12 +31,12 @@ class Told:
     """A namespace with a witness, and what it told so far."""
 
     def __init__(self) -> None:
-        self.witness = Witness()
-        self.namespace = Namespace("contoso", witness=self.witness)
+        self.recorder = AuditRecorder()
+        self.namespace = Namespace("contoso", audit=self.recorder)
         self.events: list[Event] = []
 
     def hear(self) -> list[Event]:
-        new = self.witness.take()
+        new = self.recorder.take()
         self.events += new
         return new
 
@@ -73,7 +73,7 @@ def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None
         MessagesStored("orders", "", Arrival.SENT, ("a", "b"), ("", "s"), tuple(numbers)),
     ]
     first = orders.receive(NOON)
-    assert told.witness.is_empty  # a lock is no change of place
+    assert told.recorder.is_empty  # a lock is no change of place
     orders.complete(first.lock_token, NOON)
     orders.receive_and_delete(NOON)
     assert told.hear() == [
@@ -91,7 +91,7 @@ def test_what_is_given_back_or_deferred_is_still_there(told: Told) -> None:
     orders.defer(orders.receive(NOON).lock_token, NOON)
     orders.handle_timer(NOON + MINUTE * 10)
 
-    assert told.witness.is_empty
+    assert told.recorder.is_empty
 
 
 @pytest.mark.spec("G-2")
@@ -130,7 +130,7 @@ def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
 
 def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(told: Told) -> None:
     via = told.namespace.create_queue("via", QueueDescription(), NOON)
-    via.keep_untransferred(message("a"), EntityNotFound("orders"), NOON)
+    via.dead_letter_untransferred(message("a"), EntityNotFound("orders"), NOON)
     (stored, removed) = told.fates()
     assert stored == ("via", "sent", ("a",))
     assert removed == ("via", "dead-lettered", ("a",))
@@ -138,7 +138,7 @@ def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(tol
 
 def test_no_event_tells_of_more_duplicates_than_of_anything_else(told: Told) -> None:
     for _ in range(2 * MOST + 1):
-        told.witness.dropped("orders", message("a"))
+        told.recorder.dropped("orders", message("a"))
     assert [len(each.message_ids) for each in told.hear()] == [MOST, MOST, 1]
 
 

@@ -1,11 +1,11 @@
 """Changes of a namespace that its store has not written yet.
 
-    entities --- tell ---> Journal --- take ---> Changes, of whole operations ---> one transaction
+    entities --- tell ---> ChangeLog --- take ---> Changes, of whole operations ---> one transaction
 
 It remembers which rows are stale, not what was done to them: a row is read when it is written, a message that
 came and went in between leaves none, and locks, which end with the process, are no change. The entities are
 whole between two operations, so what is taken there is all or nothing of each: of a batch, a transaction, a
-forwarded message. A namespace that is kept in memory only has no journal.
+forwarded message. A namespace that is kept in memory only has no change_log.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Changes:
     sessions: dict[tuple[MessageStore, str], MessageSession] = field(default_factory=dict)
 
 
-class Journal:
+class ChangeLog:
     """The changes of one namespace since they were last taken."""
 
     __slots__ = ("_changes", "is_empty")
