@@ -492,8 +492,8 @@ def test_authorization_rules_are_kept_told_changed_and_taken_away(namespace: Nam
 @pytest.mark.parametrize(
     ("rights", "part"),
     [
-        ("", "some of"),
-        ("<AccessRights>Fly</AccessRights>", "some of"),
+        ("", "at least one right"),
+        ("<AccessRights>Fly</AccessRights>", "at least one right"),
         (f"<AccessRights>Manage</AccessRights>{LISTEN}", "also include Send and Listen"),
     ],
 )

@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.audit_recorder import (
-    MOST,
+    MAX_MESSAGES,
     Arrival,
+    AuditRecorder,
     DuplicatesDropped,
     Event,
     MessagesRemoved,
     MessagesStored,
     Removal,
-    AuditRecorder,
 )
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.errors import EntityNotFound, LockLost
 
 NOON = 1_800_000_000_000
@@ -137,9 +137,9 @@ def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(tol
 
 
 def test_no_event_tells_of_more_duplicates_than_of_anything_else(told: Told) -> None:
-    for _ in range(2 * MOST + 1):
+    for _ in range(2 * MAX_MESSAGES + 1):
         told.recorder.dropped("orders", message("a"))
-    assert [len(each.message_ids) for each in told.hear()] == [MOST, MOST, 1]
+    assert [len(each.message_ids) for each in told.hear()] == [MAX_MESSAGES, MAX_MESSAGES, 1]
 
 
 def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> None:

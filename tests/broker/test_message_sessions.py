@@ -173,7 +173,7 @@ class TestReceiving:
         fill("a")
         token = queue.receive(NOON, queue.sessions.accept("a", NOON)).lock_token
 
-        with pytest.raises(NotAllowed, match="renew that lock"):
+        with pytest.raises(NotAllowed, match="renew the session lock"):
             queue.renew(token, NOON)
 
     def test_receive_and_delete_works_in_a_session(self, queue, fill):

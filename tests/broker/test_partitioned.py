@@ -429,7 +429,7 @@ class TestKinds:
 
     @pytest.mark.spec("Q-2")
     def test_a_premium_namespace_has_1_2_or_4_partitions(self):
-        with pytest.raises(InvalidDescription, match="has 3 partitions: one of"):
+        with pytest.raises(InvalidDescription, match="cannot have 3 partitions: use one of"):
             Layout(premium=3)
 
     @pytest.mark.spec("Q-3")

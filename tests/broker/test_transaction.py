@@ -123,9 +123,9 @@ class TestCommit:
     def test_one_that_was_refused_a_part_is_rolled_back(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
         transaction.fail(LockLost())
-        with pytest.raises(TransactionRolledBack, match="A part of it was refused: The lock"):
+        with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
             transaction.send(orders, messages(), NOON)
-        with pytest.raises(TransactionRolledBack, match="A part of it was refused: The lock"):
+        with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
             transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)
@@ -358,7 +358,7 @@ class TestKeys:
         transaction.send(orders, [StoredMessage(bare=b"x", session_id="a")], NOON)
         with pytest.raises(SessionRequired):
             transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
-        with pytest.raises(NotAllowed, match="must be the same"):
+        with pytest.raises(NotAllowed, match="both to the same value"):
             transaction.send(orders, [StoredMessage(bare=b"x", session_id="a", partition_key="b")], NOON)
         with pytest.raises(NotAllowed, match="'a' and 'b'"):
             transaction.send(orders, [StoredMessage(bare=b"x", session_id="b")], NOON)

@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from sbpair.broker.entities import Namespace, StoredMessage
-from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.change_log import ChangeLog
+from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.queue import Queue

@@ -77,7 +77,7 @@ def test_a_path_that_is_a_file_is_refused_with_the_systems_reason(tmp_path: Path
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "x" * 101, "ä", "a b"])
 def test_a_namespace_whose_name_cannot_be_a_file_is_refused(directory: DataDirectory, name: str) -> None:
     with pytest.raises(
-        StoreError, match=r"^The namespace name '.*' cannot be a file name: use at most 100 letters"
+        StoreError, match=r"^The namespace name '.*' cannot be a file name: use at most 100 letters, digits"
     ):
         directory.file_of(name)
 

@@ -13,8 +13,8 @@ import pytest
 
 from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.change_log import ChangeLog
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule

@@ -1,4 +1,7 @@
-"""The entities of a namespace: pure, in memory, and passed the current time. Start at ``namespace`` and ``queue``."""
+"""The entities of a namespace: in memory, without I/O, and passed the current time.
+
+Start reading at ``namespace`` and ``queue``.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A record of what happened to each message of a namespace, for a later audit.
+"""Records what happens to each message of a namespace, for a later audit.
 
-    queues --- tell ---> AuditRecorder --- take ---> events, written before anything is answered
+    queues --- record ---> AuditRecorder --- take ---> events, written before anything is answered
 
-It gathers: all that the messages of one turn went through together, at one entity and in one way, is one
-event. Pings are nobody's messages. Without a audit a queue asks one question a message, and goes on.
+Messages that were stored or removed in the same way at the same entity since the last take share one event.
+Pings are not recorded. A namespace without a recorder pays for one attribute check per message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .stored_message import StoredMessage
 if TYPE_CHECKING:
     from .rules.message_properties import MessageForm
 
-MOST = 1000  # messages of one event
+MAX_MESSAGES = 1000  # messages in one event
 BACKLOG, PATH = "/x-servicebus-transfer/", "x-ms-path"  # P-10, P-20
 
 
@@ -34,21 +34,21 @@ class Arrival(Enum):
 class Removal(Enum):
     """How a message left an entity."""
 
-    COMPLETED = "completed"  # a receiver is done with it
-    RECEIVED = "received"  # and deleted, in one
-    EXPIRED = "expired"  # and nobody keeps it (T-10 says when somebody does)
-    DEAD_LETTERED = "dead-lettered"  # it is in the entity's dead-letter queue
-    FORWARDED = "forwarded"  # the entity it goes on to has it
-    PUBLISHED = "published"  # a topic keeps nothing: its subscriptions have their copies
-    CANCELLED = "cancelled"  # its schedule was
-    DELETED = "deleted"  # by a batch delete, or with its entity
+    COMPLETED = "completed"  # settled by a receiver
+    RECEIVED = "received"  # received and deleted in one operation
+    EXPIRED = "expired"  # and discarded; an expired message that is dead-lettered (T-10) is DEAD_LETTERED
+    DEAD_LETTERED = "dead-lettered"  # moved to the entity's dead-letter queue
+    FORWARDED = "forwarded"  # stored by the next entity
+    PUBLISHED = "published"  # copied to the subscriptions of a topic, which keeps nothing itself
+    CANCELLED = "cancelled"  # while it was scheduled
+    DELETED = "deleted"  # by a batch delete or with its entity
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesStored:
-    """A broker keeps these messages; ``how`` they came: ``sent``, ``forwarded``, ``published``.
+    """A broker stored these messages; ``how`` they came: ``sent``, ``forwarded`` or ``published``.
 
-    Of a ``backlog`` queue, ``path`` is the entity that its messages are parked for (P-20).
+    In a ``backlog`` queue, ``path`` is the entity that the messages are parked for (P-20).
     """
 
     path: str | None
@@ -61,7 +61,7 @@ class MessagesStored:
 
 @dataclass(frozen=True, slots=True)
 class MessagesRemoved:
-    """A broker keeps these messages no longer; ``how`` they left, and of dead letters the ``reason``."""
+    """A broker removed these messages; ``how`` they left and, for dead letters, the ``reason``."""
 
     path: str | None
     backlog: str
@@ -73,7 +73,7 @@ class MessagesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesDropped:
-    """A broker was sent these messages again, and kept none of them."""
+    """A broker dropped these messages as duplicates."""
 
     path: str | None
     backlog: str
@@ -86,36 +86,39 @@ Place: TypeAlias = "tuple[str | None, str]"  # the path, and the backlog queue o
 
 @dataclass(slots=True)
 class Group:
-    """Messages with one fate; the lists go together."""
+    """Messages that share one event, as parallel lists."""
 
     ids: list[str] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
-    def cut(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]]:
-        """The lists, in pieces for one event each."""
-        for at in range(0, len(self.ids), MOST):
-            part = slice(at, at + MOST)
+    def chunks(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]]:
+        """Split the lists into chunks of at most MAX_MESSAGES messages."""
+        for at in range(0, len(self.ids), MAX_MESSAGES):
+            part = slice(at, at + MAX_MESSAGES)
             yield tuple(self.ids[part]), tuple(self.sessions[part]), tuple(self.numbers[part])
 
 
 class AuditRecorder:
-    """What happened since it was last requested. ``form`` reads what a parked message is parked for."""
+    """The messages stored, removed and dropped since the last take.
+
+    ``form`` reads the destination of parked messages; without it the destination is recorded as None.
+    """
 
     __slots__ = ("_dropped", "_form", "_removed", "_stored", "is_empty")
 
     def __init__(self, form: MessageForm | None = None) -> None:
         self._form = form
-        self._begin()
+        self._clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self.is_empty = True
         self._stored: dict[tuple[Place, Arrival], Group] = {}
         self._removed: dict[tuple[Place, Removal, str], Group] = {}
         self._dropped: dict[Place, list[str]] = {}
 
     def stored(self, path: str, message: StoredMessage, how: Arrival) -> None:
-        """The entity at ``path`` keeps a message, under the number it has."""
+        """Record that the entity at ``path`` stored a message under its current sequence number."""
         if message.is_ping:  # P-31
             return
         key = self._place(path, message), how
@@ -128,7 +131,7 @@ class AuditRecorder:
         group.numbers.append(message.sequence_number)
 
     def removed(self, path: str, message: StoredMessage, how: Removal, reason: str = "") -> None:
-        """The entity at ``path`` keeps a message no longer."""
+        """Record that the entity at ``path`` removed a message."""
         if message.is_ping:
             return
         key = self._place(path, message), how, reason
@@ -140,7 +143,7 @@ class AuditRecorder:
         group.numbers.append(message.sequence_number)
 
     def dropped(self, path: str, message: StoredMessage) -> None:
-        """The entity at ``path`` knows the id already, and keeps nothing."""
+        """Record that the entity at ``path`` dropped a duplicate."""
         self._dropped.setdefault(self._place(path, message), []).append(as_text(message.message_id))
         self.is_empty = False
 
@@ -156,23 +159,25 @@ class AuditRecorder:
         return (parked_for if isinstance(parked_for, str) else None), path
 
     def take(self) -> list[Event]:
-        """All of it; it is forgotten here."""
+        """Return the events since the last call, and clear the record."""
         events: list[Event] = []
         for (place, arrival), group in self._stored.items():
-            for ids, sessions, numbers in group.cut():
+            for ids, sessions, numbers in group.chunks():
                 session_ids = sessions if any(sessions) else ()
                 events.append(MessagesStored(*place, arrival, ids, session_ids, numbers))
-        for place, ids_again in self._dropped.items():
-            parts = range(0, len(ids_again), MOST)
-            events += [DuplicatesDropped(*place, tuple(ids_again[at : at + MOST])) for at in parts]
+        for place, dropped_ids in self._dropped.items():
+            parts = range(0, len(dropped_ids), MAX_MESSAGES)
+            events += [DuplicatesDropped(*place, tuple(dropped_ids[at : at + MAX_MESSAGES])) for at in parts]
         for (place, how, reason), group in self._removed.items():
-            events += [MessagesRemoved(*place, how, reason, ids, numbers) for ids, _, numbers in group.cut()]
-        self._begin()
+            events += [
+                MessagesRemoved(*place, how, reason, ids, numbers) for ids, _, numbers in group.chunks()
+            ]
+        self._clear()
         return events
 
 
 def as_text(message_id: Hashable) -> str:
-    """An id as journals have it; "" for a message without one."""
+    """Return a message id as text for a journal; "" when there is none."""
     if isinstance(message_id, str):
         return message_id
     if isinstance(message_id, bytes):

@@ -1,11 +1,12 @@
-"""Changes of a namespace that its store has not written yet.
+"""Changes of a namespace that have not been written to its store.
 
-    entities --- tell ---> ChangeLog --- take ---> Changes, of whole operations ---> one transaction
+    entities --- record ---> ChangeLog --- take ---> Changes ---> one transaction of the store
 
-It remembers which rows are stale, not what was done to them: a row is read when it is written, a message that
-came and went in between leaves none, and locks, which end with the process, are no change. The entities are
-whole between two operations, so what is taken there is all or nothing of each: of a batch, a transaction, a
-forwarded message. A namespace that is kept in memory only has no change_log.
+The log records which rows are stale, not how they changed: the store reads the current state when it writes.
+A message that was added and removed in between leaves no trace, and locks, which end with the process, are
+not recorded. Changes are taken between operations only, so each operation (a batch, a transaction, a
+forwarded message) is written completely or not at all. A namespace that is kept in memory only has no change
+log.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 class EntityChange(Enum):
     """How an entity changed."""
 
-    DESCRIBED = "described"
-    DROPPED = "dropped"
+    DESCRIBED = "described"  # created or updated
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
-    """An id that duplicates are known by, with the number it was given."""
+class AcceptedId:
+    """A message id recorded for duplicate detection, with the sequence number of its message."""
 
     queue: MessageStore
     message_id: Hashable
@@ -42,19 +43,20 @@ class Acceptance:
 
 @dataclass(slots=True)
 class Changes:
-    """Stale rows. ``entities`` come first and in order; a row of a queue that is dropped by then is nobody's.
+    """Stale rows. Apply ``entities`` first and in order; ignore rows of queues that are deleted by then.
 
-    Of each queue, by number: ``kept`` are messages that are new, ``changed`` those whose state, count or
-    properties are others, ``gone`` those that are not there any more. ``numbered``: queues that gave out
-    numbers. ``sessions``: those whose state was set or cleared.
+    For each queue, by sequence number: ``added`` are new messages, ``changed`` those with another state,
+    delivery count or properties, ``removed`` the numbers of removed messages. ``numbered`` are queues that
+    assigned sequence numbers, ``accepted`` ids for duplicate detection, ``sessions`` those whose state was
+    set or cleared.
     """
 
     entities: list[tuple[EntityChange, Entity]] = field(default_factory=list)
-    kept: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
+    added: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
     changed: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
-    gone: dict[MessageStore, list[int]] = field(default_factory=dict)
+    removed: dict[MessageStore, list[int]] = field(default_factory=dict)
     numbered: dict[MessageStore, None] = field(default_factory=dict)
-    accepted: list[Acceptance] = field(default_factory=list)
+    accepted: list[AcceptedId] = field(default_factory=list)
     sessions: dict[tuple[MessageStore, str], MessageSession] = field(default_factory=dict)
 
 
@@ -68,62 +70,58 @@ class ChangeLog:
         self.is_empty = True
 
     def take(self) -> Changes:
-        """All changes up to now; they are forgotten here."""
+        """Return all changes since the last call, and clear the log."""
         changes, self._changes = self._changes, Changes()
         self.is_empty = True
         return changes
 
-    # -- told by the namespace
-
-    def described(self, entity: Entity) -> None:
-        """An entity was made, or follows another description."""
+    def entity_described(self, entity: Entity) -> None:
+        """Record that an entity was created or that its description changed."""
         self.is_empty = False
         self._changes.entities.append((EntityChange.DESCRIBED, entity))
 
-    def dropped(self, entity: Entity) -> None:
-        """An entity was deleted, with its messages."""
+    def entity_deleted(self, entity: Entity) -> None:
+        """Record that an entity was deleted with its messages."""
         self.is_empty = False
-        self._changes.entities.append((EntityChange.DROPPED, entity))
+        self._changes.entities.append((EntityChange.DELETED, entity))
 
-    # -- told by a queue, a partition or a dead-letter queue
-
-    def placed(self, queue: MessageStore, message: StoredMessage) -> None:
-        """It keeps a message under a new number."""
+    def message_added(self, queue: MessageStore, message: StoredMessage) -> None:
+        """Record a message stored under a new sequence number."""
         self.is_empty = False
         changes = self._changes
-        if (kept := changes.kept.get(queue)) is None:
-            kept = changes.kept[queue] = {}
+        if (added := changes.added.get(queue)) is None:
+            added = changes.added[queue] = {}
             changes.numbered[queue] = None
-        kept[message.sequence_number] = message
+        added[message.sequence_number] = message
 
-    def displaced(self, queue: MessageStore, message: StoredMessage) -> None:
-        """It keeps a message under this number no longer."""
+    def message_removed(self, queue: MessageStore, message: StoredMessage) -> None:
+        """Record that a message was removed, or is about to be stored under another number."""
         self.is_empty = False
         changes, number = self._changes, message.sequence_number
-        if (kept := changes.kept.get(queue)) is not None and kept.pop(number, None) is not None:
+        if (added := changes.added.get(queue)) is not None and added.pop(number, None) is not None:
             return
         if (changed := changes.changed.get(queue)) is not None:
             changed.pop(number, None)
-        changes.gone.setdefault(queue, []).append(number)
+        changes.removed.setdefault(queue, []).append(number)
 
-    def changed(self, queue: MessageStore, message: StoredMessage) -> None:
-        """A message that it keeps was set aside, failed or amended."""
+    def message_changed(self, queue: MessageStore, message: StoredMessage) -> None:
+        """Record that a stored message was deferred or amended, or that a delivery of it failed."""
         self.is_empty = False
         changes, number = self._changes, message.sequence_number
-        if number not in changes.kept.get(queue, ()):
+        if number not in changes.added.get(queue, ()):
             changes.changed.setdefault(queue, {})[number] = message
 
-    def numbered(self, queue: MessageStore) -> None:
-        """It has promised a number."""
+    def number_assigned(self, queue: MessageStore) -> None:
+        """Record that a queue reserved a sequence number."""
         self.is_empty = False
         self._changes.numbered[queue] = None
 
-    def accepted(self, queue: MessageStore, message_id: Hashable, number: int, at: Instant) -> None:
-        """It knows a duplicate of this id from now on."""
+    def id_accepted(self, queue: MessageStore, message_id: Hashable, number: int, at: Instant) -> None:
+        """Record a message id for duplicate detection."""
         self.is_empty = False
-        self._changes.accepted.append(Acceptance(queue, message_id, number, at))
+        self._changes.accepted.append(AcceptedId(queue, message_id, number, at))
 
-    def noted(self, queue: MessageStore, session: MessageSession) -> None:
-        """The state of a session was set or cleared."""
+    def session_changed(self, queue: MessageStore, session: MessageSession) -> None:
+        """Record that the state of a session was set or cleared."""
         self.is_empty = False
         self._changes.sessions[queue, session.id] = session

@@ -1,7 +1,7 @@
 """Descriptions of queues, topics and subscriptions: their settings, defaults and validation.
 
-The fields are those of Service Bus's QueueDescription, TopicDescription and SubscriptionDescription. Spans
-are whole milliseconds; ``None`` means never, or the maximum.
+The fields are those of Service Bus's QueueDescription, TopicDescription and SubscriptionDescription.
+Durations are whole milliseconds; ``None`` means never, or the maximum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_RULE_NAME, MAX_KEY = 256, 256
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """A named pair of keys with some of the rights Manage, Send and Listen; repr shows neither key."""
+    """A named pair of keys with some of the rights Manage, Send and Listen; its repr shows neither key."""
 
     name: str
     rights: tuple[str, ...]
@@ -30,16 +30,18 @@ class AccessRule:
 
 
 def check_access_rules(rules: object) -> None:
-    """Raises InvalidDescription for rules that an entity cannot have."""
+    """Raise InvalidDescription unless ``rules`` are valid authorization rules of an entity."""
     if not isinstance(rules, tuple) or not all(isinstance(rule, AccessRule) for rule in rules):
-        raise InvalidDescription(f"authorization_rules is a {type(rules).__name__}: a tuple of AccessRule.")
+        raise InvalidDescription(
+            f"authorization_rules is a {type(rules).__name__}: use a tuple of AccessRule."
+        )
     if len(rules) > MAX_RULES:
         raise InvalidDescription(f"An entity has at most {MAX_RULES} authorization rules, not {len(rules)}.")
     names: Sequence[str] = [rule.name.casefold() for rule in rules]
     for rule in rules:
         if not 0 < len(rule.name) <= MAX_RULE_NAME or names.count(rule.name.casefold()) > 1:
             raise InvalidDescription(
-                f"The authorization rule name {rule.name[:100]!r} is empty, too long, or given twice."
+                f"The authorization rule name {rule.name[:100]!r} is empty, too long or used twice."
             )
         if not all(0 < len(key) <= MAX_KEY for key in (rule.primary_key, rule.secondary_key)):
             raise InvalidDescription(f"A key of the authorization rule '{rule.name}' is empty or too long.")
@@ -47,11 +49,11 @@ def check_access_rules(rules: object) -> None:
 
 
 def check_rights(name: str, rights: Iterable[str]) -> None:
-    """Raises InvalidDescription for rights that a rule or a policy of that name cannot have."""
+    """Raise InvalidDescription unless ``rights`` are valid for the rule or policy ``name``."""
     given = set(rights)
     if not given or not given <= set(RIGHTS):
         raise InvalidDescription(
-            f"The rights of the authorization rule '{name}' are some of {', '.join(RIGHTS)}."
+            f"The authorization rule '{name}' needs at least one right of {', '.join(RIGHTS)}, and no others."
         )
     if "Manage" in given and given != set(RIGHTS):
         raise InvalidDescription(f"Manage permission should also include Send and Listen: rule '{name}'.")
@@ -61,7 +63,7 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 MAX_SPAN = 922_337_203_685_477
-"""Milliseconds in the largest signed 64-bit tick count (T-8); this and more is ``None``."""
+"""Milliseconds in the largest signed 64-bit tick count (T-8); stored as ``None``, as are larger values."""
 
 INT_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
@@ -76,17 +78,21 @@ class QueueDescription:
     """A queue's settings; the defaults are the service's.
 
     Units and ranges, checked by :meth:`validated`:
-    ``lock_duration`` ms, 5 s to 5 min · ``max_size_in_megabytes`` 1 to 5120 (Premium: to 81920); the
-    administration, as the service's, takes 1024, 2048 … 5120 (and 10240 … 81920) ·
-    ``default_message_time_to_live`` ms, at least 1 s, None = never (T-6, T-8) ·
-    ``duplicate_detection_history_time_window`` ms, 20 s to 7 d · ``max_delivery_count`` 1 to 2^31-1 ·
-    ``auto_delete_on_idle`` ms, at least 5 min, None = never (T-20) ·
-    ``max_message_size_in_kilobytes`` 1 to 256 (Premium: to 102400), None = 256 (Premium: 1024) ·
-    ``enable_partitioning`` for ever (Q-3); it makes the size 16 times what is requested, from 1024 … 5120 ·
-    ``status`` Active, Disabled, SendDisabled, ReceiveDisabled ·
-    ``forward_to``, ``forward_dead_lettered_messages_to`` path of a queue or topic, or None ·
-    ``user_metadata`` up to 1024 characters ·
-    ``authorization_rules`` keys to this entity alone, 12 at most.
+
+    * ``lock_duration``: ms, 5 s to 5 min.
+    * ``max_size_in_megabytes``: 1 to 5120 (Premium: 81920). The administration API, as the service's, accepts
+      1024, 2048 … 5120 (Premium: also 10240 … 81920). Partitioning multiplies it by 16.
+    * ``default_message_time_to_live``: ms, at least 1 s; None for never (T-6, T-8).
+    * ``duplicate_detection_history_time_window``: ms, 20 s to 7 d.
+    * ``max_delivery_count``: 1 to 2^31-1.
+    * ``auto_delete_on_idle``: ms, at least 5 min; None for never (T-20).
+    * ``max_message_size_in_kilobytes``: 1 to 256 (Premium: 102400); None for 256 (Premium: 1024).
+    * ``enable_partitioning``, ``requires_session``, ``requires_duplicate_detection``: fixed at creation
+      (Q-3).
+    * ``status``: Active, Disabled, SendDisabled or ReceiveDisabled.
+    * ``forward_to``, ``forward_dead_lettered_messages_to``: path of a queue or topic, or None.
+    * ``user_metadata``: up to 1024 characters.
+    * ``authorization_rules``: at most 12 rules, valid for this entity only.
     """
 
     lock_duration: int = MINUTE
@@ -109,27 +115,27 @@ class QueueDescription:
     authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> QueueDescription:
-        """This description with the largest spans turned into None.
+        """Return this description with maximum durations replaced by None.
 
-        Raises InvalidDescription for a field out of range.
+        Raises InvalidDescription when a field is out of range.
         """
-        settled = replace(
+        resolved = replace(
             self,
-            default_message_time_to_live=_unless_largest(self.default_message_time_to_live),
-            auto_delete_on_idle=_unless_largest(self.auto_delete_on_idle),
+            default_message_time_to_live=_none_if_max(self.default_message_time_to_live),
+            auto_delete_on_idle=_none_if_max(self.auto_delete_on_idle),
             forward_to=self.forward_to or None,
             forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
         )
         for name, holds, range_text in _RULES:
-            value = getattr(settled, name)
+            value = getattr(resolved, name)
             if not holds(value):
                 raise InvalidDescription(f"{name} is {value!r}: {range_text}.")
-        check_access_rules(settled.authorization_rules)
-        return settled
+        check_access_rules(resolved.authorization_rules)
+        return resolved
 
     def check_successor_of(self, current: QueueDescription) -> None:
-        """Raises InvalidDescription when a setting differs that is fixed at creation (Q-3)."""
-        for name in _FOR_EVER:
+        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current`` (Q-3)."""
+        for name in _FIXED_AT_CREATION:
             if getattr(self, name) != getattr(current, name):
                 raise InvalidDescription(
                     f"{name} of an existing queue cannot be changed: delete the queue and create it again."
@@ -137,24 +143,24 @@ class QueueDescription:
 
     @property
     def quota_in_bytes(self) -> int:
-        """What the queue and its dead-letter queue may hold together."""
+        """The maximum bytes of the queue and its dead-letter queues together."""
         return self.max_size_in_megabytes * MEGABYTE
 
     @property
     def max_message_size(self) -> int:
-        """The largest message, in bytes."""
+        """The maximum size of a message, in bytes."""
         return (self.max_message_size_in_kilobytes or USUAL_MESSAGE) * 1024
 
     @property
     def max_batch_size(self) -> int:
-        """The largest batch, in bytes: a megabyte where single messages may be larger."""
+        """The maximum size of a batch, in bytes: at most one megabyte, even where a message may be larger."""
         return min(self.max_message_size, MEGABYTE)
 
 
-_FOR_EVER = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+_FIXED_AT_CREATION = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 
-def _unless_largest(span: int | None) -> int | None:
+def _none_if_max(span: int | None) -> int | None:
     return None if span is None or span >= MAX_SPAN else span
 
 
@@ -211,8 +217,8 @@ _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
 class TopicDescription:
     """A topic's settings; units, ranges and defaults are those of QueueDescription.
 
-    ``max_size_in_megabytes`` bounds what the topic and all of its subscriptions hold together.
-    ``support_ordering`` changes nothing: the order is kept either way.
+    ``max_size_in_megabytes`` limits the topic and all of its subscriptions together. ``support_ordering`` has
+    no effect: messages are always ordered.
     """
 
     default_message_time_to_live: int | None = None
@@ -232,9 +238,10 @@ class TopicDescription:
     authorization_rules: tuple[AccessRule, ...] = ()
 
     def validated(self) -> TopicDescription:
-        """This description with the largest spans turned into None.
+        """Return this description with maximum durations replaced by None.
 
-        Raises NotSupported for what the broker does not have, InvalidDescription for a field out of range.
+        Raises NotSupported for features that the broker does not implement, InvalidDescription when a field
+        is out of range.
         """
         for feature in ("filtering_messages_before_publishing", "enable_subscription_partitioning"):
             if getattr(self, feature):
@@ -244,7 +251,7 @@ class TopicDescription:
         return replace(self, **{name: getattr(checked, name) for name in _SPANS})
 
     def as_queue(self) -> QueueDescription:
-        """What a topic's own keeping follows: of the messages scheduled, and of the ids seen."""
+        """Return the topic's own queue settings, for scheduled messages and duplicate detection."""
         return _queue_description(self, _TOPIC_FIELDS)
 
 
@@ -252,7 +259,7 @@ class TopicDescription:
 class SubscriptionDescription:
     """A subscription's settings; units, ranges and defaults are those of QueueDescription.
 
-    ``dead_lettering_on_filter_evaluation_exceptions``: what a rule failed on is kept, dead.
+    ``dead_lettering_on_filter_evaluation_exceptions`` dead-letters the messages on which a rule fails.
     """
 
     lock_duration: int = MINUTE
@@ -269,14 +276,17 @@ class SubscriptionDescription:
     auto_delete_on_idle: int | None = None
 
     def validated(self) -> SubscriptionDescription:
-        """This description with the largest spans turned into None. Raises as that of a topic."""
+        """Return this description with maximum durations replaced by None.
+
+        Raises InvalidDescription when a field is out of range.
+        """
         name = "dead_lettering_on_filter_evaluation_exceptions"
         _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
         checked = _queue_description(self, _SUBSCRIPTION_FIELDS).validated()
         return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
 
     def under(self, topic: TopicDescription) -> QueueDescription:
-        """What the subscription of such a topic follows (T-9)."""
+        """Return the description in effect for a subscription of ``topic`` (T-9)."""
         spans = (self.default_message_time_to_live, topic.default_message_time_to_live)
         return replace(
             _queue_description(self, _SUBSCRIPTION_FIELDS),
@@ -292,10 +302,10 @@ Description = TypeVar("Description", QueueDescription, TopicDescription)
 
 TARGETS = ("forward_to", "forward_dead_lettered_messages_to")
 _SPANS = ("default_message_time_to_live", "auto_delete_on_idle")
-_OF_A_QUEUE = {field.name for field in fields(QueueDescription)}
-_TOPIC_FIELDS = tuple(field.name for field in fields(TopicDescription) if field.name in _OF_A_QUEUE)
+_QUEUE_FIELDS = {field.name for field in fields(QueueDescription)}
+_TOPIC_FIELDS = tuple(field.name for field in fields(TopicDescription) if field.name in _QUEUE_FIELDS)
 _SUBSCRIPTION_FIELDS = tuple(
-    field.name for field in fields(SubscriptionDescription) if field.name in _OF_A_QUEUE
+    field.name for field in fields(SubscriptionDescription) if field.name in _QUEUE_FIELDS
 )
 
 

@@ -22,13 +22,16 @@ class Sessions(Protocol):
     """The sessions of an entity that requires them."""
 
     def __len__(self) -> int:
-        """How many sessions there are: with messages, state or a holder."""
+        """The number of sessions that have messages, state or a lock."""
 
     def browse(self) -> Iterator[MessageSession]:
-        """Every session; changes nothing."""
+        """Iterate over all sessions without changing anything."""
 
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
-        """Lock a session, by name or the next available; None when none is."""
+        """Lock the session ``session_id``, or the next available one for None.
+
+        Returns None if none is available.
+        """
 
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
         """Restart the lock's full duration; returns its new end."""
@@ -40,36 +43,39 @@ class Sessions(Protocol):
         """Release the session and its locked messages, without counting a delivery."""
 
     def lock_of(self, session_id: str) -> SessionLock | None:
-        """The lock on that session, or None."""
+        """Return the current lock on a session, or None."""
 
     def state(self, lock: SessionLock, now: Instant) -> bytes | None:
-        """The state of the session, or None."""
+        """Return the session's state, or None."""
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
         """Set the session's state; None clears it."""
 
     def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
-        """Sessions with active messages or state; with ``set_after``, those whose state was set after it."""
+        """Page through session ids: skip ``skip`` of them and return at most ``most``.
+
+        Lists sessions with active messages or state; with ``set_after``, those whose state was set after it.
+        """
 
 
 class MessageSource(Protocol):
-    """Where a receiver's messages come from."""
+    """The part of an entity that a receiver needs."""
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Lock the next message and hand it over."""
+        """Lock and return the next message, or None."""
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Hand over the next message and forget it."""
+        """Remove and return the next message, or None."""
 
 
 class Entity(MessageSource, Hashable, Protocol):
-    """A queue, a topic, a subscription, or a dead-letter queue (``parent`` is then what it belongs to)."""
+    """A queue, topic, subscription or dead-letter queue; the latter belongs to its ``parent``."""
 
     path: str
 
     @property
     def description(self) -> QueueDescription:
-        """What it follows."""
+        """The description in effect."""
 
     @property
     def status(self) -> str:
@@ -77,39 +83,39 @@ class Entity(MessageSource, Hashable, Protocol):
 
     @property
     def parent(self) -> Entity | None:
-        """What this dead-letter queue belongs to; else None."""
+        """The entity that this dead-letter queue belongs to, else None."""
 
     @property
     def top(self) -> Entity:
-        """The entity registered in the namespace: itself, its parent, or the partitioned entity it belongs to."""
+        """The registered entity: itself, its parent, or the partitioned entity that it belongs to."""
 
     @property
     def dead_letter_queue(self) -> Entity | None:
-        """Its dead-letter queue, if it has one."""
+        """The dead-letter queue, if any."""
 
     @property
     def transfer_dead_letter_queue(self) -> Entity | None:
-        """The queue of messages it could not forward or transfer, if it has one."""
+        """The queue of messages that could not be forwarded or transferred, if any."""
 
     @property
     def sessions(self) -> Sessions | None:
-        """Its sessions, if it requires any."""
+        """The sessions, if the entity requires sessions."""
 
     @property
     def created_at(self) -> Instant:
-        """When it was made."""
+        """When the entity was created."""
 
     @property
     def updated_at(self) -> Instant:
-        """When it was last given another description."""
+        """When the description last changed."""
 
     @property
     def accessed_at(self) -> Instant | None:
-        """When it was last used; None for never."""
+        """When the entity was last used, or None."""
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queue's among them."""
+        """Bytes stored, including the dead-letter queues."""
 
     @property
     def availability(self) -> str:
@@ -118,30 +124,30 @@ class Entity(MessageSource, Hashable, Protocol):
     # -- sending
 
     def enqueue(self, message: StoredMessage, now: Instant) -> int:
-        """Take a message and return its sequence number."""
+        """Store a message and return its sequence number."""
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Take all of the messages, or none; returns their numbers."""
+        """Store all of the messages, or none; return their sequence numbers."""
 
     def reserve(self, message: StoredMessage) -> int:
-        """The sequence number that ``message`` will have when it is enqueued; a gap if it never is."""
+        """Assign the sequence number that ``message`` will get when enqueued; never reused if it is not."""
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
-        """Raises what :meth:`enqueue_all` would raise now."""
+        """Raise the error that :meth:`enqueue_all` would raise now, if any."""
 
     def check_sends_enabled(self) -> None:
-        """Raises EntityDisabled where the status forbids sending."""
+        """Raise EntityDisabled if the status forbids sending."""
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this entity and that its destination refused."""
+        """Dead-letter a message that was sent via this entity and refused by its destination."""
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
-        """Take back all of these scheduled messages, or none."""
+        """Remove all of these scheduled messages, or none."""
 
     # -- receiving
 
     def source_for(self, front_end: Hashable) -> MessageSource:
-        """Where a receiver behind ``front_end`` (a connection) gets its messages (Q-18)."""
+        """Return the message source for receivers on ``front_end``, a connection (Q-18)."""
 
     def receive_deferred(
         self,
@@ -151,29 +157,32 @@ class Entity(MessageSource, Hashable, Protocol):
         *,
         delete: bool = False,
     ) -> list[StoredMessage]:
-        """Lock, or with ``delete`` take away, all of these deferred messages, or none."""
+        """Lock all of these deferred messages, or none; with ``delete``, remove them instead."""
 
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Forget up to ``most`` of the messages that wait, enqueued before then; how many."""
+        """Remove up to ``most`` waiting messages enqueued before ``before`` (None: any); return how many."""
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn when the entity forwards its messages."""
+        """Raise ForwardsOn if the entity forwards its messages."""
 
     def prepare_receive(self, now: Instant) -> None:
         """Prepare a receive: run due timers and expiries."""
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """When the message can no longer be received (T-6)."""
+        """Return when a message expires, or None (T-6)."""
 
-    # -- settling
+    # -- settlement
 
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
-        """The message locked under ``token``. Raises LockLost or SessionLockLost: it is not, or no longer."""
+        """Return the message locked under ``token``.
+
+        Raises LockLost or SessionLockLost when the lock has ended.
+        """
 
     def check_can_dead_letter(self) -> None:
-        """Raises NotAllowed on a dead-letter queue."""
+        """Raise NotAllowed on a dead-letter queue."""
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """Remove the message."""
@@ -193,51 +202,52 @@ class Entity(MessageSource, Hashable, Protocol):
     def renew(self, token: LockToken, now: Instant) -> Instant:
         """Restart the lock's full duration; returns its new end."""
 
-    # -- looking
+    # -- inspection
 
     def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Up to ``most`` messages from number ``start`` on; nothing changes (Q-9)."""
+        """Return up to ``most`` messages from sequence number ``start`` on, without locking them (Q-9)."""
 
     def browse(self, start: int, most: int) -> list[StoredMessage]:
-        """Peek for diagnostics: does not count as use of the entity (T-21)."""
+        """Peek for diagnostics: neither counts as use of the entity (T-21) nor runs timers."""
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Messages by state."""
+        """Return the number of messages by state."""
 
-    # -- change and time
+    # -- management and timers
 
     def check_manageable(self) -> None:
-        """Raises PartitionUnavailable where an update or a delete would (Q-17)."""
+        """Raise PartitionUnavailable if the entity cannot be updated or deleted now (Q-17)."""
 
     def touch(self, now: Instant) -> None:
-        """Count a use that no other method of the entity shows (T-21)."""
+        """Record a use of the entity that no other method implies (T-21)."""
 
     def next_timer(self) -> Instant | None:
-        """The earliest end of a lock or of a schedule; None for never."""
+        """Return when the next timer is due (a lock or a schedule), or None."""
 
     def handle_timer(self, now: Instant) -> None:
-        """Let locks lapse and scheduled messages become active, up to ``now``."""
+        """Expire locks and activate scheduled messages that are due at ``now``."""
 
     def listen(self, now: Instant) -> None:
-        """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
+        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
 
     def stop_listening(self, now: Instant) -> None:
-        """A receive has ended."""
+        """Record that a receive has ended."""
 
     @property
     def idle_since(self) -> Instant | None:
         """The time of the last use (T-21), or None while the entity is in use."""
 
     def parts(self) -> Sequence[Entity]:
-        """Itself and, of a partitioned one, its partitions; the dead-letter queues of each among them."""
+        """Return the entity, its partitions if any, and the dead-letter queues of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
     """Messages of a queue by state.
 
-    ``active`` holds the locked ones too, and what has expired but was not yet removed (T-2); ``deferred``
-    those set aside, locked or not; ``total`` and ``size_in_bytes`` include the dead-letter queue.
+    ``active`` includes locked messages and expired ones that were not yet removed (T-2); ``deferred``
+    includes deferred messages that are locked; ``total`` and ``size_in_bytes`` include the dead-letter
+    queues.
     """
 
     active: int

@@ -1,15 +1,15 @@
 """Auto-forwarding: the destination of a message, and what happens to one that cannot be forwarded.
 
-    orders ---- forward_to ----> all ---- forward_to ----> archive          four hops at most
-      |  '- what fails -.
+    orders ---- forward_to ----> all ---- forward_to ----> archive          at most four hops
+      |  '- failures ---.
       |                 v
       '- dead-lettered: $DeadLetterQueue -- forward_dead_lettered_messages_to --> failures
 
-Who forwards is a receiver that always listens (T-22): of an entity that forwards nobody else receives, and
-what expired in it goes the way of what expired. A message is gone from its source only when its destination
-has it. What cannot go on is dead-lettered with a reason; out of a dead-letter queue it can only stay there,
-set aside until the queue's description changes. The partitions of a partitioned source forward each for
-itself, and the message's key decides at the destination again (Q-15).
+Forwarding acts as a receiver that always listens (T-22): nobody else can receive from an entity that
+forwards, and its expired messages are handled as usual. A message is removed from its source only after its
+destination has stored it. A message that cannot be forwarded is dead-lettered with a reason; in a dead-letter
+queue it stays, and is retried when the queue's description changes. Each partition of a partitioned source
+forwards its own messages, and the key of a message selects the partition at the destination again (Q-15).
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ REASONS: dict[type[BrokerError], str] = {
     QuotaExceeded: "QuotaExceededException",
     MessageTooLarge: "MessageSizeExceededException",
 }
-"""Why a message could not go on, as its dead letter says; the description is the error's text."""
+"""Dead-letter reasons by error; the dead-letter description is the text of the error."""
 
 WITHOUT_SESSION = "Session enabled entity doesn't allow a message whose session identifier is null."
 OTHER_REASON = "MessagingException"
 
 
 def reason_of(error: BrokerError) -> tuple[str, str]:
-    """Reason and description of a dead letter that could not go on because of ``error``."""
+    """Return the dead-letter reason and description for ``error``."""
     text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
     return REASONS.get(type(error), OTHER_REASON), text
 
 
 class Forwarding:
-    """What goes on from ``queue``, which may be a dead-letter queue; nothing while it names no target."""
+    """Forwards the messages of ``queue``, which may be a dead-letter queue, while it has a target."""
 
     __slots__ = ("_queue", "_to_transfer_dlq", "_unforwardable")
 
@@ -72,7 +72,7 @@ class Forwarding:
 
     @property
     def target(self) -> str | None:
-        """The path of the queue or topic that messages go on to, or None."""
+        """The path of the queue or topic to forward to, or None."""
         description = self._queue.description
         parent = self._queue.parent
         if parent is None:
@@ -80,20 +80,20 @@ class Forwarding:
         elif self._queue is parent.dead_letter_queue:
             requested = description.forward_dead_lettered_messages_to
         else:
-            return None  # what could not be transferred stays for somebody to look at
+            return None  # the transfer dead-letter queue is never forwarded
         return None if requested is None else path_of(requested)
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn when the entity forwards its messages."""
+        """Raise ForwardsOn if the queue forwards its messages."""
         target = self.target
         if target is not None:
             raise ForwardsOn(self._queue.path, target)
 
     def run(self, find: Callable[[str], Entity], now: Instant) -> BrokerError | None:
-        """Let what waits go on, but for what the partition it belongs to cannot take now.
+        """Forward a slice of the waiting messages; the queue is reported again if there are more.
 
-        A slice of it at once: the namespace has word of the rest. ``find`` gives the entity of a path, or
-        raises EntityNotFound. Returns why it stopped before the end.
+        ``find`` returns the entity at a path or raises EntityNotFound. Returns the error that stopped
+        forwarding for now (a partition or namespace that is unavailable or busy), else None.
         """
         queue, target = self._queue, self.target
         if target is None or queue.status in ("Disabled", "ReceiveDisabled"):
@@ -103,12 +103,16 @@ class Forwarding:
         forwarded = 0
         while (message := queue.next_to_forward(now)) is not None:
             if forwarded == SLICE:
-                queue.requeue(message, now)  # which leaves word
+                queue.requeue(message, now)  # reports the queue again
                 break
             forwarded += 1
             try:
                 self._send(message, find, target, now)
-            except (PartitionUnavailable, ServerBusy, Rerouting) as error:  # Q-15: its key says which
+            except (
+                PartitionUnavailable,
+                ServerBusy,
+                Rerouting,
+            ) as error:  # Q-15: depends on the key of the message
                 queue.requeue(message, now)
                 return error
             except BrokerError as error:
@@ -127,7 +131,7 @@ class Forwarding:
             raise MessageTooLarge(message.size, limit)
         copy = message.copy()
         copy.hops = message.hops + 1
-        if self._queue.parent is not None:  # said of a dead letter that went on, and of no other (R-47)
+        if self._queue.parent is not None:  # set on forwarded dead letters only (R-47)
             copy.dead_letter_source = self._queue.parent.path
         destination.enqueue_all((copy,), now)
 
@@ -140,7 +144,7 @@ class Forwarding:
             self._unforwardable.append(message)
 
     def changed(self, now: Instant) -> None:
-        """The queue follows another description: what was set aside may go on, or be received."""
+        """Requeue messages that could not be forwarded, after the queue's description has changed."""
         waiting, self._unforwardable = self._unforwardable, []
         for message in waiting:
             self._queue.requeue(message, now)

@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Deadlines(Generic[Key]):
-    """One instant for each key."""
+    """A deadline for each key."""
 
     __slots__ = ("_heap", "_instants", "_order")
 
@@ -35,7 +35,7 @@ class Deadlines(Generic[Key]):
         known = instants.get(key)
         if known is not None and known[0] == at:
             return
-        self._order = order = self._order + 1  # equal instants keep the order in which they were set
+        self._order = order = self._order + 1  # equal deadlines keep the order in which they were set
         instants[key] = (at, order)
         heappush(heap, (at, order, key))
         if len(heap) > 2 * len(instants) + 1024:
@@ -47,7 +47,7 @@ class Deadlines(Generic[Key]):
         self._instants.pop(key, None)
 
     def next(self) -> int | None:
-        """The earliest instant, or None."""
+        """Return the earliest deadline, or None."""
         heap, instants = self._heap, self._instants
         while heap:
             at, order, key = heap[0]
@@ -57,7 +57,7 @@ class Deadlines(Generic[Key]):
         return None
 
     def pop_due(self, now: int, most: int | None = None) -> list[Key]:
-        """The keys due up to and at ``now``, earliest first, ``most`` at most; they are forgotten."""
+        """Remove and return up to ``most`` keys due at ``now``, earliest first."""
         due: list[Key] = []
         while len(due) != most and (at := self.next()) is not None and at <= now:
             key = heappop(self._heap)[2]
@@ -70,39 +70,39 @@ Item = TypeVar("Item")
 
 
 class Numbering(Generic[Item]):
-    """Numbers after ``base``, never given twice; the walk skips what is gone, unseen what waits."""
+    """Items under ascending numbers above ``base``; a number is never assigned twice."""
 
-    __slots__ = ("_gone", "_items", "_last", "_numbers")
+    __slots__ = ("_items", "_last", "_numbers", "_removed")
 
     def __init__(self, base: int = 0) -> None:
         self._last = base
         self._items: dict[int, Item] = {}
-        self._numbers: list[int] = []  # ascending; may hold numbers that are gone
-        self._gone = 0  # so many of the first are: found once, passed over from then on
+        self._numbers: list[int] = []  # ascending; may include removed ones
+        self._removed = 0  # how many at the front are known to be removed
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
     def last(self) -> int:
-        """The number that was given out last."""
+        """The last number assigned."""
         return self._last
 
     def continue_after(self, number: int) -> None:
-        """Give out higher numbers than this one, from now on."""
+        """Assign only numbers above ``number`` from now on."""
         self._last = max(self._last, number)
 
     def reserve(self) -> int:
-        """A number for an item that is to come, or will never."""
+        """Assign and return a number for an item to be added later, if ever."""
         self._last += 1
         return self._last
 
     def add(self, item: Item, reserved: int | None = None) -> int:
-        """Give ``item`` the next number, or the one that was reserved for it."""
+        """Add ``item`` under the next number, or under ``reserved``; return the number."""
         if reserved is not None:
             self._items[reserved] = item
             insort(self._numbers, reserved)
-            self._gone = 0
+            self._removed = 0
             return reserved
         self._last = number = self._last + 1
         self._items[number] = item
@@ -110,60 +110,60 @@ class Numbering(Generic[Item]):
         return number
 
     def get(self, number: int) -> Item | None:
-        """The item of that number, or None."""
+        """Return the item with that number, or None."""
         return self._items.get(number)
 
     def remove(self, number: int) -> Item | None:
-        """Forget the item of that number and return it, or None."""
+        """Remove and return the item with that number, or None."""
         items = self._items
         item = items.pop(number, None)
         if len(self._numbers) > 2 * len(items) + 1024:
             self._numbers = [number for number in self._numbers if number in items]
-            self._gone = 0
+            self._removed = 0
         return item
 
     def numbers_from(self, start: int) -> Iterator[int]:
-        """The numbers given out from ``start`` on, in order; some may be gone."""
+        """Iterate over the assigned numbers from ``start`` on, ascending; may include removed ones."""
         numbers, items = self._numbers, self._items
-        while self._gone < len(numbers) and numbers[self._gone] not in items:
-            self._gone += 1
-        return (numbers[index] for index in range(bisect_left(numbers, start, self._gone), len(numbers)))
+        while self._removed < len(numbers) and numbers[self._removed] not in items:
+            self._removed += 1
+        return (numbers[index] for index in range(bisect_left(numbers, start, self._removed), len(numbers)))
 
 
 class WaitingLine:
-    """Messages that wait to be received, in the order of their sequence numbers."""
+    """Messages waiting to be received, in the order of their sequence numbers."""
 
-    __slots__ = ("_fresh", "_returned")
+    __slots__ = ("_new", "_returned")
 
     def __init__(self) -> None:
-        self._fresh: deque[StoredMessage] = deque()
+        self._new: deque[StoredMessage] = deque()
         self._returned: list[tuple[int, StoredMessage]] = []
 
     def add(self, message: StoredMessage) -> None:
-        """Add a message with a higher number than all before."""
-        self._fresh.append(message)
+        """Add a message whose number is higher than those of all messages added before."""
+        self._new.append(message)
 
     def put_back(self, message: StoredMessage) -> None:
-        """Take back a message that was popped."""
+        """Put back a message that was popped."""
         heappush(self._returned, (message.sequence_number, message))
 
     def pop(self) -> StoredMessage | None:
         """Remove and return the first waiting message, or None."""
-        fresh, returned = self._fresh, self._returned
-        while fresh and fresh[0].state is not MessageState.ACTIVE:
-            fresh.popleft()
+        new, returned = self._new, self._returned
+        while new and new[0].state is not MessageState.ACTIVE:
+            new.popleft()
         while returned and returned[0][1].state is not MessageState.ACTIVE:
             heappop(returned)
-        if returned and (not fresh or returned[0][0] < fresh[0].sequence_number):
+        if returned and (not new or returned[0][0] < new[0].sequence_number):
             return heappop(returned)[1]
-        return fresh.popleft() if fresh else None
+        return new.popleft() if new else None
 
 
 class DuplicateIndex:
     """Message ids accepted within the duplicate detection window, each with its sequence number.
 
-    The window of an id starts when a message with it is first accepted; duplicates do not extend it. Ids outside
-    the window are removed when the next message arrives. Each partition has its own index (Q-11).
+    The window of an id starts when a message with it is first accepted; duplicates do not extend it. Ids
+    outside the window are removed when the next message arrives. Each partition has its own index (Q-11).
     """
 
     __slots__ = ("_ids", "_numbers")
@@ -176,12 +176,12 @@ class DuplicateIndex:
         return len(self._numbers)
 
     def number_of(self, message_id: Hashable, window: int, now: Instant) -> int | None:
-        """The number of the message accepted with this id less than ``window`` ms ago, or None."""
+        """Return the number of the message accepted with this id less than ``window`` ms ago, or None."""
         while self._ids and self._ids[0][0] + window <= now:
             del self._numbers[self._ids.popleft()[1]]
         return self._numbers.get(message_id)
 
     def accepted(self, message_id: Hashable, number: int, now: Instant) -> None:
-        """Remember an id that :meth:`number_of` did not know."""
+        """Record an id for which :meth:`number_of` returned None."""
         self._ids.append((now, message_id))
         self._numbers[message_id] = number

@@ -1,11 +1,11 @@
-"""The messages of a queue: those that wait, their order, and their deadlines.
+"""The messages of a queue: storage, delivery order, expiry and dead-lettering.
 
-    place --> SCHEDULED | offered --> ACTIVE --> (popped by who receives)
+    store --> SCHEDULED | offer --> ACTIVE --> popped by a receiver
                              ^                       |
-                             '---- offered again ----'      expired: to the dead-letter queue (T-10), or gone
+                             '---- offer again ------'      expired: dead-lettered (T-10) or removed
 
-It knows nothing of receivers and their locks: those are in ``locked_store``. A waiting line is the queue's
-one line, or with sessions one for each.
+Locks are in ``locked_store``. Waiting messages form one line for the queue or, with sessions, one for each
+session.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import MessageNotFound
+from .audit_recorder import Removal
 from .descriptions import QueueDescription
 from .indexes import Deadlines, Numbering, WaitingLine
 from .partition import INDEX_SHIFT
 from .queue_context import SLICE
 from .sessions import MessageSession, MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .audit_recorder import Removal
 
 if TYPE_CHECKING:
+    from .audit_recorder import AuditRecorder
     from .queue import Queue
     from .queue_context import QueueContext
-    from .audit_recorder import AuditRecorder
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -38,7 +38,7 @@ OUTGROWN = {
 
 
 class MessageStore:
-    """The messages of one queue, and what decides which of them may be delivered next."""
+    """The messages of one queue, and the choice of the next one to deliver."""
 
     def __init__(
         self,
@@ -49,18 +49,20 @@ class MessageStore:
     ) -> None:
         self.path = path
         self.description = description
-        self.imposed_status: str | None = None  # by a fault, over that of the description
+        self.imposed_status: str | None = None  # set by a fault; overrides the description
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
-        self.transfer_dead_letter_queue: Queue | None = None  # what it could not hand on
+        self.transfer_dead_letter_queue: Queue | None = (
+            None  # messages that could not be forwarded or transferred
+        )
         self.sessions: MessageSessions | None = None
-        self.size = 0  # bytes of this queue alone
+        self.size = 0  # bytes, without the sub-queues
         self.partition = partition = context.partition
         self._change_log = context.change_log
         self._audit = context.audit
         self._work = context.work
         self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
-        self._waiting = WaitingLine()  # with sessions: the pings
+        self._waiting = WaitingLine()  # with sessions, pings only
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0
 
@@ -70,27 +72,30 @@ class MessageStore:
         return self.imposed_status or self.description.status
 
     def message(self, number: int) -> StoredMessage | None:
-        """The message of this sequence number, in whatever state, or None."""
+        """Return the message with this sequence number in any state, or None."""
         return self._messages.get(number)
 
     def all_in(self, state: MessageState, numbers: Iterable[int]) -> list[StoredMessage]:
-        """The messages of these numbers, once each, all in ``state``. Raises MessageNotFound."""
+        """Return the messages with these numbers, without repetition.
+
+        Raises MessageNotFound when some are missing or not in ``state``.
+        """
         found = {number: self._messages.get(number) for number in numbers}
         messages = [message for message in found.values() if message is not None and message.state is state]
         if len(messages) < len(found):
-            there = {message.sequence_number for message in messages}
-            raise MessageNotFound(*(number for number in found if number not in there))
+            matching = {message.sequence_number for message in messages}
+            raise MessageNotFound(*(number for number in found if number not in matching))
         return messages
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held, the dead-letter queues' among them."""
+        """Bytes stored, including the dead-letter queues."""
         dead, unsent = self.dead_letter_queue, self.transfer_dead_letter_queue
         return self.size + (dead.size if dead else 0) + (unsent.size if unsent else 0)
 
     @property
     def sub_queues(self) -> list[Queue]:
-        """The dead-letter queue and the transfer dead-letter queue, where it has them."""
+        """The dead-letter queue and the transfer dead-letter queue, as far as they exist."""
         parts = (self.dead_letter_queue, self.transfer_dead_letter_queue)
         return [part for part in parts if part is not None]
 
@@ -102,24 +107,22 @@ class MessageStore:
         """Report that the next timer may have changed."""
         raise NotImplementedError
 
-    # -- coming and going
-
-    def _place(self, message: StoredMessage) -> int:
+    def _store(self, message: StoredMessage) -> int:
         message.sequence_number = number = self._messages.add(message, message.reserved_number)
         message.reserved_number = None
         message.partition_id = None if self.partition is None else self.partition.index
         if self.sessions is not None and not message.is_ping:
-            self.sessions.arrived(message)
+            self.sessions.message_stored(message)
         if self._change_log is not None:
-            self._change_log.placed(self, message)
+            self._change_log.message_added(self, message)
         return number
 
-    def _displace(self, message: StoredMessage) -> None:
+    def _unstore(self, message: StoredMessage) -> None:
         self._messages.remove(message.sequence_number)
         if self.sessions is not None and not message.is_ping:
-            self.sessions.gone(message)
+            self.sessions.message_removed(message)
         if self._change_log is not None:
-            self._change_log.displaced(self, message)
+            self._change_log.message_removed(self, message)
 
     def _offer_new(self, message: StoredMessage) -> None:
         message.state = ACTIVE
@@ -142,7 +145,7 @@ class MessageStore:
     def restore(self, message: StoredMessage) -> None:
         """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
         message.reserved_number = message.sequence_number
-        self._place(message)
+        self._store(message)
         self.size += message.size
         if message.is_deferred:
             self._deferred += 1
@@ -154,15 +157,15 @@ class MessageStore:
 
     @property
     def last_number(self) -> int:
-        """The sequence number that was given out last."""
+        """The last sequence number assigned."""
         return self._messages.last
 
     def continue_after(self, number: int) -> None:
-        """Give out higher sequence numbers than this one, from now on."""
+        """Assign only sequence numbers above ``number`` from now on."""
         self._messages.continue_after(number)
 
     def _stamp(self, message: StoredMessage) -> None:
-        """Fix the instant of a message with a time to live of its own (T-1, T-7), once."""
+        """Set the expiry of a message that has its own time to live, unless already set (T-1, T-7)."""
         span, limit = message.time_to_live, self.description.default_message_time_to_live
         if span is not None and message.expires_at is None:
             message.expires_at = message.enqueued_at + (span if limit is None else min(span, limit))  # T-6
@@ -170,9 +173,9 @@ class MessageStore:
     def _offer_again(self, message: StoredMessage, now: Instant) -> None:
         message.state = ACTIVE
         if self._expired(message, now):
-            self._expire(message, now)  # T-3: at once, listening or not
+            self._expire(message, now)  # T-3: at once, whether or not a receiver is listening
         elif message.is_deferred:
-            message.state = DEFERRED  # by its number only, for ever
+            message.state = DEFERRED  # from now on received by sequence number only
         else:
             if message.expires_at is not None:
                 self._expiries.set(message.sequence_number, message.expires_at)
@@ -186,15 +189,15 @@ class MessageStore:
     def first_of(
         self, line: WaitingLine | MessageSession, now: Instant, most: int | None = None
     ) -> StoredMessage | None:
-        """The first message of ``line`` that may be delivered; it waits no longer.
+        """Pop the first deliverable message of ``line``, or None; expired messages and pings are removed.
 
-        With ``most`` None too when so many had to go first: there is word that more may be had.
+        With ``most``, gives up after so many messages: returns None and reports the queue as ready again.
         """
         passed = 0
         while passed != most and (message := line.pop()) is not None:
             passed += 1
             if message.is_ping:
-                self._forget(message, Removal.DELETED)  # P-31
+                self._remove(message, Removal.DELETED)  # P-31
             elif self._expired(message, now):
                 self._expire(message, now)
             else:
@@ -204,17 +207,17 @@ class MessageStore:
             self.notify()
         return None
 
-    # -- forwarding: the receiver that always listens
+    # -- auto-forwarding
 
     def next_to_forward(self, now: Instant) -> StoredMessage | None:
-        """The first message that may go on; it waits no longer, and is kept until it :meth:`forwarded`."""
+        """Pop the next message to forward, or None; it stays stored until passed to :meth:`forwarded`."""
         self._remove_expired(now)
         message = self.first_of(self._waiting, now, SLICE)
         return message if message is not None or self.sessions is None else self.sessions.pop(now)
 
     def forwarded(self, message: StoredMessage) -> None:
         """Remove a message that its destination has accepted."""
-        self._forget(message, Removal.FORWARDED)
+        self._remove(message, Removal.FORWARDED)
 
     def dead_letter_unforwardable(self, message: StoredMessage, reason: str, text: str, now: Instant) -> bool:
         """Dead-letter a message that cannot be forwarded; False when this is a dead-letter queue."""
@@ -235,50 +238,53 @@ class MessageStore:
 
     def _expired(self, message: StoredMessage, now: Instant) -> bool:
         if self.parent is not None:
-            return False  # a dead-letter queue observes no TTL
+            return False  # messages in a dead-letter queue do not expire
         expires_at = self.expires_at(message)
         return expires_at is not None and expires_at <= now
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """When the message can no longer be received: its own instant, else the entity's TTL (T-6)."""
+        """Return when a message expires: by its own time to live, else the entity's; None for never (T-6)."""
         if message.expires_at is not None:
             return message.expires_at
         span = self.description.default_message_time_to_live
         return None if span is None else message.enqueued_at + span
 
     def _remove_expired(self, now: Instant) -> None:
-        """Remove what expired by its own TTL; what follows the entity's is in order, and met at the head."""
+        """Expire messages by their own time to live.
+
+        Those under the entity's are in order and expire when popped.
+        """
         expired = self._expiries.pop_due(now, SLICE)
         self._work.steps += len(expired)
         for number in expired:
             message = self._messages.get(number)
             if message is not None and message.state is ACTIVE:
                 self._expire(message, now)
-            # Locked: looked at again when the lock ends. Deferred: when it is requested for.
+            # A locked message is checked again when its lock ends, a deferred one when it is received.
 
     def _expire(self, message: StoredMessage, now: Instant) -> None:
-        buried = self.description.dead_lettering_on_message_expiration and not message.is_ping
-        if buried and self.dead_letter_queue is not None:
+        is_dead_lettered = self.description.dead_lettering_on_message_expiration and not message.is_ping
+        if is_dead_lettered and self.dead_letter_queue is not None:
             self._dead_letter(message, now, EXPIRED)  # T-10
         else:
-            self._forget(message, Removal.EXPIRED)
+            self._remove(message, Removal.EXPIRED)
 
     def _dead_letter(self, message: StoredMessage, now: Instant, properties: Mapping[str, object]) -> None:
-        assert self.dead_letter_queue is not None  # noqa: S101 - the callers looked
-        self._forget(message, Removal.DEAD_LETTERED, str(properties.get(REASON, "")))
-        dead = message.copy()  # the one that is gone may still stand in a line
+        assert self.dead_letter_queue is not None  # noqa: S101 - checked by the callers
+        self._remove(message, Removal.DEAD_LETTERED, str(properties.get(REASON, "")))
+        dead = message.copy()  # a copy, since the removed message may still be in a waiting line
         dead.delivery_count = message.delivery_count
         dead.amend(properties)
         self.dead_letter_queue._admit(dead)
 
     def _admit(self, message: StoredMessage) -> None:
-        self._place(message)
+        self._store(message)
         self.size += message.size
         self._waiting.add(message)
         self.notify()
 
-    def _forget(self, message: StoredMessage, how: Removal, reason: str = "") -> None:
-        self._displace(message)
+    def _remove(self, message: StoredMessage, how: Removal, reason: str = "") -> None:
+        self._unstore(message)
         if self._audit is not None:
             self._audit.removed(self.path, message, how, reason)
         self.size -= message.size

@@ -1,9 +1,8 @@
-"""A namespace: which entities there are, by which paths, and which of them has something due next.
+"""A namespace: its entities by path, and their timers, forwarding and limits.
 
-Paths are compared without regard to case and may hold slashes (``contoso/x-servicebus-transfer/0``, P-10).
-A dead-letter queue is reached through its queue: ``orders/$DeadLetterQueue``, and what it could not hand on
-by ``orders/$Transfer/$DeadLetterQueue``; a subscription through its
-topic: ``events/Subscriptions/billing``. Queues and topics share one space of paths.
+Paths are case-insensitive and may contain slashes (``contoso/x-servicebus-transfer/0``, P-10). Queues and
+topics share one set of paths. The path of a subscription is ``events/Subscriptions/billing``;
+``/$DeadLetterQueue`` and ``/$Transfer/$DeadLetterQueue`` after a path address the sub-queues of an entity.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from ..errors import (
     Rerouting,
     TargetNotFound,
 )
+from .audit_recorder import AuditRecorder
+from .change_log import ChangeLog
 from .descriptions import (
     TARGETS,
     AccessRule,
@@ -30,7 +31,6 @@ from .descriptions import (
 )
 from .entity import Entity
 from .indexes import Deadlines
-from .change_log import ChangeLog
 from .partition import Health, Layout
 from .partitioned import Partitioned
 from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic, PartitionedQueue, PartitionedTopic
@@ -43,27 +43,29 @@ from .rules.message_properties import LiftedForm, MessageForm
 from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 from .topic import Topic
-from .audit_recorder import AuditRecorder
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
 Call = Callable[[Instant], None]
-Made = TypeVar("Made", bound=Entity)
+AnyEntity = TypeVar("AnyEntity", bound=Entity)
 
 
 def random_token() -> LockToken:
-    """A lock token nobody can guess."""
+    """Return a lock token that cannot be guessed."""
     return LockToken(os.urandom(16))
 
 
 class Namespace:
     """The entities of one namespace, in memory.
 
-    ``legacy_forward_tdlq``: what cannot be forwarded goes to the transfer dead-letter queue of its source, as
-    the documentation had it until 2021, and not to the dead-letter queue. ``form`` reads messages for rules.
+    ``created_at`` is in milliseconds since the epoch. ``new_token`` creates unique lock tokens.
+    ``legacy_forward_tdlq`` sends messages that cannot be forwarded to the transfer dead-letter queue of their
+    source, as documented until 2021, instead of its dead-letter queue. ``form`` reads messages for rules.
     ``change_log`` collects changes for a store. ``audit`` records what happens to each message.
-    ``credits_per_second``: see ``credits``. ``updates_take_locks``, an attribute: whether what is held of a
-    queue or subscription is lost as its description becomes another, as it may be in the service.
+    ``credits_per_second`` limits operations, see :class:`Credits`; None for no limit.
+
+    The attribute ``updates_take_locks`` says whether changing the description of a queue or subscription ends
+    the locks in it, as it may in the service.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Namespace:
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self.credits = Credits(credits_per_second if self.tier.has_credits else None)
         self._queues: dict[str, Entity] = {}
-        self._order: list[str] | None = None  # of their keys; made when it is requested for
+        self._order: list[str] | None = None  # sorted keys, computed on demand
         self._limits = EntityLimits(self.layout)
         self._context = QueueContext(
             new_token,
@@ -100,11 +102,14 @@ class Namespace:
         self._timers = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self.updates_take_locks = False
-        self._held_up: dict[Queue, None] = {}  # forward to, or from, a partition that is not available
-        self._idle = Deadlines[str]()  # looked at again then, not deleted then
+        self._blocked_forwards: dict[Queue, None] = {}  # sources whose forwarding waits for a partition
+        self._idle = Deadlines[str]()  # when to check again for idleness
 
     def transfer(self, messages: Sequence[StoredMessage], via: Entity, to: str, now: Instant) -> None:
-        """Hand on what was sent via one entity to the one at ``to``; what that refuses, ``via`` keeps."""
+        """Transfer messages sent via ``via`` to the entity at ``to``.
+
+        If that refuses them, they go to the transfer dead-letter queue of ``via``.
+        """
         try:
             self.queue(to).enqueue_all(messages, now)
         except Rerouting as rerouting:
@@ -116,46 +121,46 @@ class Namespace:
     # -- queues
 
     def create_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
-        """Make a queue.
+        """Create a queue.
 
         Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound, TooManyEntities,
         PartitionUnavailable.
         """
-        settled = self._layout_of(path, description)
-        self._check_targets(path, settled, None)
-        return self._make_queue(path, settled, now)
+        resolved = self._check_creatable(path, description)
+        self._check_targets(path, resolved, None)
+        return self._create_queue(path, resolved, now)
 
-    def _make_queue(self, path: str, settled: QueueDescription, now: Instant) -> AnyQueue:
-        if settled.enable_partitioning:
-            return self._add(PartitionedQueue(path, settled, now, self._context, self.layout))
-        return self._add(Queue(path, settled, now, self._context))
+    def _create_queue(self, path: str, resolved: QueueDescription, now: Instant) -> AnyQueue:
+        if resolved.enable_partitioning:
+            return self._add(PartitionedQueue(path, resolved, now, self._context, self.layout))
+        return self._add(Queue(path, resolved, now, self._context))
 
     def update_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
-        """Give a queue another description.
+        """Change the description of a queue.
 
         Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound, PartitionUnavailable.
         """
         queue = self._plain_queue(path)
         description.check_successor_of(queue.description)
-        settled = self._settled(description)
-        self._check_targets(queue.path, settled, queue.description)
+        resolved = self._resolved(description)
+        self._check_targets(queue.path, resolved, queue.description)
         queue.check_manageable()
         before = queue.description
-        queue.apply_description(settled, now)
-        self._redescribed(queue, before, now)
+        queue.apply_description(resolved, now)
+        self._description_changed(queue, before, now)
         return queue
 
     def delete_queue(self, path: str, now: Instant) -> AnyQueue:
-        """Remove a queue with all of its messages and return it. Raises EntityNotFound.
+        """Delete a queue with all of its messages and return it.
 
-        Raises PartitionUnavailable while a partition is down (Q-17).
+        Raises EntityNotFound, and PartitionUnavailable while a partition is down (Q-17).
         """
         queue = self._plain_queue(path)
         self._delete(queue)
         return queue
 
     def queue(self, path: str) -> Entity:
-        """What keeps messages at that path: queue, topic, subscription, or a dead-letter queue.
+        """Return the entity at a path: a queue, topic, subscription or sub-queue.
 
         Raises EntityNotFound.
         """
@@ -173,46 +178,46 @@ class Namespace:
         return part
 
     def queues(self) -> list[AnyQueue]:
-        """All queues, by path; dead-letter queues are reached through them."""
+        """Return all queues, without sub-queues, sorted by path."""
         return [entity for entity in self._sorted() if _is_queue(entity)]
 
     # -- topics and subscriptions
 
     def create_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
-        """Make a topic. Raises as :meth:`create_queue`."""
-        return self._make_topic(path, self._layout_of(path, description), now)
+        """Create a topic. Raises as :meth:`create_queue`."""
+        return self._create_topic(path, self._check_creatable(path, description), now)
 
-    def _make_topic(self, path: str, settled: TopicDescription, now: Instant) -> AnyTopic:
-        if settled.enable_partitioning:
-            return self._add(PartitionedTopic(path, settled, now, self._context, self.layout))
-        return self._add(Topic(path, settled, now, self._context))
+    def _create_topic(self, path: str, resolved: TopicDescription, now: Instant) -> AnyTopic:
+        if resolved.enable_partitioning:
+            return self._add(PartitionedTopic(path, resolved, now, self._context, self.layout))
+        return self._add(Topic(path, resolved, now, self._context))
 
     def update_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
-        """Give a topic another description. Raises as :meth:`update_queue`."""
+        """Change the description of a topic. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
         description.as_queue().check_successor_of(topic.description)
-        settled = self._settled(description)
+        resolved = self._resolved(description)
         topic.check_manageable()
-        topic.change(settled, now)
+        topic.change(resolved, now)
         self._described(topic)
         return topic
 
     def delete_topic(self, path: str) -> AnyTopic:
-        """Remove a topic and its subscriptions and return it. Raises as :meth:`delete_queue`."""
+        """Delete a topic with its subscriptions and return it. Raises as :meth:`delete_queue`."""
         topic = self.topic(path)
         self._delete(topic)
         return topic
 
     def topic(self, path: str) -> AnyTopic:
-        """The topic of that path. Raises EntityNotFound."""
+        """Return the topic at a path. Raises EntityNotFound."""
         topic = self._existing(path)
         if not isinstance(topic, AnyTopic):
             raise EntityNotFound(path)
         return topic
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
-        """The rules of the entities at ``path`` and above it, each with its entity's path."""
-        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # a longer prefix is no entity's path
+        """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""
+        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # no entity has a longer path
         end = folded.find("/")
         while end >= 0:
             entity = self._queues.get(folded[:end])
@@ -221,7 +226,7 @@ class Namespace:
             end = folded.find("/", end + 1)
 
     def topics(self) -> list[AnyTopic]:
-        """All topics, by path."""
+        """Return all topics, sorted by path."""
         return [entity for entity in self._sorted() if isinstance(entity, AnyTopic)]
 
     def create_subscription(
@@ -232,27 +237,29 @@ class Namespace:
         now: Instant,
         rule: Rule | None = None,
     ) -> AnySubscription:
-        """Make a subscription, which gets what is published from now on: by ``rule``, else all of it.
+        """Create a subscription, which receives messages published from now on.
 
-        Raises EntityNotFound without the topic, and as :meth:`create_queue`; TooManyEntities counts those of
-        the topic.
+        ``rule`` is its first rule; None for one that matches all messages.
+
+        Raises EntityNotFound when the topic does not exist, TooManyEntities when it has too many
+        subscriptions, and as :meth:`create_queue`.
         """
         topic = self.topic(topic_path)
-        settled = description.validated()
+        resolved = description.validated()
         self._check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
-        self._check_targets(f"{topic.path}/Subscriptions/{name}", settled, None)
+        self._check_targets(f"{topic.path}/Subscriptions/{name}", resolved, None)
         self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
         topic.check_manageable()
-        return self._make_subscription(topic, name, settled, now, RuleSet(rule or Rule(created_at=now)))
+        return self._create_subscription(topic, name, resolved, now, RuleSet(rule or Rule(created_at=now)))
 
-    def _make_subscription(
-        self, topic: AnyTopic, name: str, settled: SubscriptionDescription, now: Instant, rules: RuleSet
+    def _create_subscription(
+        self, topic: AnyTopic, name: str, resolved: SubscriptionDescription, now: Instant, rules: RuleSet
     ) -> AnySubscription:
         if isinstance(topic, Topic):
-            made = topic.subscription(name, settled, now, self._context, rules)
+            made = topic.subscription(name, resolved, now, self._context, rules)
             topic.add(made)
             return self._watch_rules(self._add(made))
-        partitioned = topic.subscription(name, settled, now, self._context, rules)
+        partitioned = topic.subscription(name, resolved, now, self._context, rules)
         topic.add(partitioned)
         return self._watch_rules(self._add(partitioned))
 
@@ -262,7 +269,7 @@ class Namespace:
 
         def changed() -> None:
             if self.change_log is not None and self.holds(made):
-                self.change_log.described(made)
+                self.change_log.entity_described(made)
 
         if self.change_log is not None:
             made.rules.on_change = changed
@@ -271,56 +278,59 @@ class Namespace:
     def update_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
     ) -> AnySubscription:
-        """Give a subscription another description. Raises as :meth:`update_queue`."""
+        """Change the description of a subscription. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
-        settled = description.validated()
-        self._check_targets(subscription.path, settled, subscription.requested)
+        resolved = description.validated()
+        self._check_targets(subscription.path, resolved, subscription.requested)
         subscription.check_manageable()
         before = subscription.description
-        subscription.change(settled, now)
-        self._redescribed(subscription, before, now)
+        subscription.change(resolved, now)
+        self._description_changed(subscription, before, now)
         return subscription
 
     def delete_subscription(self, topic_path: str, name: str) -> AnySubscription:
-        """Remove a subscription with all of its messages and return it. Raises as :meth:`delete_queue`."""
+        """Delete a subscription with all of its messages and return it. Raises as :meth:`delete_queue`."""
         subscription = self.subscription(topic_path, name)
         self._delete(subscription)
         return subscription
 
     def subscription(self, topic_path: str, name: str) -> AnySubscription:
-        """The subscription of that name. Raises EntityNotFound."""
+        """Return a subscription of a topic by name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions.get(name.casefold())
         if found is None:
             raise EntityNotFound(f"{topic_path}/Subscriptions/{name}")
         return found
 
     def subscriptions(self, topic_path: str) -> list[AnySubscription]:
-        """All subscriptions of a topic, by name. Raises EntityNotFound."""
+        """Return all subscriptions of a topic, sorted by name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions
         return [found[name] for name in sorted(found)]
 
-    # -- all of them
+    # -- all entities
 
     def delete(self, path: str) -> Entity:
-        """Remove the queue, topic or subscription of that path. Raises as :meth:`delete_queue`."""
+        """Delete the queue, topic or subscription at a path and return it. Raises as :meth:`delete_queue`."""
         entity = self._existing(path)
         self._delete(entity)
         return entity
 
     def holds(self, entity: Entity) -> bool:
-        """False once the entity, or what this dead-letter queue or partition belongs to, was deleted."""
+        """Whether an entity exists.
+
+        For a sub-queue or partition, whether the entity that it belongs to does.
+        """
         top = entity.top
         return self._queues.get(top.path.casefold()) is top
 
-    # -- taking up what a store has kept: what was valid then is not requested again
+    # -- restoring from a store, without repeating the checks of creation
 
     def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> AnyQueue:
         """Restore a queue from a store. Raises InvalidDescription."""
-        return self._make_queue(path, self._settled(description), created_at)
+        return self._create_queue(path, self._resolved(description), created_at)
 
     def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> AnyTopic:
         """Restore a topic, without its subscriptions. Raises InvalidDescription."""
-        return self._make_topic(path, self._settled(description), created_at)
+        return self._create_topic(path, self._resolved(description), created_at)
 
     def restore_subscription(
         self,
@@ -331,22 +341,25 @@ class Namespace:
         created_at: Instant,
     ) -> AnySubscription:
         """Restore a subscription with its rules. Raises EntityNotFound, InvalidDescription."""
-        kept = RuleSet(*rules[:1])
+        rule_set = RuleSet(*rules[:1])
         for rule in rules[1:]:
-            kept.put(rule)
-        return self._make_subscription(
-            self.topic(topic_path), name, description.validated(), created_at, kept
+            rule_set.put(rule)
+        return self._create_subscription(
+            self.topic(topic_path), name, description.validated(), created_at, rule_set
         )
 
-    # -- looking
+    # -- inspection
 
     @property
     def entity_count(self) -> int:
-        """How many queues, topics and subscriptions there are."""
+        """The number of queues, topics and subscriptions."""
         return len(self._queues)
 
     def page(self, skip: int, most: int, find: str = "") -> tuple[int, list[Entity]]:
-        """Queues, topics and subscriptions whose path has ``find`` in it, by path: how many, and some."""
+        """Page through the queues, topics and subscriptions whose path contains ``find``, sorted by path.
+
+        Returns the total and at most ``most`` entities after the first ``skip``.
+        """
         keys, word = self._in_order(), find.casefold()
         if word:
             keys = [key for key in keys if word in key]
@@ -357,32 +370,35 @@ class Namespace:
     def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
         """Set the health of one partition of an entity, its dead-letter queue and subscriptions.
 
-        Raises EntityNotFound, and InvalidDescription where there is no such partition.
+        Raises EntityNotFound, and InvalidDescription when there is no such partition.
         """
         entity = self.queue(path).top
         if not isinstance(entity, Partitioned):
             raise InvalidDescription(f"The entity '{entity.path}' is not partitioned.")
         self._check_index(index)
         entity.set_health(index, health, known_from)
-        self._context.forwards.update(self._held_up)
+        self._context.forwards.update(self._blocked_forwards)
 
     def set_store_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
-        """Set the health of the store of that index, under every partitioned entity. Raises InvalidDescription."""
+        """Set the health of a store, which affects that partition of every partitioned entity.
+
+        Raises InvalidDescription when there is no such store.
+        """
         self._check_index(index)
         self.layout.stores[index].set(health, known_from)
         for entity in self._queues.values():
             if isinstance(entity, Partitioned):
                 entity.health_changed()
-        self._context.forwards.update(self._held_up)
+        self._context.forwards.update(self._blocked_forwards)
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self.layout.stores):
             raise InvalidDescription(
-                f"There is no partition {index!r}: they are 0 to {len(self.layout.stores) - 1}."
+                f"There is no partition {index!r}: use 0 to {len(self.layout.stores) - 1}."
             )
 
     def impose_status(self, path: str, status: str | None, now: Instant) -> None:
-        """Override the status of a queue, topic or subscription, without storing it; None ends the override.
+        """Override the status of a queue, topic or subscription without storing it; None ends the override.
 
         Raises EntityNotFound.
         """
@@ -390,17 +406,17 @@ class Namespace:
         for queue in queues:
             queue.imposed_status = status
         for queue in queues:
-            queue.follow(queue.description, now)  # which tells receivers
+            queue.follow(queue.description, now)  # notifies receivers
 
     def let_front_ends_cache(self, cache: bool) -> None:
         """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
         self._context.front_ends_cache = cache
 
-    # -- what happens
+    # -- operations, timers and notifications
 
     @property
     def operations(self) -> OperationCounts:
-        """Billed operations up to now (P-34, P-43)."""
+        """Billed operations so far (P-34, P-43)."""
         return self._context.operations.counts()
 
     def receive_began(self) -> None:
@@ -421,7 +437,7 @@ class Namespace:
         self._context.work.steps += steps
 
     def forward(self, now: Instant, most: int | None = None) -> bool:
-        """Forward about ``most`` waiting messages; True when there are more."""
+        """Forward about ``most`` waiting messages, None for all; return whether there are more."""
         forwards, until = self._context.forwards, None if most is None else self.work_done + most
         while forwards:
             if until is not None and self.work_done >= until:
@@ -430,23 +446,26 @@ class Namespace:
             del forwards[source]
             obstacle = source.forwarding.run(self.queue, now) if self.holds(source) else None
             if obstacle is not None:
-                forwards.pop(source, None)  # else it would be tried again at once
-                self._held_up[source] = None
+                forwards.pop(source, None)  # else it would be retried at once
+                self._blocked_forwards[source] = None
             if isinstance(obstacle, Rerouting):
-                self.call_at(obstacle.at, self._go_on)
+                self.call_at(obstacle.at, self._retry_forwarding)
         return False
 
-    def _go_on(self, now: Instant) -> None:
+    def _retry_forwarding(self, now: Instant) -> None:
         """Retry messages that could not be forwarded."""
-        self._context.forwards.update(self._held_up)
-        self._held_up.clear()
+        self._context.forwards.update(self._blocked_forwards)
+        self._blocked_forwards.clear()
 
     def new_token(self) -> LockToken:
-        """A unique token of 16 bytes."""
+        """Return a unique token of 16 bytes."""
         return self._context.new_token()
 
     def take_ready(self) -> list[Entity | SessionLock]:
-        """Entities and session locks with a new message or that were deleted or lost since the last call."""
+        """Return the entities and session locks with something to deliver or report since the last call.
+
+        That is a message, the deletion of the entity or the end of the session lock.
+        """
         ready = self._context.ready
         if not ready:
             return []
@@ -455,17 +474,17 @@ class Namespace:
         return taken
 
     def next_timer(self) -> Instant | None:
-        """The earliest deadline of any entity; None for never."""
+        """Return when the next timer is due, or None."""
         self._update_timers()
         nexts = (self._timers.next(), self._idle.next(), self._calls.next())
         return min((at for at in nexts if at is not None), default=None)
 
     def call_at(self, at: Instant, call: Call) -> None:
-        """Call ``call`` once with the current time, at ``at``."""
+        """Call ``call`` once with the current time, when ``at`` has come."""
         self._calls.set(call, at)
 
     def handle_timer(self, now: Instant) -> None:
-        """Run what is due up to ``now``, one slice at a time; the rest remains due."""
+        """Run the timers due at ``now``: one slice of work, the rest remains due."""
         self._update_timers()
         until = self.work_done + SLICE
         while self.work_done < until and (due := self._timers.pop_due(now, 1)):
@@ -473,8 +492,8 @@ class Namespace:
         for call in self._calls.pop_due(now):
             call(now)
         for key in self._idle.pop_due(now):
-            if key in self._queues:  # not gone meanwhile with its topic
-                self._retire(key, self._queues[key], now)
+            if key in self._queues:  # not deleted meanwhile with its topic
+                self._delete_if_idle(key, self._queues[key], now)
         self.forward(now, SLICE)
 
     def _update_timers(self) -> None:
@@ -487,7 +506,7 @@ class Namespace:
                 self._timers.set(queue, at)
         rescheduled.clear()
 
-    def _retire(self, key: str, queue: Entity, now: Instant) -> None:
+    def _delete_if_idle(self, key: str, queue: Entity, now: Instant) -> None:
         span, since = queue.description.auto_delete_on_idle, queue.idle_since
         if span is None:
             return
@@ -503,24 +522,24 @@ class Namespace:
         else:
             self._idle.set(key, queue.updated_at + span)
 
-    def _settled(self, requested: Description) -> Description:
+    def _resolved(self, requested: Description) -> Description:
         if self.tier is Tier.PREMIUM and requested.enable_partitioning and not self.layout.is_premium:
             raise InvalidDescription(
                 "enable_partitioning is chosen for a whole namespace on the Premium tier."
             )
-        return self.tier.settled(self.layout.settled(requested)).validated()
+        return self.tier.resolved(self.layout.resolved(requested)).validated()
 
-    def _layout_of(self, path: str, requested: Description) -> Description:
-        """What is to be made at a free path."""
+    def _check_creatable(self, path: str, requested: Description) -> Description:
+        """Check that an entity can be created at ``path`` and return its resolved description."""
         validated_path(path)
-        settled = self._settled(requested)
+        resolved = self._resolved(requested)
         self._check_free(path)
-        self._limits.check(settled.enable_partitioning)
-        if settled.enable_partitioning:
+        self._limits.check(resolved.enable_partitioning)
+        if resolved.enable_partitioning:
             self.layout.check_creatable(path)
-        return settled
+        return resolved
 
-    def _add(self, made: Made) -> Made:
+    def _add(self, made: AnyEntity) -> AnyEntity:
         self._queues[made.path.casefold()] = made
         self._order = None
         self._limits.count(made, 1)
@@ -530,9 +549,9 @@ class Namespace:
     def _described(self, entity: Entity) -> None:
         self._watch(entity)
         if self.change_log is not None:
-            self.change_log.described(entity)
+            self.change_log.entity_described(entity)
 
-    def _redescribed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
+    def _description_changed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
         self._described(entity)
         if self.updates_take_locks and entity.description != before:
             for part in entity.parts():
@@ -557,12 +576,12 @@ class Namespace:
         self._limits.count(entity, -1)
         self._idle.drop(key)
         if self.change_log is not None:
-            self.change_log.dropped(entity)
+            self.change_log.entity_deleted(entity)
         for part in entity.parts():
             if self.audit is not None and isinstance(part, Queue):
                 part.record_deleted(self.audit)
             self._timers.drop(part)
-            self._context.ready.add(part)  # so that its links learn of it
+            self._context.ready.add(part)  # so that its links are notified
 
     def _check_targets(
         self,
@@ -570,7 +589,7 @@ class Namespace:
         requested: QueueDescription | SubscriptionDescription,
         current: QueueDescription | SubscriptionDescription | None,
     ) -> None:
-        for field in TARGETS:  # a target is to be there when it is named, and may go later
+        for field in TARGETS:  # a target must exist when it is set, and may be deleted later
             name = getattr(requested, field)
             if name is None or (current is not None and getattr(current, field) == name):
                 continue

@@ -2,15 +2,14 @@
 
     UP --- take_down ---> DOWN        its messages wait; senders are rerouted from ``known_from`` on (Q-16)
      ^                      |
-     '------ bring_up ------+-------- THROTTLED    refuses sends, delivers the messages it has
+     '------ bring_up ------+-------- THROTTLED    refuses sends, still delivers its messages
 
 Each partition of an entity depends on the namespace's store of the same index and is down while it is.
 
-    Basic, Standard    each entity chooses; 16 partitions; its size is 16 times the requested size (Q-2)
-    Premium            chosen for the namespace: 1, 2 or 4 partitions for every entity; the size is shared
+    Basic, Standard    set for each entity; 16 partitions; the size is 16 times the requested size (Q-2)
+    Premium            set for the namespace: 1, 2 or 4 partitions for every entity, which share the size
 
-An entity's first message without a key goes to partition ``first``, the next one to the partition after
-(Q-5).
+An entity's messages without a key go to the partitions in turn, beginning with ``first`` (Q-5).
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     from .queue_context import QueueContext
 
 PARTITIONS = 16
-"""How many a partitioned entity of a Basic or Standard namespace has (Q-2)."""
+"""Partitions of a partitioned entity in a Basic or Standard namespace (Q-2)."""
 
 PREMIUM_PARTITIONS = (1, 2, 4)
-"""How many a Premium namespace may be made with (Q-2)."""
+"""Numbers of partitions that a Premium namespace can be created with (Q-2)."""
 
 INDEX_SHIFT = 48
-"""The partition's index is above these bits of a sequence number (Q-10)."""
+"""A sequence number contains the index of its partition above this many bits (Q-10)."""
 
 
 class Health(Enum):
-    """What a partition does for those who ask."""
+    """The health of a partition."""
 
     UP = "up"
     DOWN = "down"
@@ -46,33 +45,36 @@ class Health(Enum):
 
 
 class Partition:
-    """A partition by its ``index``, from 0; ``store`` is the namespace's, None for that itself."""
+    """Partition ``index``, from 0, of an entity; ``store`` is the namespace's store that it depends on.
+
+    The stores themselves are partitions whose ``store`` is None.
+    """
 
     __slots__ = ("_known_from", "_own", "health", "index", "store")
 
     def __init__(self, index: int, store: Partition | None = None) -> None:
         self.index = index
         self.store = store
-        self.health: Health  # the worse of its own and its store's: see refresh
+        self.health: Health  # the worse of its own and its store's, set by refresh()
         self._own = Health.UP
         self._known_from: Instant = 0
         self.refresh()
 
     @property
     def known_from(self) -> Instant:
-        """From when on senders without a key are led around it, if it is down."""
+        """When senders without a key are first rerouted around the partition while it is down."""
         if self._own is Health.UP and self.store is not None:
             return self.store._known_from
         return self._known_from
 
     def set(self, health: Health, known_from: Instant = 0) -> None:
-        """Be in this state from now on; what stands on it is to be refreshed."""
+        """Set the health. The caller must call :meth:`refresh` on the partitions that depend on this one."""
         self._own = health
         self._known_from = known_from
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow the store."""
+        """Update ``health`` after the health of the store has changed."""
         store = self.store
         if self._own is Health.DOWN or store is None or store.health is Health.UP:
             self.health = self._own
@@ -80,19 +82,19 @@ class Partition:
             self.health = store.health
 
     def check_up(self, path: str) -> None:
-        """Raises PartitionUnavailable when it is down."""
+        """Raise PartitionUnavailable if the partition is down."""
         if self.health is Health.DOWN:
             raise PartitionUnavailable(path, self.index)
 
-    def check_takes(self, path: str) -> None:
-        """Raises PartitionUnavailable when it is down, ServerBusy when it is throttled (Q-4)."""
+    def check_accepts(self, path: str) -> None:
+        """Raise PartitionUnavailable if the partition is down, ServerBusy if it is throttled (Q-4)."""
         self.check_up(path)
         if self.health is Health.THROTTLED:
             raise ServerBusy
 
 
 def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
-    """What decides the partition of ``message`` (Q-6); None when nothing does."""
+    """Return the key that selects the partition of ``message`` (Q-6), or None."""
     if message.session_id is not None:
         return message.session_id
     if message.partition_key is not None or not detects_duplicates:
@@ -102,70 +104,77 @@ def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
 
 
 def check_keys(message: StoredMessage) -> None:
-    """Raises NotAllowed when session id and partition key are both set and differ (Q-7)."""
+    """Raise NotAllowed if session id and partition key are both set and differ (Q-7)."""
     session, key = message.session_id, message.partition_key
     if session is not None and key is not None and session != key:
         raise NotAllowed(
             f"The session id '{session}' and the partition key '{key}' of a message differ: "
-            "where both are set, they must be the same."
+            "set one of them, or both to the same value."
         )
 
 
 def index_of(key: str, partitions: int) -> int:
-    """The partition that ``key`` belongs to: the same one in every process, for ever (Q-4)."""
+    """Return the index of the partition for ``key``; stable across processes and releases (Q-4)."""
     return crc32(key.encode("utf-8", "surrogatepass")) % partitions
 
 
 def index_of_number(number: int) -> int:
-    """The partition that gave a message its sequence number (Q-10)."""
+    """Return the index of the partition that assigned a sequence number (Q-10)."""
     return number >> INDEX_SHIFT
 
 
-LARGEST_PARTITIONED_MESSAGE = 1024  # kilobytes, on a partitioned namespace (Q-19)
-MAX_PARTITIONED = 100  # on Basic and Standard (Q-19)
+MAX_PARTITIONED_MESSAGE = 1024  # kilobytes, in a partitioned namespace (Q-19)
+MAX_PARTITIONED = 100  # entities of a Basic or Standard namespace (Q-19)
 
 
 class Layout:
-    """The partitions of one namespace; ``premium`` is their number on a partitioned Premium one, else None.
+    """The partitions of one namespace.
 
-    Raises InvalidDescription for a number that is none of 1, 2 and 4, or a ``first`` below 0.
+    ``premium`` is their number in a partitioned Premium namespace, else None; ``first`` is the partition that
+    gets the first message without a key.
+
+    Raises InvalidDescription when ``premium`` is not 1, 2 or 4, or ``first`` is below 0.
     """
 
     def __init__(self, premium: int | None = None, first: int = 0) -> None:
         if premium is not None and premium not in PREMIUM_PARTITIONS:
             raise InvalidDescription(
-                f"A partitioned Premium namespace has {premium!r} partitions: one of {PREMIUM_PARTITIONS}."
+                f"A partitioned Premium namespace cannot have {premium!r} partitions: use one of "
+                f"{PREMIUM_PARTITIONS}."
             )
         if first < 0:
-            raise InvalidDescription(f"The first partition is {first}: at least 0 is needed.")
+            raise InvalidDescription(f"The first partition is {first}: use 0 or more.")
         self.is_premium = premium is not None
         self.first = first
         self.stores = tuple(Partition(index) for index in range(premium or PARTITIONS))
 
     @property
-    def most_partitioned(self) -> int | None:
-        """How many entities may be partitioned; None for all of them."""
+    def max_partitioned(self) -> int | None:
+        """The maximum number of partitioned entities; None for no limit."""
         return None if self.is_premium else MAX_PARTITIONED
 
-    def settled(self, requested: Description) -> Description:
-        """What was requested, with the size of one partition's share. Raises InvalidDescription.
+    def resolved(self, requested: Description) -> Description:
+        """Return a requested description with the size converted to that of one partition.
 
-        An update gives the size that a get has shown: it is read back as what was requested.
+        An update may send back the size that a get has returned, 16 times the requested one; it is divided
+        again.
+
+        Raises InvalidDescription when the description is not allowed in this layout.
         """
         if self.is_premium:
-            return self._settled_premium(requested)
+            return self._resolved_premium(requested)
         if not requested.enable_partitioning:
             return requested
-        size, rest = divmod(requested.max_size_in_megabytes, PARTITIONS)
-        if rest or size not in STANDARD_SIZES:
+        size, remainder = divmod(requested.max_size_in_megabytes, PARTITIONS)
+        if remainder or size not in STANDARD_SIZES:
             size = requested.max_size_in_megabytes
         if size not in STANDARD_SIZES:
             raise InvalidDescription(
-                f"max_size_in_megabytes is {size!r}: one of {STANDARD_SIZES} on a partitioned entity."
+                f"max_size_in_megabytes is {size!r}: use one of {STANDARD_SIZES} for a partitioned entity."
             )
         return replace(requested, max_size_in_megabytes=size)
 
-    def _settled_premium(self, requested: Description) -> Description:
+    def _resolved_premium(self, requested: Description) -> Description:
         if not requested.enable_partitioning:
             raise InvalidDescription(
                 "Non-partitioned entities are not allowed in partitioned namespace. "
@@ -173,33 +182,33 @@ class Layout:
             )
         if requested.max_size_in_megabytes < len(self.stores):
             raise InvalidDescription(
-                f"max_size_in_megabytes is {requested.max_size_in_megabytes}: at least {len(self.stores)}, "
+                f"max_size_in_megabytes is {requested.max_size_in_megabytes}: use at least {len(self.stores)}, "
                 "one for each partition."
             )
-        if (requested.max_message_size_in_kilobytes or 0) > LARGEST_PARTITIONED_MESSAGE:
+        if (requested.max_message_size_in_kilobytes or 0) > MAX_PARTITIONED_MESSAGE:
             raise InvalidDescription(
                 f"max_message_size_in_kilobytes is {requested.max_message_size_in_kilobytes}: "
-                f"at most {LARGEST_PARTITIONED_MESSAGE} on a partitioned namespace."
+                f"at most {MAX_PARTITIONED_MESSAGE} on a partitioned namespace."
             )
         return requested
 
-    def of_whole(self, settled: Description) -> Description:
-        """What a partitioned entity tells of itself."""
+    def reported_description(self, resolved: Description) -> Description:
+        """Return the description that a partitioned entity reports."""
         if self.is_premium:
-            return settled
-        return replace(settled, max_size_in_megabytes=settled.max_size_in_megabytes * PARTITIONS)
+            return resolved
+        return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes * PARTITIONS)
 
-    def of_partition(self, settled: Description) -> Description:
-        """What each of its partitions follows."""
+    def partition_description(self, resolved: Description) -> Description:
+        """Return the description for each of its partitions."""
         if not self.is_premium:
-            return settled
-        return replace(settled, max_size_in_megabytes=settled.max_size_in_megabytes // len(self.stores))
+            return resolved
+        return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes // len(self.stores))
 
-    def spread(self, context: QueueContext) -> list[QueueContext]:
-        """``context`` for each partition of a new entity."""
-        return [context.of(Partition(store.index, store)) for store in self.stores]
+    def partition_contexts(self, context: QueueContext) -> list[QueueContext]:
+        """Return a queue context for each partition of a new entity."""
+        return [context.for_partition(Partition(store.index, store)) for store in self.stores]
 
     def check_creatable(self, path: str) -> None:
-        """Raises PartitionUnavailable while a store is down: a partitioned entity needs all (Q-17)."""
+        """Raise PartitionUnavailable while a store is down: creation needs all stores (Q-17)."""
         for store in self.stores:
             store.check_up(path)

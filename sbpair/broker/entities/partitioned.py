@@ -1,12 +1,12 @@
-"""A partitioned entity: one queue to its clients, several stores behind it (Q-1).
+"""A partitioned entity: one queue to its clients, several queues behind it (Q-1).
 
                     key -> index_of          .--> partition 0 ---.   the next one with a message
     enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
                     no key -> next in turn   '--> partition 2 ---'
 
-A partition is a plain queue that knows its index. Its lock tokens begin with the index, and the top 16 bits
-of its sequence numbers hold it (Q-10), so tokens and numbers identify their partition without a lookup table.
-A receive asks only the partitions that have reported a message. A partition that is down is skipped; its
+A partition is a queue that knows its index. Its lock tokens begin with the index, and the top 16 bits of its
+sequence numbers contain it (Q-10), so tokens and numbers identify their partition without a lookup table. A
+receive asks only the partitions that have reported a message. A partition that is down is skipped; its
 messages wait.
 
 A front end of the service may cache messages of a partitioned entity for one connection (Q-8, Q-18): each
@@ -47,7 +47,7 @@ _COUNTS = tuple(field.name for field in fields(QueueCounts))
 
 
 class Partitioned(Generic[Part]):
-    """An entity over ``partitions``, or the dead-letter queue of one (``parent`` is then that)."""
+    """An entity over ``partitions``, or the dead-letter queue of the partitioned entity ``parent``."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Partitioned(Generic[Part]):
         self._context = context
         self._ready = context.ready
         self._turn = first % len(self.partitions)
-        self._available = OrderedDict[Queue, None]()  # partitions that left word
+        self._available = OrderedDict[Queue, None]()  # partitions that reported a message
         self._prepared_at: Instant = -1
         self._front_ends = WeakKeyDictionary[Hashable, FrontEnd]()
         self.sessions: PartitionedSessions | None = None
@@ -73,13 +73,13 @@ class Partitioned(Generic[Part]):
             partition.owner = self
         if self.partitions[0].sessions is not None:
             self.sessions = PartitionedSessions(self.partitions)
-        self.dead_letter_queue = self._over([each.dead_letter_queue for each in self.partitions])
-        self.transfer_dead_letter_queue = self._over(
+        self.dead_letter_queue = self._combined([each.dead_letter_queue for each in self.partitions])
+        self.transfer_dead_letter_queue = self._combined(
             [each.transfer_dead_letter_queue for each in self.partitions]
         )
 
-    def _over(self, sub_queues: Sequence[Queue | None]) -> Partitioned[Queue] | None:
-        """The dead-letter queue that is spread over those of the partitions."""
+    def _combined(self, sub_queues: Sequence[Queue | None]) -> Partitioned[Queue] | None:
+        """Combine the sub-queues of the partitions, or return None if they have none."""
         found = [each for each in sub_queues if each is not None]
         if not found:
             return None
@@ -88,19 +88,20 @@ class Partitioned(Generic[Part]):
     # -- sending
 
     def enqueue(self, message: StoredMessage, now: Instant) -> int:
-        """Take a message and return its sequence number. Raises as :meth:`enqueue_all`."""
+        """Store a message and return its sequence number. Raises as :meth:`enqueue_all`."""
         return self.enqueue_all((message,), now)[0]
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Take all of the messages into one partition, or none; returns their numbers.
+        """Store all of the messages in one partition, or none; return their sequence numbers.
 
-        Raises as a queue, and NotAllowed for messages of several keys; PartitionUnavailable, ServerBusy for a
-        key whose partition is down or throttled (Q-4); Rerouting (Q-16).
+        Raises as :meth:`Queue.enqueue_all`, and NotAllowed for messages with different keys,
+        PartitionUnavailable or ServerBusy when the partition of the key is down or throttled (Q-4), and
+        Rerouting (Q-16).
         """
         return self.partition_for(messages, now).enqueue_all(messages, now)
 
     def partition_for(self, messages: Sequence[StoredMessage], now: Instant) -> Queue:
-        """The partition that these messages, sent together, go to. Raises as :meth:`enqueue_all`."""
+        """Return the partition for messages that are sent together. Raises as :meth:`enqueue_all`."""
         detects = self._description.requires_duplicate_detection
         key = key_of(messages[0], detects_duplicates=detects)
         if len(messages) > 1 and any(key_of(each, detects_duplicates=detects) != key for each in messages):
@@ -110,39 +111,41 @@ class Partitioned(Generic[Part]):
         return self.partition_of(key)
 
     def key_of(self, message: StoredMessage) -> str | None:
-        """What decides the partition of a message here (Q-6)."""
+        """Return the key that selects the partition of a message in this entity, or None (Q-6)."""
         return key_of(message, detects_duplicates=self._description.requires_duplicate_detection)
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
-        """Raises what :meth:`enqueue_all` would for these messages, that may be of several sends.
+        """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        Those without a key may go anywhere: only the keyed ones are requested of their partition.
+        The messages may be of several sends.
+
+        Messages without a key are checked against the next partition in turn.
         """
         by_partition: dict[Queue, list[StoredMessage]] = {}
         for message in messages:
-            by_partition.setdefault(self._home_of(message), []).append(message)
-        for partition, mine in by_partition.items():
-            partition.check_acceptable(mine)
+            by_partition.setdefault(self._partition_for(message), []).append(message)
+        for partition, own_numbers in by_partition.items():
+            partition.check_acceptable(own_numbers)
 
     def check_sends_enabled(self) -> None:
-        """Raises EntityDisabled where the status forbids sending."""
+        """Raise EntityDisabled if the status forbids sending."""
         if self.status in ("Disabled", "SendDisabled"):
             raise EntityDisabled(self.path, self.status)
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this entity and that its destination refused."""
-        self._home_of(message).dead_letter_untransferred(message, why, now)
+        """Dead-letter a message that was sent via this entity and refused by its destination."""
+        self._partition_for(message).dead_letter_untransferred(message, why, now)
 
     def reserve(self, message: StoredMessage) -> int:
-        """The sequence number that a message with a key will have; a gap if it is never enqueued."""
-        return self._home_of(message).reserve(message)
+        """Assign the sequence number that ``message`` will get when enqueued; never reused if it is not."""
+        return self._partition_for(message).reserve(message)
 
-    def _home_of(self, message: StoredMessage) -> Queue:
+    def _partition_for(self, message: StoredMessage) -> Queue:
         key = self.key_of(message)
         return self.partitions[self._turn] if key is None else self.partition_of(key)
 
     def partition_of(self, key: str) -> Part:
-        """The partition that ``key`` belongs to, whatever its health."""
+        """Return the partition for ``key``, whatever its health."""
         return self.partitions[index_of(key, len(self.partitions))]
 
     def _next_in_turn(self, now: Instant) -> Queue:
@@ -160,30 +163,32 @@ class Partitioned(Generic[Part]):
         raise ServerBusy if is_busy else PartitionUnavailable(self.path, self._turn)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
-        """Take back all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        """Remove all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
         by_partition = self._by_partition(numbers)
         for partition in by_partition:
             partition.handle_timer(now)
-        self._check_all(by_partition, lambda partition, mine: partition.all_in(MessageState.SCHEDULED, mine))
-        for partition, mine in by_partition.items():
-            partition.cancel_scheduled(mine, now)
+        self._check_all(
+            by_partition, lambda partition, own_numbers: partition.all_in(MessageState.SCHEDULED, own_numbers)
+        )
+        for partition, own_numbers in by_partition.items():
+            partition.cancel_scheduled(own_numbers, now)
 
     # -- receiving
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Lock the next message of some partition and hand it over. Raises as a queue."""
+        """Lock and return the next message of any partition, or None. Raises as :meth:`Queue.receive`."""
         if session is not None:
             return session.queue.receive(now, session)
         return self._next(now, lambda partition: partition.receive(now))
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Hand over the next message of some partition and forget it. Raises as :meth:`receive`."""
+        """Remove and return the next message of any partition, or None. Raises as :meth:`receive`."""
         if session is not None:
             return session.queue.receive_and_delete(now, session)
         return self._next(now, lambda partition: partition.receive_and_delete(now))
 
     def _next(self, now: Instant, take: Callable[[Queue], StoredMessage | None]) -> StoredMessage | None:
-        self._look_for_messages(now)
+        self._prepare(now)
         available = self._available
         while available:
             partition = next(iter(available))
@@ -195,7 +200,7 @@ class Partitioned(Generic[Part]):
         return None
 
     def receive_from_each(self, now: Instant) -> list[StoredMessage]:
-        """Lock the next message of every partition that has one (Q-8). Raises as :meth:`receive`."""
+        """Lock and return the next message of each partition (Q-8). Raises as :meth:`receive`."""
         self.prepare_receive(now)
         messages: list[StoredMessage] = []
         for partition in list(self._available):
@@ -207,7 +212,7 @@ class Partitioned(Generic[Part]):
         return messages
 
     def source_for(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
-        """Itself, or with caching front ends what this one keeps of it (Q-18)."""
+        """Return the entity itself or, when front ends cache messages, the cache of ``front_end`` (Q-18)."""
         if not self._context.front_ends_cache:
             return self
         cache = self._front_ends.get(front_end)
@@ -223,14 +228,17 @@ class Partitioned(Generic[Part]):
         *,
         delete: bool = False,
     ) -> list[StoredMessage]:
-        """Lock, or with ``delete`` take away, all of these deferred messages, or none. Raises as a queue."""
+        """Lock all of these deferred messages, or none; with ``delete``, remove them instead.
+
+        Raises as :meth:`Queue.receive_deferred`.
+        """
         if session is not None:
             return session.queue.receive_deferred(numbers, now, session, delete=delete)
         by_partition = self._by_partition(numbers)
         found = {
             message.sequence_number: (partition, message)
             for partition, messages in self._check_all(
-                by_partition, lambda partition, mine: partition.find_deferred(mine, now, None)
+                by_partition, lambda partition, own_numbers: partition.find_deferred(own_numbers, now, None)
             )
             for message in messages
         }
@@ -240,13 +248,13 @@ class Partitioned(Generic[Part]):
         ]
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn when the entity forwards its messages."""
+        """Raise ForwardsOn if the entity forwards its messages."""
         self.partitions[0].check_receivable()
 
     def prepare_receive(self, now: Instant) -> None:
-        """Prepare a receive: run due timers and expiries of each partition. Raises EntityDisabled.
+        """Prepare a receive: run due timers and expiries of each partition, once per instant.
 
-        Once an instant: what comes later in the same one falls due in another.
+        Raises EntityDisabled, ForwardsOn.
         """
         if now == self._prepared_at:
             return
@@ -255,71 +263,74 @@ class Partitioned(Generic[Part]):
                 partition.prepare_receive(now)
         self._prepared_at = now
 
-    def _look_for_messages(self, now: Instant) -> None:
+    def _prepare(self, now: Instant) -> None:
         self.prepare_receive(now)
         if self.sessions is not None:
             raise SessionRequired(self.path)
 
     def partition_ready(self, partition: Queue) -> None:
-        """A partition has something for who waits."""
+        """Record that a partition has something for waiting receivers."""
         self._available[partition] = None
         self._ready.add(self)
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """When the message can no longer be received (T-6)."""
+        """Return when a message expires, or None (T-6)."""
         return self.partitions[0].expires_at(message)
 
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Raises NotAllowed: messages are not deleted in batches here."""
+        """Raise NotAllowed: partitioned entities do not support batch deletion."""
         raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
 
-    # -- settling
+    # -- settlement
 
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
-        """The message locked under ``token``. Raises LockLost when it is not, or no longer, held."""
-        return self._holder(token).locked_message(token, now)
+        """Return the message locked under ``token``.
+
+        Raises LockLost or SessionLockLost when the lock has ended.
+        """
+        return self._partition_of_token(token).locked_message(token, now)
 
     def check_can_dead_letter(self) -> None:
-        """Raises NotAllowed on a dead-letter queue."""
+        """Raise NotAllowed on a dead-letter queue."""
         self.partitions[0].check_can_dead_letter()
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """Remove the message."""
-        self._holder(token).complete(token, now)
+        self._partition_of_token(token).complete(token, now)
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Make the message available again and count a failed delivery; ``changes`` are set on its properties."""
-        self._holder(token).abandon(token, now, changes)
+        """Make the message available again and count a failed delivery; set ``changes`` on its properties."""
+        self._partition_of_token(token).abandon(token, now, changes)
 
     def release(self, token: LockToken, now: Instant) -> None:
         """Make the message available again without counting a delivery."""
-        self._holder(token).release(token, now)
+        self._partition_of_token(token).release(token, now)
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Defer the message."""
-        self._holder(token).defer(token, now, changes)
+        self._partition_of_token(token).defer(token, now, changes)
 
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
-        """Move the message to the dead-letter queue with these application properties."""
-        self._holder(token).dead_letter(token, now, properties)
+        """Move the message to the dead-letter queue and set ``properties`` on it."""
+        self._partition_of_token(token).dead_letter(token, now, properties)
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
-        """Restart the lock's full duration; returns its new end."""
-        return self._holder(token).renew(token, now)
+        """Restart the lock's full duration; return its new end."""
+        return self._partition_of_token(token).renew(token, now)
 
-    def _holder(self, token: LockToken) -> Part:
+    def _partition_of_token(self, token: LockToken) -> Part:
         if token[0] >= len(self.partitions):
             raise LockLost
         return self.partitions[token[0]]
 
-    # -- looking
+    # -- inspection
 
     def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Up to ``most`` messages from number ``start`` on, of the first partition that has any (Q-9).
+        """Return up to ``most`` messages from number ``start`` on, of the first partition that has any (Q-9).
 
-        To go on from the last number plus 1 until nothing comes shows all, partition after partition.
+        Continue from the last number plus 1 until the result is empty to see all messages.
         """
         if session_id is not None:
             home = self.partition_of(session_id)
@@ -333,7 +344,7 @@ class Partitioned(Generic[Part]):
         return []
 
     def browse(self, start: int, most: int) -> list[StoredMessage]:
-        """Peek for diagnostics; includes partitions that are down."""
+        """Peek for diagnostics, also in partitions that are down."""
         for partition in self.partitions[max(0, index_of_number(start)) :]:
             messages = partition.browse(start, most)
             if messages:
@@ -341,26 +352,29 @@ class Partitioned(Generic[Part]):
         return []
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Messages by state, of all partitions together (Q-17)."""
+        """Return the number of messages by state in all partitions together (Q-17)."""
         each = [partition.counts(now) for partition in self.partitions]
         return QueueCounts(**{name: sum(getattr(counts, name) for counts in each) for name in _COUNTS})
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes held by all partitions, the dead-letter queue's among them."""
+        """Bytes stored in all partitions, including the dead-letter queues."""
         return sum(partition.size_in_bytes for partition in self.partitions)
 
     # -- health
 
     def set_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
-        """Set the health of one partition; if down, senders are rerouted from ``known_from`` on (Q-16)."""
+        """Set the health of one partition.
+
+        While it is down, senders are rerouted from ``known_from`` on (Q-16).
+        """
         queue = self.partitions[index]
-        assert queue.partition is not None  # noqa: S101 - it is one
+        assert queue.partition is not None  # noqa: S101 - always set for a partition
         queue.partition.set(health, known_from)
         self.health_changed()
 
     def health_changed(self) -> None:
-        """Health of a partition changed: notify waiting receivers."""
+        """Apply a change of health of a partition or its store, and notify waiting receivers."""
         self._prepared_at = -1
         for each in self.parts():
             if isinstance(each, Queue):
@@ -375,65 +389,65 @@ class Partitioned(Generic[Part]):
         return "Limited" if is_limited else "Available"
 
     def check_manageable(self) -> None:
-        """Raises PartitionUnavailable while a partition is down (Q-17)."""
+        """Raise PartitionUnavailable while a partition is down (Q-17)."""
         for partition in self.partitions:
             partition.check_up()
 
-    # -- as an entity among others
+    # -- the entity interface
 
     @property
     def description(self) -> QueueDescription:
-        """What it follows."""
+        """The description in effect."""
         return self._description if self.parent is None else self.parent.description
 
     @property
     def status(self) -> str:
-        """What each of its partitions bars now."""
+        """The effective status, the same for all partitions."""
         return self.partitions[0].status
 
     @property
     def top(self) -> Partitioned[Queue]:
-        """What the namespace knows it by."""
+        """The entity registered in the namespace."""
         return self.parent or self
 
     @property
     def created_at(self) -> Instant:
-        """When it was made."""
+        """When the entity was created."""
         return self.partitions[0].created_at
 
     @property
     def updated_at(self) -> Instant:
-        """When it was last given another description."""
+        """When the description last changed."""
         return self.partitions[0].updated_at
 
     @property
     def accessed_at(self) -> Instant | None:
-        """When it was last used; None for never."""
+        """When the entity was last used, or None."""
         used = [each.accessed_at for each in self.partitions if each.accessed_at is not None]
         return max(used, default=None)
 
     def touch(self, now: Instant) -> None:
-        """Count a use that no other method of the entity shows (T-21)."""
+        """Record a use of the entity that no other method implies (T-21)."""
         self.partitions[0].touch(now)
 
     def next_timer(self) -> Instant | None:
-        """The earliest end of a lock or of a schedule; None for never. The namespace asks each partition."""
+        """Return when the next timer of a partition is due, or None."""
         return min(
             (at for partition in self.partitions if (at := partition.next_timer()) is not None), default=None
         )
 
     def handle_timer(self, now: Instant) -> None:
-        """Let locks lapse and scheduled messages become active, up to ``now``."""
+        """Expire locks and activate scheduled messages that are due at ``now``."""
         for partition in self.partitions:
             partition.handle_timer(now)
 
     def listen(self, now: Instant) -> None:
-        """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
+        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
         for partition in self.partitions:
             partition.listen(now)
 
     def stop_listening(self, now: Instant) -> None:
-        """A receive has ended."""
+        """Record that a receive has ended."""
         for partition in self.partitions:
             partition.stop_listening(now)
 
@@ -445,25 +459,23 @@ class Partitioned(Generic[Part]):
         return max(used) if len(used) == len(since) else None
 
     def parts(self) -> Sequence[Queue | Partitioned[Queue]]:
-        """Itself, its dead-letter queues, its partitions and theirs."""
+        """Return the entity, its dead-letter queues, its partitions and their dead-letter queues."""
         subs = (self.dead_letter_queue, self.transfer_dead_letter_queue)
         parts: list[Queue | Partitioned[Queue]] = [self, *(each for each in subs if each is not None)]
         return parts + [part for partition in self.partitions for part in partition.parts()]
 
-    # -- by number
-
     def _by_partition(self, numbers: Sequence[int]) -> dict[Queue, list[int]]:
-        """The numbers of each partition. Raises MessageNotFound for those of no partition."""
+        """Group sequence numbers by partition. Raises MessageNotFound for numbers of no partition."""
         found: dict[Queue, list[int]] = {}
-        lost: list[int] = []
+        missing: list[int] = []
         for number in numbers:
             index = index_of_number(number)
             if 0 <= index < len(self.partitions):
                 found.setdefault(self.partitions[index], []).append(number)
             else:
-                lost.append(number)
-        if lost:
-            raise MessageNotFound(*lost)
+                missing.append(number)
+        if missing:
+            raise MessageNotFound(*missing)
         return found
 
     def _check_all(
@@ -471,16 +483,19 @@ class Partitioned(Generic[Part]):
         by_partition: Mapping[Queue, list[int]],
         find: Callable[[Queue, list[int]], list[StoredMessage]],
     ) -> list[tuple[Queue, list[StoredMessage]]]:
-        """What ``find`` finds in each partition. Raises MessageNotFound with all that none has."""
+        """Call ``find`` for each partition and return the results.
+
+        Raises MessageNotFound with all missing numbers.
+        """
         found: list[tuple[Queue, list[StoredMessage]]] = []
-        lost: list[int] = []
-        for partition, mine in by_partition.items():
+        missing: list[int] = []
+        for partition, own_numbers in by_partition.items():
             try:
-                found.append((partition, find(partition, mine)))
+                found.append((partition, find(partition, own_numbers)))
             except MessageNotFound as error:
-                lost += error.sequence_numbers
-        if lost:
-            raise MessageNotFound(*lost)
+                missing += error.sequence_numbers
+        if missing:
+            raise MessageNotFound(*missing)
         return found
 
 
@@ -495,31 +510,31 @@ _MIXED_WITH_IDS = (
 
 
 class FrontEnd:
-    """One connection's way to the messages of a partitioned entity."""
+    """A cache of locked messages of a partitioned entity for one connection (Q-18)."""
 
     def __init__(self, whole: Partitioned[Any]) -> None:
         self._entity = whole
-        self._kept: deque[tuple[StoredMessage, LockToken | None]] = deque()
+        self._cached: deque[tuple[StoredMessage, LockToken | None]] = deque()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Hand over what is kept, else what the partitions give now; the rest of that is kept.
+        """Return the next cached message that is still locked; if there is none, refill from all partitions.
 
-        Raises as the entity's own.
+        Raises as :meth:`Partitioned.receive`.
         """
         if session is not None or self._entity.sessions is not None:
             return self._entity.receive(now, session)
         self._entity.prepare_receive(now)
-        while self._kept:
-            message, token = self._kept.popleft()
+        while self._cached:
+            message, token = self._cached.popleft()
             if message.lock_token == token and message.locked_until > now:
                 return message
         found = self._entity.receive_from_each(now)
-        self._kept.extend((message, message.lock_token) for message in found[1:])
+        self._cached.extend((message, message.lock_token) for message in found[1:])
         return found[0] if found else None
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """As the entity's own: messages deleted on receive are never cached."""
+        """Remove and return the next message; messages deleted on receive are never cached."""
         return self._entity.receive_and_delete(now, session)

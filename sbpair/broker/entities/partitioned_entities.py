@@ -17,50 +17,57 @@ from .topic import Subscription, Topic
 
 
 class PartitionedQueue(Partitioned[Queue]):
-    """A partitioned queue, as a namespace of this layout makes it."""
+    """A partitioned queue in a namespace with the given layout."""
 
     def __init__(
-        self, path: str, settled: QueueDescription, now: Instant, context: QueueContext, layout: Layout
+        self, path: str, resolved: QueueDescription, now: Instant, context: QueueContext, layout: Layout
     ) -> None:
         self._layout = layout
-        each = layout.of_partition(settled)
-        partitions = [Queue(path, each, now, spread) for spread in layout.spread(context)]
-        super().__init__(path, layout.of_whole(settled), partitions, context, layout.first)
+        each = layout.partition_description(resolved)
+        partitions = [
+            Queue(path, each, now, own_context) for own_context in layout.partition_contexts(context)
+        ]
+        super().__init__(path, layout.reported_description(resolved), partitions, context, layout.first)
 
-    def apply_description(self, settled: QueueDescription, now: Instant) -> None:
-        """Follow another description. Raises InvalidDescription when a setting differs that is fixed at creation."""
-        settled.check_successor_of(self._description)
-        self._description = self._layout.of_whole(settled)
+    def apply_description(self, resolved: QueueDescription, now: Instant) -> None:
+        """Apply another description.
+
+        Raises InvalidDescription when a setting that is fixed at creation differs.
+        """
+        resolved.check_successor_of(self._description)
+        self._description = self._layout.reported_description(resolved)
         for partition in self.partitions:
-            partition.apply_description(self._layout.of_partition(settled), now)
+            partition.apply_description(self._layout.partition_description(resolved), now)
 
 
 class PartitionedTopic(Partitioned[Topic]):
-    """A partitioned topic; ``requested`` was requested of it, with the size that it tells of itself."""
+    """A partitioned topic; ``requested`` is its description as reported to clients."""
 
     def __init__(
-        self, path: str, settled: TopicDescription, now: Instant, context: QueueContext, layout: Layout
+        self, path: str, resolved: TopicDescription, now: Instant, context: QueueContext, layout: Layout
     ) -> None:
         self.layout = layout
-        self.requested = layout.of_whole(settled)
+        self.requested = layout.reported_description(resolved)
         self.subscriptions: dict[str, PartitionedSubscription] = {}
         self.filters = FilterCounts()
-        each = layout.of_partition(settled)
-        partitions = [Topic(path, each, now, spread) for spread in layout.spread(context)]
+        each = layout.partition_description(resolved)
+        partitions = [
+            Topic(path, each, now, own_context) for own_context in layout.partition_contexts(context)
+        ]
         super().__init__(path, self.requested.as_queue(), partitions, context, layout.first)
 
     @property
     def receive_refusal(self) -> str:
-        """Why it hands no message to a receiver."""
+        """The error text for an attempt to receive from the topic."""
         return self.partitions[0].receive_refusal
 
-    def change(self, settled: TopicDescription, now: Instant) -> None:
+    def change(self, resolved: TopicDescription, now: Instant) -> None:
         """Apply another description, also to the subscriptions. Raises InvalidDescription."""
-        requested = self.layout.of_whole(settled)
+        requested = self.layout.reported_description(resolved)
         requested.as_queue().check_successor_of(self._description)
         self.requested, self._description = requested, requested.as_queue()
         for topic in self.partitions:
-            topic.change(self.layout.of_partition(settled), now)
+            topic.change(self.layout.partition_description(resolved), now)
         for subscription in self.subscriptions.values():
             subscription.topic_changed()
 
@@ -72,23 +79,23 @@ class PartitionedTopic(Partitioned[Topic]):
         context: QueueContext,
         rules: RuleSet,
     ) -> PartitionedSubscription:
-        """Make a subscription; it gets nothing until it is added."""
+        """Create a subscription, which receives messages once passed to :meth:`add`."""
         return PartitionedSubscription(self, name, requested, now, context, rules)
 
     def add(self, made: PartitionedSubscription) -> None:
-        """Publish to a subscription from now on."""
+        """Start publishing to a subscription."""
         self.subscriptions[made.name.casefold()] = made
         for topic, subscription in zip(self.partitions, made.partitions, strict=True):
             topic.add(subscription)
 
     def drop(self, name: str) -> None:
-        """Publish to a subscription no longer."""
+        """Stop publishing to the subscription ``name``."""
         del self.subscriptions[name.casefold()]
         for topic in self.partitions:
             topic.drop(name)
 
     def health_changed(self) -> None:
-        """A partition came or went, and with it that of every subscription: they share its store."""
+        """Apply a change of health to the topic and its subscriptions, which share its stores."""
         super().health_changed()
         for subscription in self.subscriptions.values():
             subscription.health_changed()
@@ -111,7 +118,7 @@ class PartitionedSubscription(Partitioned[Subscription]):
         self.requested = requested
         self.rules = rules
         partitions = [
-            Subscription(each, name, requested, now, context.of(each.partition), rules)
+            Subscription(each, name, requested, now, context.for_partition(each.partition), rules)
             for each in topic.partitions
             if each.partition is not None
         ]
@@ -120,7 +127,7 @@ class PartitionedSubscription(Partitioned[Subscription]):
 
     @property
     def send_refusal(self) -> str:
-        """Why it takes no message from a sender."""
+        """The error text for an attempt to send to the subscription."""
         return self.partitions[0].send_refusal
 
     def change(self, requested: SubscriptionDescription, now: Instant) -> None:
@@ -132,7 +139,10 @@ class PartitionedSubscription(Partitioned[Subscription]):
             subscription.change(requested, now)
 
     def topic_changed(self) -> None:
-        """Follow what the topic was requested (T-9); its partitions were told by theirs."""
+        """Apply a change of the topic's description (T-9).
+
+        The partitions are updated by those of the topic.
+        """
         self._description = self.requested.under(self.topic.requested)
 
 

@@ -1,7 +1,7 @@
-"""Entity paths, with or without the address of a namespace before them.
+"""Entity paths, with or without the address of a namespace in front.
 
-Python's clients write ``sb://host/orders`` where JavaScript's and ours write ``orders``. Such texts come from
-peers that have proved nothing yet: they are read once from the left, and their length is checked first.
+The Python SDK writes ``sb://host/orders`` where the JavaScript SDK and sbpair write ``orders``. Paths come
+from peers that are not yet authenticated: their length is checked first, and parsing is linear.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import re
 
 from ..errors import InvalidDescription
 
-MAX_PATH = 260  # characters of the path of an entity
+MAX_PATH = 260  # characters of an entity path
 MAX_ADDRESS = 2_048
-"""Characters of an address or an audience: scheme, host and query around a percent-encoded path."""
+"""Characters of an address or audience: a percent-encoded path with scheme, host and query."""
 
-MAX_NAME = 50  # characters of the name of a subscription
+MAX_NAME = 50  # characters of a subscription name
 _PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9])?")
 _SUBSCRIPTION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 
 
 def split_address(text: str) -> tuple[str | None, str]:
-    """Authority (None without a scheme) and the rest of an address, behind the slash between them."""
+    """Split an address into its authority, None without a scheme, and the path after it."""
     scheme, separator, rest = text.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         return None, text
@@ -30,12 +30,12 @@ def split_address(text: str) -> tuple[str | None, str]:
 
 
 def path_of(text: str) -> str:
-    """The path of an address or audience, without scheme, authority and outer slashes."""
+    """Return the path of an address or audience, without scheme, authority and outer slashes."""
     return split_address(text)[1].strip("/")
 
 
 def validated_path(path: str) -> str:
-    """``path`` if a queue may have it. Raises InvalidDescription, with the reason, if not."""
+    """Return ``path`` if it is valid for a queue or topic. Raises InvalidDescription if not."""
     if len(path) > MAX_PATH:
         raise InvalidDescription(
             f"The entity path is {len(path)} characters long: at most {MAX_PATH} are allowed."
@@ -43,21 +43,22 @@ def validated_path(path: str) -> str:
     segments = path.split("/")
     if any(segment.casefold() == "subscriptions" for segment in segments[1:]):
         raise InvalidDescription(
-            f"The entity path {path!r} is not allowed: behind a topic's path, 'Subscriptions' names its own."
+            f"The entity path {path!r} is not allowed: 'Subscriptions' as a later segment is reserved for "
+            "the subscriptions of a topic."
         )
     if not _PATH.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
         raise InvalidDescription(
-            f"The entity path {path!r} is not allowed: letters, digits, '.', '-', '_', '~' and single '/' "
-            f"between segments; it begins and ends with a letter or a digit."
+            f"The entity path {path!r} is not allowed: use letters, digits, '.', '-', '_', '~' and single "
+            "'/' between segments, beginning and ending with a letter or digit."
         )
     return path
 
 
 def validated_name(name: str) -> str:
-    """``name`` if a subscription may have it. Raises InvalidDescription, with the reason, if not."""
+    """Return ``name`` if it is valid for a subscription. Raises InvalidDescription if not."""
     if len(name) > MAX_NAME or not _SUBSCRIPTION_NAME.fullmatch(name):
         raise InvalidDescription(
-            f"The subscription name {name[:100]!r} is not allowed: 1 to {MAX_NAME} letters, digits, '.', "
-            "'-' and '_'; it begins and ends with a letter or a digit."
+            f"The subscription name {name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, '.', "
+            "'-' and '_', beginning and ending with a letter or digit."
         )
     return name

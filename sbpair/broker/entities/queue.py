@@ -1,7 +1,7 @@
-"""A queue: what the broker knows of its messages.
+"""A queue: the life of its messages.
 
       enqueue             receive             complete
-    ---------> ACTIVE ---------------> LOCKED ---------> (gone)
+    ---------> ACTIVE ---------------> LOCKED ---------> (removed)
       |          ^  ^                  |   |
       | later    |  '-- abandon, ------'   | defer
       v          |      lock expired       v
@@ -10,10 +10,10 @@
     To the dead-letter queue: from LOCKED by request or by one delivery too many, from ACTIVE by expiry
     (T-10) or, when expiry came while locked, as the lock ends (T-11).
 
-It knows nothing of connections, links or faces. Time comes in as ``now``, in milliseconds since the
-epoch. Nothing here looks at every waiting message: what is due is found by heaps, what is next by a
-waiting line (see ``message_store``). With sessions each session is such a line: see
-``sessions``.
+A queue knows nothing of connections, links or frontends. Time is passed in as ``now``, in milliseconds since
+the epoch. No operation scans all waiting messages: deadlines are kept in heaps, and the next message is at
+the head of a waiting line (see ``message_store``); with sessions, each session is such a line (see
+``sessions``).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..errors import (
     QuotaExceeded,
     SessionRequired,
 )
+from .audit_recorder import Arrival, Removal
 from .descriptions import QueueDescription
 from .entity import Entity, QueueCounts
 from .forwarding import Forwarding, reason_of
@@ -40,7 +41,6 @@ from .partition import Health, check_keys
 from .queue_context import SLICE, SLICE_BYTES, QueueContext
 from .sessions import MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
-from .audit_recorder import Arrival, Removal
 
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
 
@@ -48,10 +48,10 @@ DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
 
 
 class PartitionOwner(Entity, Protocol):
-    """What a partition is one of."""
+    """The partitioned entity that a partition belongs to."""
 
     def partition_ready(self, partition: Queue) -> None:
-        """A partition has something for who waits."""
+        """Record that a partition has something for waiting receivers."""
 
 
 class Queue(LockedStore):
@@ -66,7 +66,7 @@ class Queue(LockedStore):
         parent: Queue | None = None,
     ) -> None:
         super().__init__(path, description, parent, context)
-        self.owner: PartitionOwner | None = None  # what this is a partition of
+        self.owner: PartitionOwner | None = None  # the entity that this is a partition of
         self.created_at = self.updated_at = now
         self._listeners = 0
         self._ready = context.ready
@@ -88,43 +88,47 @@ class Queue(LockedStore):
     # -- sending
 
     def enqueue(self, message: StoredMessage, now: Instant) -> int:
-        """Take a message and return its sequence number. Raises as :meth:`enqueue_all`."""
+        """Store a message and return its sequence number. Raises as :meth:`enqueue_all`."""
         return self.enqueue_all((message,), now)[0]
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Take all of the messages, or none; returns their numbers, for a duplicate that of the first.
+        """Store all of the messages, or none.
+
+        Return their sequence numbers, for a duplicate that of the original.
 
         Raises as :meth:`check_acceptable`.
         """
         self.check_acceptable(messages)
         self.accessed_at = now
-        return [self._take(message, now) for message in messages]
+        return [self._accept_message(message, now) for message in messages]
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
-        """Raises NotAllowed for a dead-letter queue and for keys that clash (Q-7), SessionRequired,
-        EntityDisabled, QuotaExceeded.
+        """Raise the error that :meth:`enqueue_all` would raise now, if any.
+
+        Raises NotAllowed for a dead-letter queue and for conflicting keys (Q-7), SessionRequired,
+        EntityDisabled, QuotaExceeded, and on a partition PartitionUnavailable or ServerBusy.
         """
         if self.parent is not None:
             raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")
         self.check_sends_enabled()
-        need_session, more = self.sessions is not None, 0
+        needs_session, added = self.sessions is not None, 0
         for message in messages:
             if message.partition_key is not None:
                 check_keys(message)
-            if need_session and message.session_id is None:
+            if needs_session and message.session_id is None:
                 raise SessionRequired(self.path)
-            more += len(message.bare) + message.overhead  # its size, without a call
+            added += len(message.bare) + message.overhead  # its size, without a call
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
-        if size + more > quota:
+        if size + added > quota:
             raise QuotaExceeded(self.path, size, quota)
 
     def check_sends_enabled(self) -> None:
-        """Raises EntityDisabled where the status forbids sending."""
+        """Raise EntityDisabled if the status forbids sending."""
         self._check_status("SendDisabled")
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Keep, dead, a message that was sent via this queue and that its destination refused."""
-        assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent to a sub-queue
+        """Dead-letter a message that was sent via this queue and refused by its destination."""
+        assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent via a sub-queue
         message.enqueued_at = now
         reason, text = reason_of(why)
         message.amend({REASON: reason, DESCRIPTION: text})
@@ -133,21 +137,21 @@ class Queue(LockedStore):
             self._audit.stored(self.path, message, Arrival.SENT)
             self._audit.removed(self.path, message, Removal.DEAD_LETTERED, reason)
 
-    def _take(self, message: StoredMessage, now: Instant) -> int:
+    def _accept_message(self, message: StoredMessage, now: Instant) -> int:
         if message.is_ping:
             self._operations.pings += 1
         else:
             self._operations.sends += 1
-        if self._duplicates is not None and (first := self._first_copy(message, now)) is not None:
+        if self._duplicates is not None and (original := self._number_of_original(message, now)) is not None:
             if self._audit is not None:
                 self._audit.dropped(self.path, message)
-            return first
-        later = message.scheduled_for
-        if later is None or later <= now:
-            later = None
-            message.reserved_number = None  # due before its commit, it gets the new number of its time
-        number = self._place(message)
-        if not message.hops:  # one that was forwarded tells its first number
+            return original
+        due = message.scheduled_for
+        if due is None or due <= now:
+            due = None
+            message.reserved_number = None  # due before the commit: it gets a new number
+        number = self._store(message)
+        if not message.hops:  # a forwarded message keeps its first number
             message.enqueued_sequence_number = number
         self.size += len(message.bare) + message.overhead  # its size, without a call
         if self._audit is not None:
@@ -155,47 +159,47 @@ class Queue(LockedStore):
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
             if self._change_log is not None:
-                self._change_log.accepted(self, message.message_id, number, now)
-        if later is not None:
-            message.enqueued_at = later  # T-5
+                self._change_log.id_accepted(self, message.message_id, number, now)
+        if due is not None:
+            message.enqueued_at = due  # T-5
             self._stamp(message)
             message.state = SCHEDULED
-            self._schedule.set(number, later)
+            self._schedule.set(number, due)
             self.timers_moved()
         else:
             message.enqueued_at = now
             self._offer_new(message)
         return number
 
-    def _first_copy(self, message: StoredMessage, now: Instant) -> int | None:
+    def _number_of_original(self, message: StoredMessage, now: Instant) -> int | None:
         if self._duplicates is None or message.is_ping:
             return None
         window = self.description.duplicate_detection_history_time_window
         return self._duplicates.number_of(message.message_id, window, now)
 
     def reserve(self, message: StoredMessage) -> int:
-        """The sequence number that ``message`` will have when it is enqueued; a gap if it never is."""
+        """Assign the sequence number that ``message`` will get when enqueued; never reused if it is not."""
         message.reserved_number = number = self._messages.reserve()
         if self._change_log is not None:
-            self._change_log.numbered(self)
+            self._change_log.number_assigned(self)
         return number
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
-        """Take back all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        """Remove all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
         self._check_status("SendDisabled")
         self.accessed_at = now
         self.handle_timer(now)
         for message in self.all_in(SCHEDULED, numbers):
             self._schedule.drop(message.sequence_number)
-            self._forget(message, Removal.CANCELLED)
+            self._remove(message, Removal.CANCELLED)
         self.timers_moved()
 
-    # -- receiving; with sessions, under the lock of one
+    # -- receiving; with sessions, under a session lock
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Lock the next message and hand it over; never one that expired (T-2).
+        """Lock and return the next message, or None; never an expired one (T-2).
 
-        Raises EntityDisabled, SessionLockLost, and SessionRequired where ``session`` is missing.
+        Raises EntityDisabled, ForwardsOn, SessionLockLost, and SessionRequired when ``session`` is missing.
         """
         message = self._next(now, session)
         if message is not None:
@@ -205,7 +209,10 @@ class Queue(LockedStore):
     def receive_batch(
         self, most: int, now: Instant, session: SessionLock | None = None
     ) -> list[StoredMessage]:
-        """Lock the next messages, ``most`` at most and a slice of bytes. Raises as :meth:`receive`."""
+        """Lock and return up to ``most`` messages, and about SLICE_BYTES of them.
+
+        Raises as :meth:`receive`.
+        """
         messages: list[StoredMessage] = []
         room = SLICE_BYTES
         message = self._next(now, session)
@@ -216,15 +223,15 @@ class Queue(LockedStore):
             room -= message.size
             if len(messages) >= most or room <= 0:
                 break
-            message = self.first_of(line, now, SLICE)  # nothing else falls due in the same instant
+            message = self.first_of(line, now, SLICE)  # timers need to run only once per instant
         return messages
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Hand over the next message and forget it. Raises as :meth:`receive`."""
+        """Remove and return the next message, or None. Raises as :meth:`receive`."""
         message = self._next(now, session)
         if message is not None:
             self._operations.receives += 1
-            self._forget(message, Removal.RECEIVED)
+            self._remove(message, Removal.RECEIVED)
         return message
 
     def receive_deferred(
@@ -235,7 +242,7 @@ class Queue(LockedStore):
         *,
         delete: bool = False,
     ) -> list[StoredMessage]:
-        """Lock, or with ``delete`` take away, all of these deferred messages, or none.
+        """Lock all of these deferred messages, or none; with ``delete``, remove them instead.
 
         Raises MessageNotFound, and as :meth:`receive`.
         """
@@ -245,7 +252,7 @@ class Queue(LockedStore):
     def find_deferred(
         self, numbers: Sequence[int], now: Instant, session: SessionLock | None
     ) -> list[StoredMessage]:
-        """All of these deferred messages, as they are. Raises as :meth:`receive_deferred`."""
+        """Return these deferred messages without locking them. Raises as :meth:`receive_deferred`."""
         self._check_status("ReceiveDisabled")
         self.accessed_at = now
         if self.sessions is not None:
@@ -255,19 +262,19 @@ class Queue(LockedStore):
         messages = self.all_in(DEFERRED, numbers)
         expired = [message for message in messages if self._expired(message, now)]
         for message in expired:
-            self._expire(message, now)  # touched, so expiry applies
-        elsewhere = [message for message in messages if session and message.session_id != session.session_id]
-        if expired or elsewhere:
-            raise MessageNotFound(*(message.sequence_number for message in (*expired, *elsewhere)))
+            self._expire(message, now)  # an attempt to receive a message applies its expiry
+        foreign = [message for message in messages if session and message.session_id != session.session_id]
+        if expired or foreign:
+            raise MessageNotFound(*(message.sequence_number for message in (*expired, *foreign)))
         return messages
 
     def hand_over(
         self, message: StoredMessage, now: Instant, session: SessionLock | None, *, delete: bool
     ) -> StoredMessage:
-        """Lock a message that was found, or forget it, and return it."""
+        """Lock, or with ``delete`` remove, a message returned by :meth:`find_deferred`, and return it."""
         if delete:
             self._operations.receives += 1
-            self._forget(message, Removal.RECEIVED)
+            self._remove(message, Removal.RECEIVED)
         else:
             self._lock(message, now, session)
         return message
@@ -275,7 +282,10 @@ class Queue(LockedStore):
     def delete_waiting(
         self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Forget up to ``most`` of the messages that wait, the oldest, enqueued before then; how many.
+        """Remove the oldest waiting messages, up to ``most``; return how many were removed.
+
+        With ``before``, only messages enqueued before that time.
+
 
         Raises as :meth:`receive`.
         """
@@ -286,11 +296,11 @@ class Queue(LockedStore):
             if before is not None and message.enqueued_at >= before:
                 self._offer_again(message, now)
                 return count
-            self._forget(message, Removal.DELETED)
+            self._remove(message, Removal.DELETED)
         return most
 
     def source_for(self, front_end: Hashable) -> Queue:
-        """Itself: front ends cache nothing of a plain queue."""
+        """Return the queue itself: front ends cache messages of partitioned entities only."""
         return self
 
     def prepare_receive(self, now: Instant) -> None:
@@ -299,10 +309,10 @@ class Queue(LockedStore):
         self.forwarding.check_receivable()
         self.accessed_at = now
         self.handle_timer(now)
-        self._remove_expired(now)  # T-4: somebody listens
+        self._remove_expired(now)  # T-4: a receiver is listening
         if self.sessions is not None:
             while (ping := self._waiting.pop()) is not None:
-                self._forget(ping, Removal.DELETED)  # P-31
+                self._remove(ping, Removal.DELETED)  # P-31
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.prepare_receive(now)
@@ -313,16 +323,16 @@ class Queue(LockedStore):
         self.sessions.check(session, now)
         return self.first_of(self.sessions.line_of(session), now)
 
-    # -- looking
+    # -- inspection
 
     def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Up to ``most`` messages from number ``start`` on: locked, deferred, scheduled, expired too."""
+        """Return up to ``most`` messages from number ``start`` on in any state, without locking them."""
         self.accessed_at = now
         self.handle_timer(now)
         return self.browse(start, most, session_id)
 
     def browse(self, start: int, most: int, session_id: str | None = None) -> list[StoredMessage]:
-        """Peek for diagnostics: neither counts as use of the queue nor triggers timers."""
+        """Peek for diagnostics: neither counts as use of the queue nor runs timers."""
         numbers = self._messages.numbers_from(start)
         if session_id is not None:
             numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)
@@ -330,20 +340,20 @@ class Queue(LockedStore):
         return list(islice((message for message in messages if not message.is_ping), most))
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Messages by state; what expired and was not yet removed counts as active (T-2)."""
+        """Return the number of messages by state; expired ones not yet removed count as active (T-2)."""
         self.handle_timer(now)
-        buried = 0 if self.dead_letter_queue is None else len(self.dead_letter_queue._messages)
-        failed = self.transfer_dead_letter_queue
-        unsent = 0 if failed is None else len(failed._messages)
+        dead = 0 if self.dead_letter_queue is None else len(self.dead_letter_queue._messages)
+        transfer_queue = self.transfer_dead_letter_queue
+        untransferred = 0 if transfer_queue is None else len(transfer_queue._messages)
         held, scheduled = len(self._messages), len(self._schedule)
         return QueueCounts(
             active=held - scheduled - self._deferred,
-            dead_letter=buried,
+            dead_letter=dead,
             scheduled=scheduled,
             deferred=self._deferred,
             transfer=0,
-            transfer_dead_letter=unsent,
-            total=held + buried + unsent,
+            transfer_dead_letter=untransferred,
+            total=held + dead + untransferred,
             size_in_bytes=self.size_in_bytes,
         )
 
@@ -351,35 +361,35 @@ class Queue(LockedStore):
         if self.status in ("Disabled", barred):
             raise EntityDisabled(self.path, self.status)
         if self.partition is not None and barred == "SendDisabled":
-            self.partition.check_takes(self.path)
+            self.partition.check_accepts(self.path)
         else:
             self.check_up()
 
-    # -- change and time
+    # -- management and timers
 
     def listen(self, now: Instant) -> None:
-        """A receive is in progress, until :meth:`stop_listening` (T-4, T-21)."""
+        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
         self._listeners += 1
         self.accessed_at = now
         self.timers_moved()
 
     def stop_listening(self, now: Instant) -> None:
-        """A receive has ended."""
+        """Record that a receive has ended."""
         self._listeners -= 1
         self.accessed_at = now
         self.timers_moved()
 
     def apply_description(self, description: QueueDescription, now: Instant) -> None:
-        """Apply another description (T-6: also to messages without a TTL of their own).
+        """Apply another description, also to stored messages without a time to live of their own (T-6).
 
-        Raises InvalidDescription when a setting differs that is fixed at creation.
+        Raises InvalidDescription when a setting that is fixed at creation differs.
         """
         description.check_successor_of(self.description)
         self.updated_at = self.accessed_at = now
         self.follow(description, now)
 
     def follow(self, description: QueueDescription, now: Instant) -> None:
-        """As :meth:`apply_description`, without using the queue."""
+        """As :meth:`apply_description`, unchecked and without counting as use of the queue."""
         self.description = description
         self.forwarding.changed(now)
         self.notify()
@@ -394,7 +404,7 @@ class Queue(LockedStore):
         if self._listeners or len(self._schedule) or self.description.forward_to is not None:  # T-22
             return None
         latest = max(self.updated_at, self.accessed_at or 0)
-        for part in self.sub_queues:  # who works on the dead letters uses the queue
+        for part in self.sub_queues:  # using a sub-queue counts as using the queue
             since = part.idle_since
             if since is None:
                 return None
@@ -402,18 +412,18 @@ class Queue(LockedStore):
         return latest
 
     def next_timer(self) -> Instant | None:
-        """The earliest end of a lock (with sessions: of a hold) or of a schedule; None for never.
+        """Return when the next timer is due: a message or session lock, a schedule, or None.
 
-        While somebody listens, the earliest expiry too (T-4).
+        While a receiver is listening, also the next expiry of a message (T-4).
         """
-        first = self._locks.next() if self.sessions is None else self.sessions.next_lapse()
+        first = self._locks.next() if self.sessions is None else self.sessions.next_expiry()
         expiry = self._expiries.next() if self._listeners else None
         return min((at for at in (first, self._schedule.next(), expiry) if at is not None), default=None)
 
     def handle_timer(self, now: Instant) -> None:
-        """Let locks lapse, scheduled messages become active and, if anybody listens, others expire.
+        """Expire locks, activate scheduled messages and, while a receiver is listening, expire messages.
 
-        A slice of each at once: what is left is the next timer.
+        Processes a slice of each; the rest remains due.
         """
         due = self.next_timer()
         if due is None or due > now:
@@ -426,19 +436,19 @@ class Queue(LockedStore):
         if self._listeners:
             self._remove_expired(now)
         if self.sessions is not None:
-            self.sessions.lapse(now)
+            self.sessions.expire_locks(now)
             return
-        lapsed = self._locks.pop_lapsed(now, SLICE)
+        lapsed = self._locks.pop_expired(now, SLICE)
         self._work.steps += len(lapsed)
         for message in lapsed:
-            self._failed(message, now)
+            self._fail_delivery(message, now)
 
     def _activate(self, number: int) -> None:
         message = self._messages.get(number)
         if message is not None:
-            self.touch(message.enqueued_at)  # T-21: it comes as if it were sent now
-            self._displace(message)
-            self._place(message)  # a new number
+            self.touch(message.enqueued_at)  # T-21: counts as if it were sent at that time
+            self._unstore(message)
+            self._store(message)  # a new number
             self._offer_new(message)
 
     def notify(self, lock: SessionLock | None = None) -> None:
@@ -452,7 +462,7 @@ class Queue(LockedStore):
         if self.forwarding.target is not None:
             self._forwards[self] = None
 
-    # -- taking up what a store has kept
+    # -- restoring from a store
 
     def restore(self, message: StoredMessage) -> None:
         """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
@@ -466,42 +476,42 @@ class Queue(LockedStore):
         if self._duplicates is not None:
             self._duplicates.accepted(message_id, number, at)
 
-    # -- as an entity among others
+    # -- the entity interface
 
     @property
     def top(self) -> Entity:
-        """The entity registered in the namespace: itself, its parent, or the partitioned entity it belongs to."""
-        here = self.parent or self
-        return here if here.owner is None else here.owner
+        """The registered entity: itself, its parent, or the partitioned entity that it belongs to."""
+        registered = self.parent or self
+        return registered if registered.owner is None else registered.owner
 
     @property
     def availability(self) -> str:
-        """One store that answers is all there is (Q-17)."""
+        """Always ``Available``: only partitioned entities can be limited (Q-17)."""
         return "Available"
 
     @property
     def health(self) -> Health:
-        """How it is, as a partition; a plain queue is well."""
+        """The health of the partition; UP for a queue that is not one."""
         return Health.UP if self.partition is None else self.partition.health
 
     @property
     def known_from(self) -> Instant:
-        """From when on senders without a key are led around it, if it is a partition that is down."""
+        """When senders without a key are first rerouted around this partition while it is down."""
         return 0 if self.partition is None else self.partition.known_from
 
     def check_receivable(self) -> None:
-        """Raises ForwardsOn when the entity forwards its messages."""
+        """Raise ForwardsOn if the queue forwards its messages."""
         self.forwarding.check_receivable()
 
     def check_manageable(self) -> None:
-        """Never raises: a plain entity is always manageable."""
+        """Do nothing: an entity without partitions can always be changed."""
 
     def touch(self, now: Instant) -> None:
-        """Count a use that no other method of the entity shows (T-21)."""
+        """Record a use of the queue that no other method implies (T-21)."""
         self.accessed_at = max(self.accessed_at or 0, now)
 
     def parts(self) -> list[Queue]:
-        """Itself and its dead-letter queues."""
+        """Return the queue and its dead-letter queues."""
         return [self, *self.sub_queues]
 
     def timers_moved(self) -> None:

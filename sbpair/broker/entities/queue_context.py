@@ -1,4 +1,4 @@
-"""The state that all queues of a namespace share: lock tokens, counters, and sets of entities with pending work."""
+"""State shared by the queues of a namespace: lock tokens, counters, and entities with pending work."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .partition import Partition
 from .stored_message import LockToken
 
 if TYPE_CHECKING:
+    from .audit_recorder import AuditRecorder
     from .entity import Entity
     from .queue import Queue
     from .rules.message_properties import MessageForm
     from .sessions import SessionLock
-    from .audit_recorder import AuditRecorder
 
 
 SLICE = 128
-"""Messages of one kind of work, at once: some milliseconds."""
+"""Messages processed in one slice of work, which takes a few milliseconds."""
 SLICE_BYTES = 2**20
-"""Bytes of messages that are handed out, at once."""
+"""Bytes of messages delivered in one slice."""
 PER_STEP = SLICE_BYTES // SLICE
-"""Bytes of a message that cost as much as a message does."""
+"""Bytes of a message that count as one more step of work."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What a namespace has done up to now, in messages."""
+    """The work done by a namespace so far, in messages."""
 
     steps: int = 0
 
@@ -37,9 +37,9 @@ class Work:
 class OperationCounts:
     """Billed operations of a namespace since it was created (P-34, P-41, P-43); partitions count once (Q-20).
 
-    ``sends`` messages accepted, pings not among them · ``pings`` pings accepted (P-34: billed as messages) ·
-    ``receives`` messages handed to a receiver · ``polls`` receives that began: link credit granted from zero
-    (P-41) · ``management`` operations on a $management node.
+    ``sends`` are messages accepted, without pings; ``pings`` pings accepted (P-34: billed as messages);
+    ``receives`` messages handed to a receiver; ``polls`` receives started, that is, link credit granted from
+    zero (P-41); ``management`` operations on a $management node.
     """
 
     sends: int = 0
@@ -50,7 +50,7 @@ class OperationCounts:
 
     @property
     def billed(self) -> int:
-        """Message operations as billed; a poll is paid by the receives it brought."""
+        """Billed message operations; polls are billed through the messages that they receive."""
         return self.sends + self.pings + self.receives + self.management
 
 
@@ -63,28 +63,30 @@ class OperationCounters:
         self.sends = self.pings = self.receives = self.polls = self.management = 0
 
     def counts(self) -> OperationCounts:
-        """The counts as they are now."""
+        """Return the current counts."""
         return OperationCounts(self.sends, self.pings, self.receives, self.polls, self.management)
 
 
 @dataclass(slots=True)
 class QueueContext:
-    """What a queue leaves word in.
+    """The namespace as seen by one of its queues.
 
-    ``ready``: entities, and held sessions, with something to deliver or to report. ``rescheduled``: queues whose
-    next timer may have moved. ``forwards``: queues with something that may go on, in the order they
-    came. ``partition``: the one that the queue is of a partitioned entity, None for a plain one.
-    ``form`` reads messages for rules.
-    ``front_ends_cache``: see ``front_end``. ``legacy_forward_tdlq``: see ``namespace``. ``change_log``: what a
-    store is to write down, None where nothing is kept on disk. ``audit``: what became of each message, None
-    where nobody asks. ``work``: how much was done, for who has other things to do too.
+    ``ready`` collects entities and session locks with something to deliver or to report; ``rescheduled``
+    queues whose next timer may have changed; ``forwards`` queues with messages to forward, in order.
+    ``partition`` is the partition that the queue belongs to, None unless its entity is partitioned. ``form``
+    reads messages for rules. ``change_log`` records changes for a store, None for a namespace in memory.
+    ``audit`` records what happens to each message, None without an audit. ``work`` counts processed messages,
+    so that bulk work can be sliced. For ``front_ends_cache`` see :class:`FrontEnd`, for
+    ``legacy_forward_tdlq`` :class:`Namespace`.
     """
 
     new_token: Callable[[], LockToken]
     form: MessageForm
     operations: OperationCounters = field(default_factory=OperationCounters)
     ready: set[Entity | SessionLock] = field(default_factory=set)
-    rescheduled: dict[Queue, None] = field(default_factory=dict)  # in order: runs are to be repeatable
+    rescheduled: dict[Queue, None] = field(
+        default_factory=dict
+    )  # a dict, since the order must be reproducible
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False
@@ -93,7 +95,7 @@ class QueueContext:
     audit: AuditRecorder | None = None
     work: Work = field(default_factory=Work)
 
-    def of(self, partition: Partition) -> QueueContext:
-        """The same for one partition, whose lock tokens begin with its index."""
+    def for_partition(self, partition: Partition) -> QueueContext:
+        """Return the context for one partition: its lock tokens begin with the partition's index."""
         new_token, head = self.new_token, bytes((partition.index,))
         return replace(self, partition=partition, new_token=lambda: LockToken(head + new_token()[1:]))

@@ -3,7 +3,7 @@
 Basic      queues; no sessions, duplicate detection, topics or forwarding; a time to live of at most 14 days
 Standard   all features; messages up to 256 KB and entities up to 5 GB, as on Basic
 Premium    all features, no throttling; messages of 1 MB, up to 100 MB on request, entities up to 80 GB;
-           partitioning is chosen for the whole namespace (Q-2)
+           partitioning is a setting of the whole namespace (Q-2)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .partition import Layout
 from .partitioned_entities import AnySubscription, AnyTopic
 from .stored_message import Instant
 
-MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, the default and the most
+MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, default and maximum
 LARGEST_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
 
 _NOT_ON_BASIC = (
@@ -47,30 +47,33 @@ class Tier(Enum):
 
     @property
     def has_credits(self) -> bool:
-        """Whether so much a second may be requested for: what is Premium has machines of its own."""
+        """Whether throttling by credits applies: a Premium namespace has machines of its own."""
         return self is not Tier.PREMIUM
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes of an entity that its administration takes, in megabytes."""
+        """The entity sizes that the administration API accepts, in megabytes."""
         return PREMIUM_SIZES if self is Tier.PREMIUM else STANDARD_SIZES
 
     @property
     def largest_message(self) -> int:
-        """In kilobytes."""
+        """The maximum size of a message, in kilobytes."""
         return LARGEST_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
     @property
     def usual_message(self) -> int:
-        """The largest message of an entity that was not made for another size, in kilobytes."""
+        """The default maximum size of a message, in kilobytes."""
         return USUAL_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
-    def settled(self, requested: Description) -> Description:
-        """What was requested, with the tier's own defaults. Raises InvalidDescription for what it has not."""
+    def resolved(self, requested: Description) -> Description:
+        """Return a requested description with the tier's defaults.
+
+        Raises InvalidDescription for features and sizes that the tier does not offer.
+        """
         self._check_sizes(requested)
         if requested.max_message_size_in_kilobytes is None:
             requested = replace(requested, max_message_size_in_kilobytes=self.usual_message)
-        return self._settled_on_basic(requested) if self is Tier.BASIC else requested
+        return self._resolved_on_basic(requested) if self is Tier.BASIC else requested
 
     def _check_sizes(self, requested: QueueDescription | TopicDescription) -> None:
         for field, most in (
@@ -83,7 +86,7 @@ class Tier(Enum):
                     f"{field} is {size}: at most {most} in a namespace of the {self.value} tier."
                 )
 
-    def _settled_on_basic(self, requested: Description) -> Description:
+    def _resolved_on_basic(self, requested: Description) -> Description:
         if isinstance(requested, TopicDescription):
             raise InvalidDescription("Topics are not allowed in a namespace of the Basic tier.")
         for field in _NOT_ON_BASIC:
@@ -103,43 +106,49 @@ MAX_SUBSCRIPTIONS = 2_000  # of one topic
 
 
 class EntityLimits:
-    """The entities of a namespace, counted as they come and go; a partitioned one counts among all."""
+    """Counts the entities of a namespace against its limits."""
 
-    __slots__ = ("_all", "_most_partitioned", "_partitioned")
+    __slots__ = ("_all", "_max_partitioned", "_partitioned")
 
     def __init__(self, layout: Layout) -> None:
-        self._most_partitioned = layout.most_partitioned
+        self._max_partitioned = layout.max_partitioned
         self._all = self._partitioned = 0
 
     def check(self, is_partitioned: bool) -> None:
-        """Raises TooManyEntities when there is no room for one more."""
+        """Raise TooManyEntities if another entity would exceed a limit."""
         if self._all >= MAX_ENTITIES:
             raise TooManyEntities("queues and topics", MAX_ENTITIES)
-        most = self._most_partitioned
+        most = self._max_partitioned
         if is_partitioned and most is not None and self._partitioned >= most:
             raise TooManyEntities("partitioned entities", most)
 
-    def check_subscriptions(self, path: str, held: int) -> None:
-        """Raises TooManyEntities when the topic at ``path`` has no room for one more."""
-        if held >= MAX_SUBSCRIPTIONS:
+    def check_subscriptions(self, path: str, existing: int) -> None:
+        """Raise TooManyEntities if the topic at ``path`` already has as many subscriptions as allowed."""
+        if existing >= MAX_SUBSCRIPTIONS:
             raise TooManyEntities(f"subscriptions of '{path}'", MAX_SUBSCRIPTIONS)
 
     def count(self, entity: Entity, change: int) -> None:
-        """One came (1) or went (-1); a subscription belongs to its topic."""
+        """Count an entity created (``change`` 1) or deleted (-1).
+
+        Subscriptions count towards their topic only.
+        """
         if not isinstance(entity, AnySubscription):
             self._all += change
             self._partitioned += change * entity.description.enable_partitioning
 
 
 DOCUMENTED = 1_000
-"""Credits a second of a Basic or Standard namespace, as documented."""
+"""Credits per second of a Basic or Standard namespace, as documented."""
 
-OF_A_MESSAGE, OF_ADMINISTRATION = 1, 10
+MESSAGE_COST, ADMINISTRATION_COST = 1, 10
 SECOND = 1_000  # milliseconds
 
 
 class Credits:
-    """The credits of one namespace, so many a second; None is without limit. Raises InvalidDescription."""
+    """The throttling credits of one namespace, ``per_second`` of them; None for no limit.
+
+    Raises InvalidDescription when ``per_second`` is below 1.
+    """
 
     __slots__ = ("_per_second", "_second", "_used")
 
@@ -152,41 +161,41 @@ class Credits:
 
     @property
     def per_second(self) -> int | None:
-        """How many there are; None for no limit."""
+        """Credits per second; None for no limit."""
         return self._per_second
 
     def charge(self, cost: int, now: Instant) -> None:
-        """Take what something costs that is not refused."""
+        """Use ``cost`` credits without checking that any are left."""
         if self._per_second is not None:
-            self._turn(now)
+            self._start_second(now)
             self._used += cost
 
     def check(self, now: Instant) -> None:
-        """Raises ServerBusy when the credits of this second are gone."""
+        """Raise ServerBusy if the credits of this second are used up."""
         if not self._has_any(now):
             raise ServerBusy
 
     def spend_on_administration(self, namespace: str, now: Instant) -> None:
-        """Take what an operation of administration costs. Raises AdministrationBusy when nothing is left."""
+        """Charge an administration operation. Raises AdministrationBusy if no credits are left."""
         if not self._has_any(now):
             raise AdministrationBusy(namespace)
-        self.charge(OF_ADMINISTRATION, now)
+        self.charge(ADMINISTRATION_COST, now)
 
     def charge_messages(self, queue: Entity, count: int, now: Instant) -> None:
-        """Take what it costs that ``count`` messages were sent to ``queue``."""
+        """Charge ``count`` messages sent to ``queue``: each one credit, and one for each filter."""
         if self._per_second is not None:
-            self.charge(count * (OF_A_MESSAGE + _filters_of(queue)), now)
+            self.charge(count * (MESSAGE_COST + _filter_count(queue)), now)
 
     def _has_any(self, now: Instant) -> bool:
-        self._turn(now)
+        self._start_second(now)
         return self._per_second is None or self._used < self._per_second
 
-    def _turn(self, now: Instant) -> None:
+    def _start_second(self, now: Instant) -> None:
         second = now // SECOND
         if second != self._second:
             self._second, self._used = second, 0
 
 
-def _filters_of(queue: Entity) -> int:
-    """How many filters look at a message that is sent to ``queue``."""
+def _filter_count(queue: Entity) -> int:
+    """Return how many filters a message sent to ``queue`` passes."""
     return sum(len(each.rules) for each in queue.subscriptions.values()) if isinstance(queue, AnyTopic) else 0

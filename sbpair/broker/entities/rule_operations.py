@@ -1,4 +1,4 @@
-"""What may be done to the rules of a subscription, and when is it use of it? (T-21)"""
+"""Adding, updating and removing the rules of a subscription; additions and updates count as use (T-21)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from .partitioned_entities import AnySubscription
 from .rules import CorrelationFilter, Rule, SqlFilter
 from .stored_message import Instant
 
-MAX_SQL_FILTERS, MAX_CORRELATION_FILTERS = 2_000, 100_000  # of one topic
+MAX_SQL_FILTERS, MAX_CORRELATION_FILTERS = 2_000, 100_000  # in all subscriptions of a topic
 
 
 def find_rule(subscription: AnySubscription, name: str) -> Rule:
-    """The rule of that name. Raises EntityNotFound."""
+    """Return a rule by name. Raises EntityNotFound."""
     rule = subscription.rules.get(name)
     if rule is None:
         raise EntityNotFound(rule_path(subscription, name))
@@ -19,7 +19,7 @@ def find_rule(subscription: AnySubscription, name: str) -> Rule:
 
 
 def add_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
-    """Publish by this rule too, from now on.
+    """Add a rule to a subscription and return it.
 
     Raises EntityAlreadyExists, TooManyEntities, PartitionUnavailable.
     """
@@ -29,13 +29,16 @@ def add_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
 
 
 def update_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
-    """Put this rule in the place of the one of its name. Raises EntityNotFound, and as :func:`add_rule`."""
+    """Replace the rule with the same name. Raises EntityNotFound, TooManyEntities, PartitionUnavailable."""
     find_rule(subscription, rule.name)
     return _put(subscription, rule, now)
 
 
 def remove_rule(subscription: AnySubscription, name: str) -> Rule:
-    """Publish by that rule no longer; with the last one gone nothing comes. Raises EntityNotFound."""
+    """Remove a rule and return it; a subscription without rules receives nothing.
+
+    Raises EntityNotFound, PartitionUnavailable.
+    """
     rule = find_rule(subscription, name)
     subscription.check_manageable()
     subscription.rules.drop(name)
@@ -43,7 +46,7 @@ def remove_rule(subscription: AnySubscription, name: str) -> Rule:
 
 
 def rule_path(subscription: AnySubscription, name: str) -> str:
-    """How a rule is named among entities."""
+    """Return the path of a rule."""
     return f"{subscription.path}/Rules/{name[:100]}"
 
 
@@ -56,12 +59,12 @@ def _put(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
 
 
 def _check_filters(subscription: AnySubscription, rule: Rule) -> None:
-    """Raises TooManyEntities when the topic has no room for one more filter of that kind."""
+    """Raise TooManyEntities if ``rule`` would exceed the topic's limit for its kind of filter."""
     topic, before = subscription.topic, subscription.rules.get(rule.name)
     for kind, held, most in (
         (SqlFilter, topic.filters.sql, MAX_SQL_FILTERS),
         (CorrelationFilter, topic.filters.correlation, MAX_CORRELATION_FILTERS),
     ):
-        is_another = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
-        if is_another and held >= most:
+        is_additional = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
+        if is_additional and held >= most:
             raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", most)

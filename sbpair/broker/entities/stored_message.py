@@ -1,7 +1,7 @@
-"""A message at rest: the sender's bytes, what the broker decides on, and what it added.
+"""A stored message: the sender's bytes, the fields that the broker decides by, and the fields it adds.
 
-The broker never opens a body. What it needs is lifted out of the sections once, on arrival, by the
-face that knows AMQP; the rest stays the bytes the sender gave, and leaves as those bytes.
+The broker never parses a body. A frontend extracts the fields once, on arrival; the sections themselves are
+stored and delivered as the bytes that the sender gave.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LockToken = NewType("LockToken", bytes)
 
 
 class MessageState(IntEnum):
-    """Where a message stands; the values below LOCKED are the wire's (``x-opt-message-state``)."""
+    """The state of a message; values below LOCKED are sent as ``x-opt-message-state``."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -32,14 +32,16 @@ class MessageState(IntEnum):
 class StoredMessage:
     """One message of one queue.
 
-    Given by the sender: ``bare`` (properties, application properties, body and footer, encoded),
-    ``annotations`` (the section of its message annotations, without those that are the broker's to write),
-    ``message_id`` (for duplicate detection), ``session_id`` (the group-id),
-    ``partition_key`` (Q-6), ``via_partition_key`` (Q-13: its key at an entity it is sent via),
-    ``time_to_live`` (ms, None = the entity's), ``scheduled_for``, ``durable``, ``priority``.
-    ``overhead`` counts the bytes held beside ``bare``.
-    Written by the queue: the rest. ``amended`` are application properties set since (dead-letter reason,
-    changes made with an abandon), which the face writes over the sender's on delivery.
+    Set from the sender's message: ``bare`` (properties, application properties, body and footer, encoded),
+    ``annotations`` (the encoded message annotations, without those that the broker writes itself),
+    ``message_id`` (for duplicate detection), ``session_id`` (the group-id), ``partition_key`` (Q-6),
+    ``via_partition_key`` (Q-13: the key at the entity that it is sent via), ``time_to_live`` (ms, None for
+    the entity's default), ``scheduled_for``, ``durable``, ``priority`` and ``overhead`` (bytes stored beside
+    ``bare``).
+
+    The other fields are set by the queue. ``amended`` are application properties set after arrival (the
+    dead-letter reason, properties modified by an abandon); a frontend writes them over the sender's on
+    delivery.
     """
 
     bare: bytes
@@ -55,28 +57,28 @@ class StoredMessage:
     is_ping: bool = False  # P-31
     overhead: int = 0
 
-    reserved_number: int | None = None  # promised before it was stored: scheduled in a transaction
+    reserved_number: int | None = None  # assigned before the message is stored: scheduled in a transaction
     sequence_number: int = 0
-    partition_id: int | None = None  # Q-10: None on a plain entity
+    partition_id: int | None = None  # Q-10: None unless the entity is partitioned
     enqueued_sequence_number: int = 0
     enqueued_at: Instant = 0
-    expires_at: Instant | None = None  # T-1: only where the sender set a TTL (T-7)
+    expires_at: Instant | None = None  # T-1: set only when the sender gave a time to live (T-7)
     state: MessageState = MessageState.ACTIVE
-    is_deferred: bool = False  # set aside once: locked or not, it is received by its number only
-    delivery_count: int = 0  # deliveries that failed; the first delivery shows 0
+    is_deferred: bool = False  # stays True once deferred, also while locked: received by sequence number only
+    delivery_count: int = 0  # failed deliveries: 0 at the first delivery
     lock_token: LockToken | None = None
     locked_until: Instant = 0
     dead_letter_source: str | None = None
     amended: dict[str, object] | None = None
-    hops: int = 0  # how often it was forwarded
+    hops: int = 0  # number of times it was forwarded
 
     @property
     def size(self) -> int:
-        """Bytes that count to the entity's quota."""
+        """Bytes that count towards the entity's quota."""
         return len(self.bare) + self.overhead
 
     def copy(self) -> StoredMessage:
-        """The same message for another entity to take, never delivered; the bytes are shared."""
+        """Return a copy for another entity, in the state of a new message; the bytes are shared."""
         return replace(
             self,
             scheduled_for=None,
@@ -92,6 +94,6 @@ class StoredMessage:
         )
 
     def amend(self, properties: Mapping[str, object] | None) -> None:
-        """Set application properties over the sender's; None or empty changes nothing."""
+        """Set application properties that override the sender's. None or empty: no change."""
         if properties:
             self.amended = {**(self.amended or {}), **properties}

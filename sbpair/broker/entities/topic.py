@@ -6,8 +6,8 @@
                                        '--> (no match: discarded)
 
 To senders, a topic is a queue: status, quota, schedule, duplicate detection, sequence numbers. It publishes a
-message as soon as it is active and keeps none. A copy carries the topic's sequence number as its enqueued
-sequence number. A subscription is a queue that only its topic fills.
+message as soon as it is active and stores none. A copy carries the topic's sequence number as its enqueued
+sequence number. A subscription is a queue that only its topic adds messages to.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import NotAllowed, SessionRequired
+from .audit_recorder import Arrival, Removal
 from .descriptions import SubscriptionDescription, TopicDescription
 from .forwarding import REASONS, WITHOUT_SESSION
 from .message_store import OUTGROWN
@@ -24,16 +25,16 @@ from .rules import FilterCounts, RuleSet
 from .rules.message_properties import HeaderOutgrown, LazyProperties
 from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
-from .audit_recorder import Arrival, Removal
 
 NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
 FILTER_FAILED = "FilterException"
 
 
 class Subscription(Queue):
-    """Subscription ``name`` of ``topic``; ``requested`` was requested of it, ``description`` is what it follows.
+    """Subscription ``name`` of ``topic``.
 
-    ``rules`` may be shared, with the other partitions of the same subscription.
+    ``requested`` is the description as requested, ``description`` the one in effect, which depends on the
+    topic's too. ``rules`` are shared by the partitions of a subscription.
     """
 
     def __init__(
@@ -52,24 +53,24 @@ class Subscription(Queue):
         self.rules = rules
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Raises NotAllowed: a topic is sent to."""
+        """Raise NotAllowed: messages are sent to the topic."""
         raise NotAllowed(self.send_refusal)
 
     @property
     def send_refusal(self) -> str:
-        """Why it takes no message from a sender."""
+        """The error text for an attempt to send to the subscription."""
         return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
 
     def publish(self, message: StoredMessage, properties: LazyProperties) -> None:
-        """Take the copies that the rules want of what the topic was sent. No use of it (T-21)."""
+        """Store the copies of a message that the rules select. Does not count as use (T-21)."""
         if self.rules.accepts_all:
             self._accept(message.copy())
             return
-        verdict = self.rules.evaluate_message(properties)
-        failure = verdict.failure
-        if verdict.is_taken:
+        outcome = self.rules.evaluate_message(properties)
+        failure = outcome.failure
+        if outcome.is_selected:
             self._accept(message.copy())
-        for changes in verdict.changes:
+        for changes in outcome.changes:
             copy = message.copy()
             try:
                 self._form.write(copy, changes)
@@ -86,15 +87,15 @@ class Subscription(Queue):
         if self.sessions is not None and copy.session_id is None:
             self._refuse(copy, NO_SESSION)
             return
-        self._place(copy)
+        self._store(copy)
         self.size += copy.size
         if self._audit is not None:
             self._audit.stored(self.path, copy, Arrival.PUBLISHED)
         self._offer_new(copy)
 
     def _refuse(self, copy: StoredMessage, properties: Mapping[str, object]) -> None:
-        assert self.dead_letter_queue is not None  # noqa: S101 - a subscription has one
-        copy.amend(properties)  # the sender cannot be told
+        assert self.dead_letter_queue is not None  # noqa: S101 - every subscription has one
+        copy.amend(properties)  # dead-lettered, since the sender has its answer already
         if self._audit is not None:
             self._audit.stored(self.path, copy, Arrival.PUBLISHED)
             self._audit.removed(self.path, copy, Removal.DEAD_LETTERED, str(properties[REASON]))
@@ -106,32 +107,32 @@ class Subscription(Queue):
         self.requested = requested
 
     def topic_changed(self, now: Instant) -> None:
-        """Follow what the topic was requested (T-9); nobody has used the subscription."""
+        """Apply a change of the topic's description (T-9), without counting as use of the subscription."""
         self.follow(self.requested.under(self.topic.requested), now)
 
 
 class Topic(Queue):
-    """A topic and its subscriptions, by name in lower case. ``requested`` is what was requested of it."""
+    """A topic with its subscriptions by casefolded name; ``requested`` is its description as requested."""
 
     def __init__(self, path: str, requested: TopicDescription, now: Instant, context: QueueContext) -> None:
         super().__init__(path, requested.as_queue(), now, context)
-        self.dead_letter_queue = None  # its subscriptions have one each
+        self.dead_letter_queue = None  # each subscription has its own
         self.requested = requested
         self.subscriptions: dict[str, Subscription] = {}
         self.filters = FilterCounts()
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of what is scheduled, of every copy, and of what it could not hand on."""
+        """Bytes of scheduled messages, subscriptions and the transfer dead-letter queue."""
         return super().size_in_bytes + sum(each.size_in_bytes for each in self.subscriptions.values())
 
     def prepare_receive(self, now: Instant) -> None:
-        """Raises NotAllowed: messages are received from a subscription."""
+        """Raise NotAllowed: messages are received from a subscription."""
         raise NotAllowed(self.receive_refusal)
 
     @property
     def receive_refusal(self) -> str:
-        """Why it hands no message to a receiver."""
+        """The error text for an attempt to receive from the topic."""
         return f"Messages cannot be received from the topic '{self.path}': receive from its subscriptions."
 
     def _offer_new(self, message: StoredMessage) -> None:
@@ -139,7 +140,7 @@ class Topic(Queue):
             properties = LazyProperties(message, self._form)
             for subscription in self.subscriptions.values():
                 subscription.publish(message, properties)
-        self._forget(message, Removal.PUBLISHED)
+        self._remove(message, Removal.PUBLISHED)
 
     def subscription(
         self,
@@ -149,22 +150,24 @@ class Topic(Queue):
         context: QueueContext,
         rules: RuleSet,
     ) -> Subscription:
-        """Make a subscription; it gets nothing until it is added."""
+        """Create a subscription, which receives messages once passed to :meth:`add`."""
         return Subscription(self, name, requested, now, context, rules)
 
     def add(self, made: Subscription) -> None:
-        """Publish to a subscription from now on."""
+        """Start publishing to a subscription."""
         self.subscriptions[made.name.casefold()] = made
 
     def drop(self, name: str) -> None:
-        """Publish to a subscription no longer."""
-        gone = self.subscriptions.pop(name.casefold())
-        self.touch(max(gone.updated_at, gone.accessed_at or 0))  # T-21: that it is gone undoes no use
+        """Stop publishing to the subscription ``name``."""
+        removed = self.subscriptions.pop(name.casefold())
+        self.touch(
+            max(removed.updated_at, removed.accessed_at or 0)
+        )  # T-21: its use still counts for the topic
 
     def change(self, requested: TopicDescription, now: Instant) -> None:
         """Apply another description, also to the subscriptions.
 
-        Raises InvalidDescription when a setting differs that is fixed at creation.
+        Raises InvalidDescription when a setting that is fixed at creation differs.
         """
         self.apply_description(requested.as_queue(), now)
         self.requested = requested

@@ -1,20 +1,21 @@
-"""Transactions: settlements and sends on one top-level entity, committed all together or not at all.
+"""Transactions: settlements and sends on one top-level entity, committed together or not at all.
 
-                 send, settle, renew            commit: everything checked, then everything done
-    declared ------------------------> open ------------------------------------------------> over
-        |                                 |  rollback, two minutes, its controller detached,
+                 send, settle, renew            commit: everything checked, then everything applied
+    declared ------------------------> open --------------------------------------------------> ended
+        |                                 |  rollback, two minutes, controller detached,
         |                                 |  or a commit after an operation was refused:
-        '---------------------------------'  nothing is done -------------------------------> over
+        '---------------------------------'  nothing is applied ------------------------------> ended
 
-Operations are recorded and done at commit. So a rollback has nothing to undo, messages stay locked under the
-same tokens after it, and a store can write a commit as one unit. Receives are not part of a transaction.
+Operations are recorded and applied at commit. A rollback therefore has nothing to undo, messages stay locked
+under the same tokens after it, and a store can write a commit as one unit. Receives are not part of a
+transaction.
 
 The top-level entity is a queue, or a topic with its subscriptions and sub-queues. A send to another entity
 goes *via* it: the messages are transferred after the commit, and if the destination refuses them, they go to
 the transfer dead-letter queue of the via entity.
 
-A refused operation dooms the transaction. Some clients, the Java SDK among them, ignore the answer to a send
-in a transaction: their commit would do part of the work and lose the rest.
+A refused operation makes the commit fail. Some clients, the Java SDK among them, ignore the answer to a send
+in a transaction: without this rule, their commit would apply the other operations and lose that one.
 """
 
 from __future__ import annotations
@@ -33,24 +34,27 @@ from .stored_message import Instant, LockToken, StoredMessage
 if TYPE_CHECKING:
     from .namespace import Namespace
 
-TIME_TO_FINISH = 120_000
-"""Milliseconds from the first operation to the last moment of a commit."""
+TIMEOUT = 120_000
+"""Milliseconds after the first operation within which a transaction must be committed."""
 
 MAX_MESSAGES = 100
-"""How many messages one transaction may send."""
+"""Maximum number of messages sent in one transaction."""
 
 
 def top_level(queue: Entity) -> Entity:
-    """The queue or topic that a transaction on ``queue`` belongs to."""
+    """Return the queue or topic that a transaction on ``queue`` belongs to."""
     entity = queue.top
     return entity.topic if isinstance(entity, AnySubscription) else entity
 
 
 def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
-    """The key of a transaction's messages in a partitioned entity, with one more: all have the same (Q-13).
+    """Check that the messages of a transaction on a partitioned entity share one key (Q-13); return it.
 
-    ``before`` is None for the first message; ``key`` is the message's key at the entity, with sessions its
-    session id (Q-14), and for one that goes via the entity its via-partition-key. Raises NotAllowed.
+    ``before`` is the key of the messages so far, None for the first. ``key`` is the key of the next message
+    at the entity: with sessions its session id (Q-14), for a message sent via the entity its
+    via-partition-key.
+
+    Raises NotAllowed when ``key`` is None or differs from ``before``.
     """
     if key is None:
         raise NotAllowed(
@@ -68,14 +72,14 @@ def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
 
 @dataclass(slots=True)
 class Anchor:
-    """The top-level entity that the transactions of one controller begin in, once that is known."""
+    """The top-level entity of the transactions of one controller; None until it is known."""
 
     top: Entity | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Messages for ``queue``; with ``via`` they leave from there after the commit."""
+    """Messages for ``queue``; with ``via``, transferred from there after the commit."""
 
     queue: Entity
     messages: tuple[StoredMessage, ...]
@@ -83,7 +87,7 @@ class Send:
 
 
 class Transaction:
-    """The work of one transaction, not done yet."""
+    """The recorded operations of one transaction."""
 
     def __init__(self, namespace: Namespace, anchor: Anchor) -> None:
         self._namespace = namespace
@@ -91,15 +95,15 @@ class Transaction:
         self._top: Entity | None = None
         self._ends_at: Instant | None = None
         self._sends: list[Send] = []
-        self._work: list[Send | Settlement] = []
+        self._operations: list[Send | Settlement] = []
         self._tokens: set[LockToken] = set()
         self._key: Hashable = None
-        self._doom: str | None = None
+        self._failure: str | None = None
 
     def send(
         self, queue: Entity, messages: Sequence[StoredMessage], now: Instant, via: Entity | None = None
     ) -> None:
-        """Note a send. Raises NotAllowed, TransactionRolledBack, and as ``queue.enqueue_all``."""
+        """Record a send. Raises NotAllowed, TransactionRolledBack, and as ``queue.enqueue_all``."""
         self._begin(now)
         via = via or self._via(queue)
         self._check_top(via or queue)
@@ -109,63 +113,63 @@ class Transaction:
         send = Send(queue, tuple(messages), via)
         key = self._key_with(send)
         self._check_sends([*self._sends, send])
-        self._enter(via or queue)
+        self._set_top(via or queue)
         self._key = key
         self._sends.append(send)
-        self._work.append(send)
+        self._operations.append(send)
 
     def settle(self, settlement: Settlement, now: Instant) -> None:
-        """Note a settlement. Raises LockLost, SessionLockLost, NotAllowed, TransactionRolledBack."""
+        """Record a settlement. Raises LockLost, SessionLockLost, NotAllowed, TransactionRolledBack."""
         self._begin(now)
         self._check_top(settlement.queue)
         if settlement.token in self._tokens:
             raise LockLost
         settlement.check(now)
-        self._enter(settlement.queue)
+        self._set_top(settlement.queue)
         self._tokens.add(settlement.token)
-        self._work.append(settlement)
+        self._operations.append(settlement)
 
     def renew(self, queue: Entity, token: LockToken, now: Instant) -> Instant:
-        """Renew a lock, at once and whatever becomes of the rest. Raises as :meth:`settle`."""
+        """Renew a lock at once, even if the transaction is rolled back later. Raises as :meth:`settle`."""
         self._begin(now)
         self._check_top(queue)
         until = queue.renew(token, now)
-        self._enter(queue)
+        self._set_top(queue)
         return until
 
     def fail(self, error: BrokerError) -> None:
-        """Doom the transaction because of a refused operation."""
-        self._doom = self._doom or f"A part of it was refused: {error}"
+        """Make the commit fail because an operation was refused with ``error``."""
+        self._failure = self._failure or f"One of its operations was refused: {error}"
 
     def commit(self, now: Instant) -> None:
-        """Do all of the work, or none of it. Raises TransactionRolledBack."""
+        """Apply all recorded operations, or none. Raises TransactionRolledBack when one is refused."""
         self._begin(now)
         try:
             self._check_sends(self._sends)
-            for work in self._work:
-                if isinstance(work, Settlement):
-                    self._check_there(work.queue)
-                    work.check(now)
+            for operation in self._operations:
+                if isinstance(operation, Settlement):
+                    self._check_exists(operation.queue)
+                    operation.check(now)
         except BrokerError as error:
             raise TransactionRolledBack(str(error)) from error
-        for work in self._work:
-            self._do(work, now)
+        for operation in self._operations:
+            self._apply(operation, now)
 
-    def _do(self, work: Send | Settlement, now: Instant) -> None:
-        if isinstance(work, Settlement):
-            work.apply(now)
-        elif work.via is None:
-            work.queue.enqueue_all(work.messages, now)
+    def _apply(self, operation: Send | Settlement, now: Instant) -> None:
+        if isinstance(operation, Settlement):
+            operation.apply(now)
+        elif operation.via is None:
+            operation.queue.enqueue_all(operation.messages, now)
         else:
-            self._namespace.transfer(work.messages, work.via, work.queue.path, now)
+            self._namespace.transfer(operation.messages, operation.via, operation.queue.path, now)
 
     def _begin(self, now: Instant) -> None:
         if self._ends_at is None:
-            self._ends_at = now + TIME_TO_FINISH
+            self._ends_at = now + TIMEOUT
         elif now >= self._ends_at:
-            raise TransactionRolledBack("It was not finished within two minutes of its first operation.")
-        if self._doom is not None:
-            raise TransactionRolledBack(self._doom)
+            raise TransactionRolledBack("It was not committed within two minutes of its first operation.")
+        if self._failure is not None:
+            raise TransactionRolledBack(self._failure)
 
     def _via(self, queue: Entity) -> Entity | None:
         top = self._anchor.top
@@ -176,11 +180,11 @@ class Transaction:
         if top not in (None, top_level(queue)):
             raise NotAllowed(
                 "Local transactions cannot span multiple top-level entities such as queue or topic: "
-                f"this one is on '{top.path}', and not on '{queue.path}'."
+                f"this one is on '{top.path}', not on '{queue.path}'."
             )
 
     def _key_with(self, send: Send) -> Hashable:
-        """The key of all messages so far, where the top-level entity is partitioned (Q-13, Q-14)."""
+        """Return the key of all messages including ``send``, if the entity is partitioned (Q-13, Q-14)."""
         key, top = self._key, send.via or send.queue
         if isinstance(top, Partitioned):
             for message in send.messages:
@@ -188,7 +192,7 @@ class Transaction:
                 key = same_key(top.path, key, mine)
         return key
 
-    def _enter(self, queue: Entity) -> None:
+    def _set_top(self, queue: Entity) -> None:
         self._top = top_level(queue)
 
     def _check_sends(self, sends: Sequence[Send]) -> None:
@@ -197,14 +201,14 @@ class Transaction:
             if send.via is None:
                 local += send.messages
             else:
-                self._check_there(send.via)
+                self._check_exists(send.via)
                 send.via.check_sends_enabled()
-        here = next((send.queue for send in sends if send.via is None), None)
-        if here is not None:
-            self._check_there(here)
-            here.check_acceptable(local)
+        target = next((send.queue for send in sends if send.via is None), None)
+        if target is not None:
+            self._check_exists(target)
+            target.check_acceptable(local)
 
-    def _check_there(self, queue: Entity) -> None:
+    def _check_exists(self, queue: Entity) -> None:
         if not self._namespace.holds(queue):
             raise EntityNotFound(queue.path)
 
@@ -213,7 +217,7 @@ Properties = dict[str, object]
 
 
 class Verb(Enum):
-    """The ways to settle."""
+    """The ways to settle a message."""
 
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -224,7 +228,10 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Settle what ``queue`` has locked under ``token``; ``properties`` are set on the message."""
+    """The settlement of the message locked under ``token`` in ``queue``.
+
+    Sets ``properties`` on the message.
+    """
 
     queue: Entity
     token: LockToken
@@ -232,17 +239,17 @@ class Settlement:
     properties: Properties = field(default_factory=dict)
 
     def check(self, now: Instant) -> None:
-        """Raises what :meth:`apply` would raise at the same instant, and changes nothing else."""
+        """Raise the error that :meth:`apply` would raise now, if any."""
         self.queue.locked_message(self.token, now)
         if self.verb is Verb.DEAD_LETTER:
             self.queue.check_can_dead_letter()
 
     def apply(self, now: Instant) -> None:
-        """Do it. Raises LockLost, SessionLockLost, NotAllowed."""
-        _WAYS[self.verb](self.queue, self.token, now, self.properties)
+        """Settle the message. Raises LockLost, SessionLockLost, NotAllowed."""
+        _METHODS[self.verb](self.queue, self.token, now, self.properties)
 
 
-_WAYS: dict[Verb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
+_METHODS: dict[Verb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
     Verb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
     Verb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
     Verb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),

@@ -18,7 +18,7 @@ from ..entities.entity import Entity
 from ..entities.namespace import Namespace
 from ..entities.partitioned_entities import AnySubscription, AnyTopic
 from ..entities.queue_context import SLICE
-from ..entities.quotas import OF_A_MESSAGE
+from ..entities.quotas import MESSAGE_COST
 from ..entities.sessions import SessionLock
 from ..errors import BrokerError, EntityNotFound, SessionLockLost, StoreFull
 from ..faults import ActiveFault, Effect, EndingEffect, FaultEngine, FaultRule, Operation, RefusingEffect
@@ -288,7 +288,7 @@ class NamespaceFrontend:
                     line.move_to_end(receiver)
                     continue
                 unserved = 0
-                namespace.credits.charge(OF_A_MESSAGE, now.entity)
+                namespace.credits.charge(MESSAGE_COST, now.entity)
             except BrokerError as error:
                 self.leave(receiver, now)
                 receiver.refused(error, now)

@@ -5,8 +5,8 @@
                                            EACH    values      one value for each message, possibly None
 
 The columnar format is compact and fast because most columns of messages that arrived together are NOTHING or
-SHARED. Numbers are 64-bit, signed and little-endian. Strings and byte strings are written as a column of lengths
-followed by the concatenated contents. The columns and their order are part of the database layout.
+SHARED. Numbers are 64-bit, signed and little-endian. Strings and byte strings are written as a column of
+lengths followed by the concatenated contents. The columns and their order are part of the database layout.
 """
 
 from __future__ import annotations

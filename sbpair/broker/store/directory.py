@@ -3,12 +3,12 @@
     DIR/                  mode 0700
     ├── owner.lock        locked (flock) while a broker uses the directory; contains its process id
     ├── reserve           space set aside, released when the disk is full
-    ├── contoso.sqlite    a namespace, mode 0600; beside it its mark and, while in use, its write-ahead log
+    ├── contoso.sqlite    a namespace, mode 0600; with its mark and, in use, its write-ahead log
     └── tls/              the certificate authority
 
-When a commit finds the disk full, the reserve is deleted and the commit retried, so that accepted messages are
-stored and messages can still be settled, which writes too. Sends are refused until the reserve can be allocated
-again, or until the database itself has as much free space, left by messages that were removed.
+When a commit finds the disk full, the reserve is deleted and the commit retried, so that accepted messages
+are stored and messages can still be settled, which writes too. Sends are refused until the reserve can be
+allocated again, or until the database itself has as much free space, left by messages that were removed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ class DataDirectory:
         self._is_full = not self._ensure_reserve()
 
     def file_of(self, namespace: str) -> Path:
-        """Return the path of a namespace's database, which may not exist. Raises StoreError for an invalid name."""
+        """Return the path of a namespace's database, which may not exist.
+
+        Raises StoreError for an invalid name.
+        """
         if not _NAME.fullmatch(namespace):
             raise StoreError(
-                f"The namespace name {namespace!r} cannot be a file name: use at most 100 letters, digits, '.', "
-                "'_' and '-', beginning with a letter or digit."
+                f"The namespace name {namespace!r} cannot be a file name: use at most 100 letters, digits, "
+                "'.', '_' and '-', beginning with a letter or digit."
             )
         return self.path / f"{namespace.casefold()}.sqlite"
 
@@ -63,8 +66,8 @@ class DataDirectory:
     def has_room(self, unused: int = 0) -> bool:
         """Whether more messages may be stored; after the disk was full, the free space is checked again.
 
-        ``unused`` are the free bytes within the database. A database never shrinks, so on a full disk they are
-        the only space left; the write-ahead log needs some free space on the disk as well.
+        ``unused`` are the free bytes within the database. A database never shrinks, so on a full disk they
+        are the only space left; the write-ahead log needs some free space on the disk as well.
         """
         if self._is_full:
             self._is_full = not self._ensure_reserve()

@@ -42,8 +42,8 @@ class Disk:
 
         The namespace must be empty and have a change_log. A missing file is created.
 
-        Raises StoreDamaged when the file is damaged, StoreError when it cannot be used or belongs to a namespace
-        of another kind. The file is then left unchanged, and the call can be repeated.
+        Raises StoreDamaged when the file is damaged, StoreError when it cannot be used or belongs to a
+        namespace of another kind. The file is then left unchanged, and the call can be repeated.
         """
         change_log = namespace.change_log
         assert change_log is not None  # noqa: S101 - every stored namespace has one
@@ -62,7 +62,10 @@ class Disk:
         return store
 
     def detach(self, name: str) -> None:
-        """Commit outstanding changes of a namespace and close its file. Raises StoreFailed when that fails."""
+        """Commit outstanding changes of a namespace and close its file.
+
+        Raises StoreFailed when that fails.
+        """
         self._stores.pop(self._directory.file_of(name)).close()
 
     def delete(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Entities as rows of the database: descriptions as JSON, the rules of a subscription as an AMQP list of maps."""
+"""Entities as rows of the database: descriptions as JSON, rules as an AMQP list of maps."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     NAME.sqlite       identity, commits      written in the transaction of each commit
     NAME.sqlite-mark  identity, commits      written after the commit is synced, before it is acknowledged
 
-SQLite treats a frame of its write-ahead log with a wrong checksum as the end of the log: a flipped bit silently
-loses everything committed after it. A database with fewer commits than its mark has therefore lost some. More
-commits are fine: the process ended between the two writes, or the machine stopped before the operating system
-wrote the mark back, which is not synced with each commit and may lag by seconds.
+SQLite treats a frame of its write-ahead log with a wrong checksum as the end of the log: a flipped bit
+silently loses everything committed after it. A database with fewer commits than its mark has therefore lost
+some. More commits are fine: the process ended between the two writes, or the machine stopped before the
+operating system wrote the mark back, which is not synced with each commit and may lag by seconds.
 
 The database is examined over a read-only connection before it is opened for writing: when its last connection
 closes, SQLite checkpoints and deletes the log, but a database that is refused must stay as it was found.
@@ -47,7 +47,10 @@ class Mark:
         return Mark(uuid4().hex, layout)
 
     def line(self) -> bytes:
-        """Return the encoded mark. Its length is constant and far below a disk sector, so a write is atomic."""
+        """Return the encoded mark.
+
+        Its length is constant and far below a disk sector, so a write is atomic.
+        """
         text = _LINE_FORMAT.format(identity=self.identity, layout=self.layout, commits=self.commits).encode()
         return b"%b %08x\n" % (text, crc32(text))
 
@@ -58,7 +61,7 @@ def mark_path(database: Path) -> Path:
 
 
 def read_mark(database: Path) -> Mark | None:
-    """Return the mark of a database, or None when it is missing or empty: the process ended before writing it.
+    """Return the mark of a database, or None when it is missing or was never written.
 
     Raises StoreDamaged when the mark is malformed, StoreError when it cannot be read.
     """
@@ -153,8 +156,8 @@ def log_path(database: Path) -> Path:
 def examine(path: Path) -> Mark:
     """Check the database at ``path`` without changing it; return the mark to use from now on.
 
-    Raises StoreDamaged when commits are missing or the file is damaged or another one; StoreError when it cannot be
-    read, belongs to another program or has a newer layout.
+    Raises StoreDamaged when commits are missing or the file is damaged or another one; StoreError when it
+    cannot be read, belongs to another program or has a newer layout.
     """
     mark = read_mark(path)
     if not _size(path):
@@ -172,7 +175,7 @@ def examine(path: Path) -> Mark:
 
 @contextmanager
 def storage_errors(path: Path, *, is_ours: bool) -> Iterator[None]:
-    """Translate errors: to StoreDamaged when the file is a broker's and its contents are at fault, else StoreError."""
+    """Translate errors to StoreDamaged, if a broker's own file is damaged, or else to StoreError."""
     try:
         yield
     except ChecksumMismatch as error:

@@ -1,8 +1,8 @@
 """Messages as rows of the database: the statements that write their changes, and loading them again.
 
-new       ---> one segment for each run of consecutive numbers
-removed   ---> a bit in the segment's row of `settled`; with the last message all rows of the segment are deleted
-changed   ---> a row of `amendment`, which overrides the segment
+new ---> one segment for each run of consecutive numbers removed ---> a bit in the segment's row of `settled`;
+with the last message all rows of the segment are deleted changed ---> a row of `amendment`, which overrides
+the segment
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class MessageRows:
         ``parts`` gives the part number of each queue. Queues without one have been deleted and are skipped.
         """
         rows = _RowChanges()
-        for queue, messages in changes.kept.items():
+        for queue, messages in changes.added.items():
             if (part := parts.get(queue)) is not None:
                 self._insert(queue, part << NUMBER_BITS, messages, rows)
-        for queue, numbers in changes.gone.items():
+        for queue, numbers in changes.removed.items():
             if (part := parts.get(queue)) is not None:
                 self._mark_removed(part, numbers, rows)
         for segment in [segment for segment in rows.settled if not segment.remaining]:

@@ -11,8 +11,8 @@
     progress    one row: the number of commits
 
 A message's row id combines the number of its part with the low bits of its sequence number; a segment has the
-row id of its first message. The tables therefore need no index, and the messages of a part are stored in order.
-The last column of each row is a checksum of the others.
+row id of its first message. The tables therefore need no index, and the messages of a part are stored in
+order. The last column of each row is a checksum of the others.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
                                                   more than half removed, and the file wastes too much
                                                   space: the remaining messages are rewritten
 
-The sequence numbers in a segment are consecutive and lie in one aligned span of 1024, so the segment of a number
-is found quickly however many segments there are. Removed messages are recorded as bits in a separate, smaller
-row. Only segments that are less than half full are rewritten, so compaction writes less than it frees: on
-average at most one extra write for each message.
+The sequence numbers in a segment are consecutive and lie in one aligned span of 1024, so the segment of a
+number is found quickly however many segments there are. Removed messages are recorded as bits in a separate,
+smaller row. Only segments that are less than half full are rewritten, so compaction writes less than it
+frees: on average at most one extra write for each message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPAN_MASK = (1 << SPAN_BITS) - 1
 MAX_BYTES = 2**20
 """Bytes of message bodies after which a segment is closed."""
 ALLOWED_WASTE = 16 * 2**20
-"""Bytes that removed messages may occupy in excess of the remaining messages before segments are rewritten."""
+"""Bytes by which removed messages may exceed the remaining ones before segments are rewritten."""
 
 _BY_ID = attrgetter("id")
 
@@ -34,8 +34,8 @@ _BY_ID = attrgetter("id")
 class Segment:
     """A row that stores consecutive messages of ``queue``.
 
-    ``id`` is the row id of the first message, ``size`` the bytes of the whole row, and bit n of ``removed`` says
-    that the message with row id ``id + n`` has been removed.
+    ``id`` is the row id of the first message, ``size`` the bytes of the whole row, and bit n of ``removed``
+    says that the message with row id ``id + n`` has been removed.
     """
 
     __slots__ = (
@@ -119,7 +119,10 @@ class Segments:
         return [segment for segment in self if segment.id >> NUMBER_BITS == part]
 
     def of(self, row: int) -> Segment:
-        """Return the segment that stores the message with row id ``row``. Raises KeyError when its span has none."""
+        """Return the segment that stores the message with row id ``row``.
+
+        Raises KeyError when its span has none.
+        """
         span = self._spans[row >> SPAN_BITS]
         return span[bisect_right(span, row, key=_BY_ID) - 1]
 
@@ -145,7 +148,9 @@ class Segments:
 
 
 def runs(numbered: Iterable[tuple[int, StoredMessage]]) -> Iterator[tuple[int, Sequence[StoredMessage]]]:
-    """Split messages, ordered by number, into runs that each fit one segment; yield each with its first number.
+    """Split messages, ordered by number, into runs that each fit one segment.
+
+    Yield each with its first number.
 
     A run ends at a gap in the numbers, at the end of an aligned span, or once it exceeds MAX_BYTES.
     """

@@ -5,8 +5,8 @@
     end_commit()     waits for the commit that begin_commit() started
 
 The database uses a write-ahead log: a commit is on the disk completely or not at all, and is counted (see
-``integrity``). When the disk is full, the reserve of the data directory is released and the commit retried, once.
-Any other failure of a commit is final, since after a failed sync the contents of the disk are unknown.
+``integrity``). When the disk is full, the reserve of the data directory is released and the commit retried,
+once. Any other failure of a commit is final, since after a failed sync the contents of the disk are unknown.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from ...amqp.encoding import encode
 from ..auth import Right, SharedAccessPolicy
+from ..entities.change_log import ChangeLog, Changes, EntityChange
 from ..entities.entity import Entity
-from ..entities.change_log import Changes, EntityChange, ChangeLog
 from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
 from ..errors import StoreError, StoreFailed
@@ -103,7 +103,7 @@ class SqliteStore:
         return {str(name): str(value) for name, value in map(verified, rows)}
 
     def policy(self) -> SharedAccessPolicy:
-        """Return the namespace's root policy, generated on first use: connection strings survive a restart."""
+        """Return the namespace's root policy, generated on first use and then stored."""
         fresh = SharedAccessPolicy.generate()
         kept = self.setting(_POLICY, f"{fresh.name} {fresh.primary_key} {fresh.secondary_key}")
         name, primary, secondary = kept.split(" ")
@@ -175,7 +175,10 @@ class SqliteStore:
             return self._pending_commit
 
     def end_commit(self) -> None:
-        """Wait for the commit in progress, if any. Raises StoreFailed when it failed, and on every later call."""
+        """Wait for the commit in progress, if any.
+
+        Raises StoreFailed when it failed, and on every later call.
+        """
         if self._failure is not None:
             raise self._failure
         if self._pending_commit is not None:
@@ -187,7 +190,7 @@ class SqliteStore:
     def _recording_failure(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # of any kind: changes taken from the change_log are not on the disk
+        except Exception as error:  # of any kind: changes taken from the change log are not on the disk
             self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
@@ -348,8 +351,8 @@ def _open(path: Path) -> sqlite3.Connection:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise StoreError(
-                    f"The file {path} cannot have a write-ahead log (its change_log mode is {mode}): use a data directory "
-                    "on a local disk."
+                    f"The file {path} cannot have a write-ahead log (its journal mode is {mode}): use a data "
+                    "directory on a local disk."
                 )
             connection.execute("PRAGMA synchronous = FULL")  # a commit returns once the log is on the disk
             connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache

@@ -15,9 +15,9 @@ from typing import Any
 
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.clock import SystemClock
+from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.entity import Entity
-from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage

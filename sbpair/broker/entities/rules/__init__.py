@@ -1,6 +1,6 @@
-"""The rules of a subscription: filters that select messages, actions that change its copies.
+"""The rules of a subscription: filters that select messages, and actions that modify the copies.
 
-expression --tokens--> words --parser--> tree --evaluation--> a function of a message's properties
+expression --- parser ---> syntax tree --- evaluation ---> a function of a message's properties
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import cast
 
 from ...errors import InvalidRule
 from . import tree
-from .message_properties import IGNORED, REMOVABLE, SETTABLE, SPAN, MessageProperties, PropertyChanges
+from .message_properties import IGNORED, REMOVABLE, SETTABLE, TIME_TO_LIVE, MessageProperties, PropertyChanges
 from .parser import parse_action
 from .values import EvaluationError, Truth, Value, compare, compute, keep_sign, kind_of, negate
 
@@ -24,12 +24,12 @@ Condition = Callable[[MessageProperties], Truth]
 
 
 def compile_node(node: tree.Node) -> Evaluate:
-    """The function of an expression's value, or of a predicate's truth. It may raise EvaluationError."""
+    """Compile an expression or predicate to a function of properties, which may raise EvaluationError."""
     return _COMPILERS[type(node)](node)
 
 
 def compile_predicate(predicate: tree.Predicate) -> Condition:
-    """The function of a predicate's truth."""
+    """Compile a predicate."""
     return cast(Condition, compile_node(predicate))
 
 
@@ -53,7 +53,7 @@ def _name(node: tree.Property | tree.PropertyCalled) -> Callable[[MessagePropert
 def _called(evaluate: Evaluate, properties: MessageProperties) -> str | None:
     name = evaluate(properties)
     if name is not None and not isinstance(name, str):
-        raise EvaluationError(f"property() is given a {kind_of(name)}: a text is needed")
+        raise EvaluationError(f"property() was called with a {kind_of(name)}, not a text")
     return name
 
 
@@ -124,7 +124,7 @@ def _like(node: tree.Like) -> Condition:
             return None
         for value in values:
             if not isinstance(value, str):
-                raise EvaluationError(f"LIKE is given a {kind_of(value)}: texts are needed")
+                raise EvaluationError(f"LIKE was used with a {kind_of(value)}, not a text")
         text, form, *mark = cast(list[str], values)
         return like_pattern(form, mark[0] if mark else None).matches(text)
 
@@ -147,7 +147,7 @@ def _junction(node: tree.Junction) -> Condition:
 
 
 def _decided(truths: Iterable[Truth], *, by: bool) -> Truth:
-    """``by`` as soon as one of the truths is, else unknown if one is, else the other."""
+    """Return ``by`` if one of ``truths`` is, else None if one is unknown, else ``not by``."""
     result: Truth = not by
     for truth in truths:
         if truth is by:
@@ -176,14 +176,17 @@ _COMPILERS: dict[type, Callable[..., Callable[[MessageProperties], object]]] = {
 
 @lru_cache(maxsize=256)
 def like_pattern(pattern: str, escape: str | None) -> LikePattern:
-    """The compiled pattern. Raises EvaluationError for an escape that is not one character."""
+    """Return the compiled pattern. Raises EvaluationError when ``escape`` is not one character."""
     if escape is not None and len(escape) != 1:
         raise EvaluationError(f"the escape character {escape[:20]!r} is not one character")
     return LikePattern(pattern, escape)
 
 
 class LikePattern:
-    """The pieces of one pattern, each with its length."""
+    """A compiled LIKE pattern.
+
+    Matching takes linear time per piece between wildcards, without backtracking.
+    """
 
     def __init__(self, pattern: str, escape: str | None) -> None:
         pieces: list[list[str]] = [[]]
@@ -200,7 +203,7 @@ class LikePattern:
         self._last = self._middle.pop() if self._middle else None
 
     def matches(self, text: str) -> bool:
-        """Whether all of ``text`` is what the pattern says."""
+        """Whether the whole of ``text`` matches."""
         first, length = self._first
         if self._last is None:
             return len(text) == length and first.match(text) is not None
@@ -220,8 +223,8 @@ class LikePattern:
 Step = Callable[[MessageProperties, PropertyChanges], None]
 
 
-def steps_of(expression: str, parameters: Mapping[str, Value]) -> tuple[Step, ...]:
-    """One step a statement, in their order. Raises InvalidRule, as SqlAction does."""
+def compile_action(expression: str, parameters: Mapping[str, Value]) -> tuple[Step, ...]:
+    """Compile an action to one step for each statement. Raises InvalidRule as :class:`SqlAction`."""
     return tuple(_step(statement) for statement in parse_action(expression, parameters))
 
 
@@ -238,25 +241,25 @@ def _step(statement: tree.Statement) -> Step:
     elif target.name in REMOVABLE:
         return _set_system(target.name, lambda _: None)
     verb = type(statement).__name__.upper()
-    raise InvalidRule(f"The system property {target.name} is not one that {verb} can change.")
+    raise InvalidRule(f"The system property {target.name} cannot be changed by {verb}.")
 
 
 def _set_user(name: str, evaluate: Evaluate) -> Step:
     def step(written: MessageProperties, changes: PropertyChanges) -> None:
         value = _converted(evaluate(written), written.of_user(name))
-        spelt = written.set_user(name, value)
-        changes.user[spelt] = value
-        changes.removed.discard(spelt)
+        spelling = written.set_user(name, value)
+        changes.user[spelling] = value
+        changes.removed.discard(spelling)
 
     return step
 
 
 def _remove_user(name: str) -> Step:
     def step(written: MessageProperties, changes: PropertyChanges) -> None:
-        spelt = written.remove_user(name)
-        if spelt is not None:
-            changes.user.pop(spelt, None)
-            changes.removed.add(spelt)
+        spelling = written.remove_user(name)
+        if spelling is not None:
+            changes.user.pop(spelling, None)
+            changes.removed.add(spelling)
 
     return step
 
@@ -266,9 +269,9 @@ def _set_system(name: str, evaluate: Evaluate) -> Step:
         value = evaluate(written)
         if name == IGNORED:
             return  # a copy is not scheduled again
-        if name == SPAN:
+        if name == TIME_TO_LIVE:
             if value is not None and not isinstance(value, timedelta):
-                raise EvaluationError(f"TimeToLive is set to a {kind_of(value)}: a span is needed")
+                raise EvaluationError(f"TimeToLive was set to a {kind_of(value)}, not a duration")
         elif value is not None:
             value = text_of(value)
         written.system[name] = changes.system[name] = value
@@ -277,7 +280,7 @@ def _set_system(name: str, evaluate: Evaluate) -> Step:
 
 
 def _converted(value: Value, before: Value) -> Value:
-    """``value`` as the kind of what it replaces, where that can be done."""
+    """Convert ``value`` to the kind of the value that it replaces, if possible."""
     convert = _CONVERSIONS.get((kind_of(value), kind_of(before)))
     if convert is None:
         return value
@@ -288,7 +291,7 @@ def _converted(value: Value, before: Value) -> Value:
 
 
 def text_of(value: Value) -> str:
-    """A value as a text."""
+    """Return a value as text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

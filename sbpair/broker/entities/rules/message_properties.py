@@ -1,4 +1,4 @@
-"""Properties of a message as rules see them: names, how they are read, and what an action changes."""
+"""The properties of a message that rules use: names, decoding, and the changes of an action."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .values import EvaluationError, Value
 
 
 class HeaderOutgrown(EvaluationError):
-    """The header would be larger than a message's may be."""
+    """The header of a message would exceed its maximum size."""
 
 
 class MessageProperties:
-    """A message's own properties (``system``, by their names in lower case) and its sender's (``user``)."""
+    """System properties, by their names in lower case, and the sender's application properties (``user``)."""
 
     __slots__ = ("_names", "system", "user")
 
@@ -26,7 +26,7 @@ class MessageProperties:
         self._names: dict[str, str] | None = None
 
     def name_of(self, name: str) -> str | None:
-        """How the sender spelt a property: as requested for, else the first that differs in case alone."""
+        """Return the spelling of an application property, or None: ``name`` itself, else in another case."""
         if name in self.user:
             return name
         if self._names is None:
@@ -36,33 +36,33 @@ class MessageProperties:
         return self._names.get(name.casefold())
 
     def of_user(self, name: str) -> Value:
-        """The sender's property of that name in any case; None, unknown, for one that is not there."""
-        spelt = self.name_of(name)
-        return None if spelt is None else self.user[spelt]
+        """Return an application property by case-insensitive name; None (unknown) if missing."""
+        spelling = self.name_of(name)
+        return None if spelling is None else self.user[spelling]
 
     def copy(self) -> MessageProperties:
-        """The same, for an action to write on."""
+        """Return a copy for an action to modify."""
         return MessageProperties(self.system, self.user)
 
     def set_user(self, name: str, value: Value) -> str:
-        """Set the sender's property; returns how it is spelt."""
-        spelt = self.name_of(name) or name
-        self.user[spelt] = value
+        """Set an application property; return its spelling."""
+        spelling = self.name_of(name) or name
+        self.user[spelling] = value
         self._names = None
-        return spelt
+        return spelling
 
     def remove_user(self, name: str) -> str | None:
-        """Take the sender's property away; returns how it was spelt, None where there was none."""
-        spelt = self.name_of(name)
-        if spelt is not None:
-            del self.user[spelt]
+        """Remove an application property; return its spelling, or None if it was missing."""
+        spelling = self.name_of(name)
+        if spelling is not None:
+            del self.user[spelling]
             self._names = None
-        return spelt
+        return spelling
 
 
 @dataclass(slots=True)
 class PropertyChanges:
-    """What is to be written on a copy: the sender's properties set and removed, the message's own set."""
+    """Changes to a copy: application properties to set and remove, and system properties to set."""
 
     user: dict[str, Value] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -70,23 +70,24 @@ class PropertyChanges:
 
 
 class MessageForm(Protocol):
-    """Reads and writes the properties in a stored message's bytes."""
+    """Decodes and modifies the properties of a stored message."""
 
     def read(self, message: StoredMessage) -> MessageProperties:
-        """Its properties. Raises EvaluationError for bytes that do not read as properties."""
+        """Return the properties of a message. Raises EvaluationError when they cannot be decoded."""
 
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
-        """Write ``changes`` on the message.
+        """Apply ``changes`` to a message.
 
-        Raises EvaluationError for what cannot be written, and HeaderOutgrown.
+        Raises EvaluationError when a value cannot be encoded, HeaderOutgrown when the header would be too
+        large.
         """
 
     def outgrows(self, message: StoredMessage, changes: Mapping[str, object]) -> bool:
-        """Whether its header would be larger than it may be with these application properties set."""
+        """Whether the header would be too large with these application properties set."""
 
 
 class LazyProperties:
-    """A message about to be published: its properties are read when the first rule asks, once."""
+    """The properties of a message about to be published, decoded once, when first used."""
 
     __slots__ = ("_form", "_message", "_outcome")
 
@@ -96,7 +97,7 @@ class LazyProperties:
         self._outcome: MessageProperties | EvaluationError | None = None
 
     def get(self) -> MessageProperties:
-        """The properties. Raises EvaluationError, each time."""
+        """Return the properties. Raises EvaluationError, on each call, when they cannot be decoded."""
         if self._outcome is None:
             try:
                 self._outcome = self._form.read(self._message)
@@ -110,10 +111,10 @@ class LazyProperties:
 TEXTS = frozenset(
     ("contenttype", "correlationid", "label", "messageid", "replyto", "replytosessionid", "sessionid", "to")
 )
-SPAN = "timetolive"
-IGNORED = "scheduledenqueuetimeutc"  # an action may set it, and nothing comes of it
-SETTABLE = TEXTS | {SPAN, IGNORED}
-REMOVABLE = SETTABLE - {"messageid"}  # without one a message cannot be settled by every client
+TIME_TO_LIVE = "timetolive"
+IGNORED = "scheduledenqueuetimeutc"  # an action may set it, without effect
+SETTABLE = TEXTS | {TIME_TO_LIVE, IGNORED}
+REMOVABLE = SETTABLE - {"messageid"}  # some clients cannot settle a message without an id
 
 ALIASES = {"subject": "label"}
 READABLE = SETTABLE | {
@@ -134,7 +135,10 @@ READABLE = SETTABLE | {
 
 
 def canonical(name: str) -> str | None:
-    """The name by which the property is known here, whatever its case; None for one that does not exist."""
+    """Return the canonical name of a system property, given in any case.
+
+    None if there is no such property.
+    """
     lower = name.lower()
     lower = ALIASES.get(lower, lower)
     return lower if lower in READABLE else None
@@ -144,7 +148,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant_of(milliseconds: int) -> datetime | None:
-    """Milliseconds since the epoch as an instant; None for one that no calendar has."""
+    """Return milliseconds since the epoch as a datetime; None when out of its range."""
     try:
         return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -152,16 +156,19 @@ def instant_of(milliseconds: int) -> datetime | None:
 
 
 class LiftedForm:
-    """Reads and writes what a stored message holds beside its bytes."""
+    """A :class:`MessageForm` over the fields of a stored message only.
+
+    Its encoded sections are not parsed.
+    """
 
     def read(self, message: StoredMessage) -> MessageProperties:
-        """The message's own properties that are known without its bytes. Raises EvaluationError in others."""
+        """Return the system properties that are stored as fields."""
         return MessageProperties(lifted(message), {})
 
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
-        """Write the changes that are known without the bytes. Raises EvaluationError in others."""
+        """Apply the changes to system properties that are stored as fields; ignore others."""
         for name, value in changes.system.items():
-            if name == SPAN:
+            if name == TIME_TO_LIVE:
                 message.time_to_live = (
                     value // timedelta(milliseconds=1) if isinstance(value, timedelta) else None
                 )
@@ -171,12 +178,12 @@ class LiftedForm:
                 message.message_id = str(value)
 
     def outgrows(self, message: StoredMessage, changes: Mapping[str, object]) -> bool:
-        """Never: how large the rest of the header is, the bytes alone tell."""
+        """Return False: the size of the header is unknown without its bytes."""
         return False
 
 
 def lifted(message: StoredMessage) -> dict[str, Value]:
-    """The properties of a message about to be published, by their names in lower case."""
+    """Return the system properties that are stored as fields of a message about to be published."""
     span, number = message.time_to_live, message.enqueued_sequence_number
     return {
         "deadlettersource": message.dead_letter_source,
@@ -192,7 +199,7 @@ def lifted(message: StoredMessage) -> dict[str, Value]:
         "sessionid": message.session_id,
         "size": message.size,
         "state": "Active",
-        SPAN: None if span is None else timedelta(milliseconds=span),
+        TIME_TO_LIVE: None if span is None else timedelta(milliseconds=span),
         "viapartitionkey": message.via_partition_key,
     }
 

@@ -1,9 +1,11 @@
-"""The parser of SQL filters and actions: tokens, then a Pratt parser in which each operator has a binding power.
+"""The parser of SQL filters and actions: a tokenizer and a Pratt parser.
+
+The binding powers of the operators:
 
     OR 10 · AND 20 · NOT 30 · = <> != < <= > >= IS IN LIKE 40 · + - 50 · * / % 60 · sign 70
 
-Expressions and predicates are distinct: ``TRUE`` alone is not a filter, ``paid = TRUE`` is. Texts are limited
-in length (``MAX_LENGTH``), nesting (``MAX_DEPTH``, ``MAX_OPERATORS``) and, for actions, in statements
+Expressions and predicates are distinct: ``TRUE`` alone is not a filter, ``paid = TRUE`` is. The input is
+limited in length (``MAX_LENGTH``), nesting (``MAX_DEPTH``, ``MAX_OPERATORS``) and, for actions, statements
 (``MAX_STATEMENTS``).
 """
 
@@ -20,25 +22,25 @@ from . import tree
 from .message_properties import canonical
 from .values import COMPARISONS, Value
 
-MAX_LENGTH = 1024  # characters, of a filter or of an action
+MAX_LENGTH = 1024  # characters of a filter or action
 _LARGEST = 2**63 - 1
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kind of a token, as named in error messages."""
 
     NUMBER = "a number"
     TEXT = "a text"
     NAME = "a name"  # [quoted] or "quoted": never a keyword
     WORD = "a word"  # a name, or a keyword
     PARAMETER = "a parameter"
-    SIGN = "a sign"
+    SIGN = "an operator"
     END = "the end"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """One token: its text as written (a word in lower case, a sign as it is), its value, where it begins."""
+    """A token: its text (words in lower case), its value and its position in the input."""
 
     kind: TokenKind
     text: str
@@ -59,16 +61,14 @@ _TOKEN = re.compile(
 
 
 def tokens_of(text: str) -> Iterator[SqlToken]:
-    """The tokens of ``text``, the end last. Raises InvalidRule."""
+    """Iterate over the tokens of ``text``, END last. Raises InvalidRule."""
     if len(text) > MAX_LENGTH:
         raise InvalidRule(f"The expression has {len(text)} characters: at most {MAX_LENGTH} are allowed.")
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            raise InvalidRule(
-                f"Nothing can begin with {text[position]!r}, character {position + 1} of {text!r}."
-            )
+            raise InvalidRule(f"Unexpected {text[position]!r} at character {position + 1} of {text!r}.")
         position, name = found.end(), found.lastgroup
         if name is not None and name != "space":
             yield _token(TokenKind[name], found.group(), found.start())
@@ -99,7 +99,7 @@ def _number(text: str) -> int | float:
 
 
 MAX_DEPTH = 64
-MAX_OPERATORS = 128  # of + - * / %, which nest to the left without a parenthesis
+MAX_OPERATORS = 128  # of + - * / %, which nest without parentheses
 MAX_STATEMENTS = 32
 SIGN_POWER, NOT_POWER = 70, 30
 _POWERS = {
@@ -118,7 +118,7 @@ Read = TypeVar("Read")
 
 
 def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
-    """The predicate that ``text`` says; ``parameters`` (``@name``) stand for values. Raises InvalidRule."""
+    """Parse a filter; ``parameters`` are the values of its ``@name`` references. Raises InvalidRule."""
     parser = _Parser(text, parameters)
     predicate = parser.predicate(0)
     parser.take(TokenKind.END)
@@ -126,7 +126,7 @@ def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
 
 
 def parse_action(text: str, parameters: Mapping[str, Value]) -> tuple[tree.Statement, ...]:
-    """The statements that ``text`` says, one at least. Raises InvalidRule."""
+    """Parse an action into its statements, at least one. Raises InvalidRule."""
     parser = _Parser(text, parameters)
     statements = [parser.statement()]
     while parser.next.kind is not TokenKind.END:
@@ -171,9 +171,9 @@ class _Parser:
             raise self.unexpected(text.upper())
 
     def unexpected(self, expected: str) -> InvalidRule:
-        found = repr(self.next.text) if self.next.text else "its end"
+        found = repr(self.next.text) if self.next.text else "the end"
         where = f"character {self.next.position + 1} of {self._text!r}"
-        return InvalidRule(f"{expected} is expected where {found} stands, {where}.")
+        return InvalidRule(f"Expected {expected}, found {found} at {where}.")
 
     # -- grammar
 
@@ -181,7 +181,7 @@ class _Parser:
         start = self.next
         node = self.node(power)
         if not isinstance(node, tree.Predicate):
-            raise self.refused(start, "compares nothing: a predicate such as a = 1 is needed")
+            raise self.error_at(start, "is not a predicate: use one such as a = 1")
         return node
 
     def expression(self, power: int) -> tree.Expression:
@@ -190,21 +190,21 @@ class _Parser:
 
     def as_expression(self, node: tree.Node, start: SqlToken) -> tree.Expression:
         if isinstance(node, tree.Predicate):
-            raise self.refused(start, "is a predicate: a value is needed")
+            raise self.error_at(start, "is a predicate, where a value is needed")
         return node
 
     def as_predicate(self, node: tree.Node, start: SqlToken) -> tree.Predicate:
         if not isinstance(node, tree.Predicate):
-            raise self.refused(start, "is a value: a predicate such as a = 1 is needed")
+            raise self.error_at(start, "is a value, where a predicate such as a = 1 is needed")
         return node
 
-    def refused(self, start: SqlToken, why: str) -> InvalidRule:
-        return InvalidRule(f"What begins with character {start.position + 1} of {self._text!r} {why}.")
+    def error_at(self, start: SqlToken, why: str) -> InvalidRule:
+        return InvalidRule(f"The part of {self._text!r} at character {start.position + 1} {why}.")
 
     def node(self, power: int) -> tree.Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidRule(f"The expression nests deeper than {MAX_DEPTH}.")
+            raise InvalidRule(f"The expression is nested deeper than {MAX_DEPTH} levels.")
         start, left = self.next, self.prefix()
         while self.next.kind in (TokenKind.WORD, TokenKind.SIGN) and _POWERS.get(self.next.text, 0) > power:
             left = self.infix(left, start, self.advance())
@@ -227,7 +227,7 @@ class _Parser:
         if token.text in ("+", "-"):
             return tree.Signed(token.text, self.expression(SIGN_POWER))
         self.next = token
-        raise self.unexpected("A value")
+        raise self.unexpected("a value")
 
     def word(self, token: SqlToken) -> tree.Node:
         if token.text in _CONSTANTS:
@@ -267,7 +267,7 @@ class _Parser:
 
     def is_null(self, operand: tree.Expression, start: SqlToken) -> tree.Predicate:
         if not isinstance(operand, tree.Property | tree.PropertyCalled):
-            raise self.refused(start, "is no property: IS NULL asks for one")
+            raise self.error_at(start, "is not a property, which IS NULL needs")
         is_negated = self.accept("not")
         self.expect("null")
         return tree.Not(tree.IsNull(operand)) if is_negated else tree.IsNull(operand)
@@ -303,13 +303,13 @@ class _Parser:
             return tree.NewId()
         if token.text in ("property", "p"):
             return tree.PropertyCalled(self.closed(lambda: self.expression(0)))
-        raise self.refused(token, f"calls {token.value}: there are newid() and property(name)")
+        raise self.error_at(token, f"calls the unknown function {token.value}: use newid() or property(name)")
 
     def reference(self) -> tree.Property | tree.PropertyCalled:
         start = self.next
         node = self.node(SIGN_POWER)
         if not isinstance(node, tree.Property | tree.PropertyCalled):
-            raise self.refused(start, "is no property")
+            raise self.error_at(start, "is not a property")
         return node
 
     def property_from(self, token: SqlToken) -> tree.Property:
@@ -321,7 +321,7 @@ class _Parser:
                 self.check_not_reserved(name)
         elif name.kind is not TokenKind.NAME:
             self.next = name
-            raise self.unexpected("The name of a property")
+            raise self.unexpected("the name of a property")
         if token.text == "user":
             return tree.Property(str(name.value))
         known = canonical(str(name.value))
@@ -336,7 +336,10 @@ class _Parser:
 
     def check_not_reserved(self, token: SqlToken) -> None:
         if token.text in RESERVED:
-            raise self.refused(token, f"is the keyword {token.text.upper()}: a property is [{token.value}]")
+            raise self.error_at(
+                token,
+                f"is the keyword {token.text.upper()}: write [{token.value}] for a property of that name",
+            )
 
     # -- actions
 
@@ -346,7 +349,8 @@ class _Parser:
             self.expect("=")
             statement: tree.Statement = tree.Set(target, self.expression(_POWERS["="]))
         else:
-            self.expect("remove")
+            if not self.accept("remove"):
+                raise self.unexpected("SET or REMOVE")
             statement = tree.Remove(self.target())
         if self.sees(*_END_OF_STATEMENT):
             self.advance()
@@ -358,6 +362,6 @@ class _Parser:
             return tree.Property(str(token.value))
         if token.kind is not TokenKind.WORD:
             self.next = token
-            raise self.unexpected("A property")
+            raise self.unexpected("a property")
         self.check_not_reserved(token)
         return self.property_from(token)

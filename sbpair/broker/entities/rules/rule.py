@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidRule
-from .message_properties import MessageProperties, PropertyChanges, LazyProperties
+from .message_properties import LazyProperties, MessageProperties, PropertyChanges
 from .values import Value, kind_of
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """Takes every message."""
+    """Matches every message."""
 
     def matches(self, properties: LazyProperties) -> bool:
-        """True."""
+        """Return True."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """Takes no message."""
+    """Matches no message."""
 
     def matches(self, properties: LazyProperties) -> bool:
-        """False."""
+        """Return False."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class CorrelationFilter:
-    """Takes the messages that have every value named here, in the same case; None is not looked at.
+    """Matches messages whose properties equal all of the given ones, case-sensitively; None is not compared.
 
-    Raises InvalidRule when it names nothing.
+    Raises InvalidRule when no property is given.
     """
 
     correlation_id: str | None = None
@@ -52,16 +52,19 @@ class CorrelationFilter:
 
     def __post_init__(self) -> None:
         if not self.system and not self.properties:
-            raise InvalidRule("The correlation filter names no property: one at least is needed.")
+            raise InvalidRule("The correlation filter has no property: give at least one.")
 
     @property
     def system(self) -> dict[str, str]:
-        """The message's own properties that it names, by their names in lower case."""
+        """The given system properties, by their names in lower case without underscores."""
         named = ((name, getattr(self, name)) for name in SYSTEM_FIELDS)
         return {name.replace("_", ""): value for name, value in named if value is not None}
 
     def matches(self, properties: LazyProperties) -> bool:
-        """Whether the message has all of it. Raises EvaluationError for one that cannot be read."""
+        """Whether the message has all of the properties.
+
+        Raises EvaluationError when they cannot be decoded.
+        """
         found = properties.get()
         return all(_equal(found.system.get(name), value) for name, value in self.system.items()) and all(
             _equal(found.of_user(name), value) for name, value in self.properties.items()
@@ -77,9 +80,11 @@ def _equal(found: Value, wanted: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Takes the messages for which ``expression`` is true; ``parameters`` (``@name``) stand in it for values.
+    """Matches messages for which ``expression`` is true.
 
-    Raises InvalidRule for an expression that cannot be read.
+    ``parameters`` are the values of its ``@name`` references.
+
+    Raises InvalidRule when the expression is not valid.
     """
 
     expression: str
@@ -87,21 +92,23 @@ class SqlFilter:
     _condition: Condition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        from .evaluation import compile_predicate  # late: a namespace without SQL does not load the language
+        from .evaluation import compile_predicate  # imported late: not needed without SQL rules
         from .parser import parse_filter
 
-        object.__setattr__(self, "_condition", compile_predicate(parse_filter(self.expression, self.parameters)))
+        object.__setattr__(
+            self, "_condition", compile_predicate(parse_filter(self.expression, self.parameters))
+        )
 
     def matches(self, properties: LazyProperties) -> bool:
-        """Whether it takes the message; unknown is no. Raises EvaluationError."""
+        """Whether the expression is true; unknown counts as false. Raises EvaluationError."""
         return self._condition(properties.get()) is True
 
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """Sets and removes properties, each statement seeing what those before it wrote.
+    """Sets and removes properties; each statement sees the changes of those before it.
 
-    Raises InvalidRule for an expression that cannot be read, or that writes what cannot be written.
+    Raises InvalidRule when the expression is not valid, or changes a property that cannot be changed.
     """
 
     expression: str
@@ -109,12 +116,12 @@ class SqlAction:
     _steps: tuple[Step, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        from .evaluation import steps_of  # late: a namespace without SQL does not load the language
+        from .evaluation import compile_action  # imported late: not needed without SQL rules
 
-        object.__setattr__(self, "_steps", steps_of(self.expression, self.parameters))
+        object.__setattr__(self, "_steps", compile_action(self.expression, self.parameters))
 
     def changes(self, properties: MessageProperties) -> PropertyChanges:
-        """What it writes on a message with these properties. Raises EvaluationError."""
+        """Return the changes to a message with these properties. Raises EvaluationError."""
         written, changes = properties.copy(), PropertyChanges()
         for step in self._steps:
             step(written, changes)
@@ -130,7 +137,10 @@ Filter = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule; ``created_at`` in milliseconds since the epoch. Raises InvalidRule for such a name."""
+    """A rule of a subscription; ``created_at`` is in milliseconds since the epoch.
+
+    Raises InvalidRule when the name is not valid.
+    """
 
     name: str = DEFAULT_RULE
     filter: Filter = field(default_factory=TrueFilter)
@@ -140,11 +150,11 @@ class Rule:
     def __post_init__(self) -> None:
         if len(self.name) > MAX_NAME or not _NAME.fullmatch(self.name):
             raise InvalidRule(
-                f"The rule name {self.name[:100]!r} is not allowed: 1 to {MAX_NAME} letters, digits, "
-                "'.', '-' and '_'; it begins and ends with a letter or a digit."
+                f"The rule name {self.name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, "
+                "'.', '-' and '_', beginning and ending with a letter or digit."
             )
 
     @property
     def accepts_all(self) -> bool:
-        """It takes every message as it is."""
+        """Whether the rule selects every message without changing it."""
         return self.action is None and isinstance(self.filter, TrueFilter)

@@ -1,8 +1,8 @@
-"""The rules of one subscription, and what they make of a message.
+"""The rules of one subscription, and the copies of a message that they produce.
 
-rules without an action    one copy, however many of them take the message
-a rule with an action      a copy of its own, with its name as the property RuleName
-a rule that fails          the message as it came, to be dead-lettered if the subscription says so
+rules without an action    one copy, however many of them match
+a rule with an action      a copy of its own, with the rule's name in the property RuleName
+a rule that fails          the original message is dead-lettered if the subscription asks for it
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from .message_properties import PropertyChanges, LazyProperties
+from .message_properties import LazyProperties, PropertyChanges
 from .rule import CorrelationFilter, Rule, SqlFilter
 from .values import EvaluationError
 
@@ -19,35 +19,36 @@ RULE_NAME = "RuleName"
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """What the rules want of a message: a plain copy, copies with changes, and why a rule failed."""
+    """The result for one message: whether to store a plain copy, changes for other copies, a failure."""
 
-    is_taken: bool = False
+    is_selected: bool = False
     changes: list[PropertyChanges] = field(default_factory=list)
     failure: str | None = None
 
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many filters of the kinds that are limited there are, in all subscriptions of a topic."""
+    """The number of filters by limited kind, in all subscriptions of a topic."""
 
     sql: int = 0
     correlation: int = 0
 
     def add(self, rules: RuleSet, sign: int = 1) -> None:
-        """The rules of a subscription came (1) or went (-1)."""
+        """Count the rules of a subscription that were added (``sign`` 1) or removed (-1)."""
         self.sql += sign * rules.sql_filters
         self.correlation += sign * rules.correlation_filters
 
 
 class RuleSet:
-    """The rules by name, in any case; the partitions of a subscription share one.
+    """The rules of a subscription, shared by its partitions; names are case-insensitive.
 
-    ``on_change`` is called after each change, if it is set. ``counts``: those of its topic, once it has one.
+    ``on_change``, if set, is called after each change. ``counts``, if set, are the topic's filter counts to
+    update.
     """
 
     def __init__(self, first: Rule | None = None) -> None:
         self._rules: dict[str, Rule] = {}
-        self.accepts_all = False  # as they are: the messages need not be read
+        self.accepts_all = False  # whether all messages match unchanged, so that they need not be decoded
         self._plain = self.sql_filters = self.correlation_filters = 0
         self.on_change: Callable[[], None] | None = None
         self.counts: FilterCounts | None = None
@@ -61,11 +62,11 @@ class RuleSet:
         return (self._rules[key] for key in sorted(self._rules))
 
     def get(self, name: str) -> Rule | None:
-        """The rule of that name, or None."""
+        """Return a rule by name, or None."""
         return self._rules.get(name.casefold())
 
     def put(self, rule: Rule) -> None:
-        """Add the rule, or replace the one of its name."""
+        """Add a rule, or replace the one with the same name."""
         if (before := self.get(rule.name)) is not None:
             self._count(before, -1)
         self._rules[rule.name.casefold()] = rule
@@ -73,29 +74,29 @@ class RuleSet:
         self._changed()
 
     def drop(self, name: str) -> None:
-        """Take a rule away that is there."""
+        """Remove a rule. Raises KeyError when there is none of that name."""
         self._count(self._rules.pop(name.casefold()), -1)
         self._changed()
 
     def evaluate_message(self, properties: LazyProperties) -> RuleOutcome:
-        """What the rules want of a message."""
-        verdict = RuleOutcome()
+        """Apply the rules to a message."""
+        outcome = RuleOutcome()
         for rule in self._rules.values():
             try:
                 if rule.filter.matches(properties):
-                    self._apply(rule, properties, verdict)
+                    self._apply(rule, properties, outcome)
             except EvaluationError as error:
-                verdict.failure = verdict.failure or f"The rule '{rule.name}' failed: {error}."
-        return verdict
+                outcome.failure = outcome.failure or f"The rule '{rule.name}' failed: {error}."
+        return outcome
 
-    def _apply(self, rule: Rule, properties: LazyProperties, verdict: RuleOutcome) -> None:
+    def _apply(self, rule: Rule, properties: LazyProperties, outcome: RuleOutcome) -> None:
         if rule.action is None:
-            verdict.is_taken = True
+            outcome.is_selected = True
             return
         changes = rule.action.changes(properties.get())
         changes.user[RULE_NAME] = rule.name
         changes.removed.discard(RULE_NAME)
-        verdict.changes.append(changes)
+        outcome.changes.append(changes)
 
     def _changed(self) -> None:
         if self.on_change is not None:

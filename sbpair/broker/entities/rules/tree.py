@@ -1,4 +1,4 @@
-"""What can a filter or an action say? One class for each form of the documented grammar."""
+"""The syntax tree of filters and actions: one class for each form of the documented grammar."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .values import Value
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number, a text, TRUE, FALSE, NULL, or what a parameter stands for."""
+    """A number, a text, TRUE, FALSE, NULL, or the value of a parameter."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """``name`` of the sender's properties, or of the message's own if ``is_system`` (then in lower case)."""
+    """An application property or, with ``is_system``, a system property (``name`` in lower case)."""
 
     name: str
     is_system: bool = False
@@ -24,14 +24,14 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PropertyCalled:
-    """``property(name)``: the sender's property that an expression names."""
+    """``property(name)``: the application property whose name an expression computes."""
 
     name: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """``newid()``: another guid each time."""
+    """``newid()``: a new GUID on each evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``left + right``, and by ``- * / %``."""
+    """``left + right``, and the same with ``- * / %``."""
 
     sign: str
     left: Expression
@@ -53,7 +53,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``left = right``, and by ``<> != > >= < <=``."""
+    """``left = right``, and the same with ``<> != > >= < <=``."""
 
     sign: str
     left: Expression
@@ -62,14 +62,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """``property IS NULL``: it is absent, or null."""
+    """``property IS NULL``: the property is missing or null."""
 
     operand: Property | PropertyCalled
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """``EXISTS (property)``: the message has it, be it null."""
+    """``EXISTS (property)``: the message has the property, even if null."""
 
     operand: Property | PropertyCalled
 
@@ -93,14 +93,14 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """``NOT operand``, and what NOT before IN, LIKE and NULL means."""
+    """``NOT operand``; also NOT IN, NOT LIKE and IS NOT NULL."""
 
     operand: Predicate
 
 
 @dataclass(frozen=True, slots=True)
 class Junction:
-    """All of the operands, joined by ``and`` or by ``or``."""
+    """Operands joined by ``word``: ``and`` or ``or``."""
 
     word: str
     operands: tuple[Predicate, ...]

@@ -1,11 +1,12 @@
-"""Values in filters and actions, and how they are computed and compared.
+"""Values in filters and actions: arithmetic and comparison.
 
-    None                    unknown: an absent property, a null one, and whatever is made of it
-    int, float              64-bit integers and doubles, promoted as in C#; integers divide towards zero
-    str, bool, UUID, bytes  as they are
-    datetime, timedelta     instants and spans
+    None                    unknown: a missing or null property, and any result computed from one
+    int, float              64-bit integers and doubles, promoted as in C#; integer division truncates
+    str, bool, UUID, bytes  unchanged
+    datetime, timedelta     instants and durations
 
-What C# has no operator for fails: the message is then dead-lettered, or not taken.
+An operation for which C# has no operator raises EvaluationError: the message is dead-lettered or not
+selected.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import Any
 from uuid import UUID
 
 Value = object
-"""One of the types above; of a message whatever AMQP has, which compares with its own kind for equality."""
+"""One of the types above.
+
+Messages may contain other AMQP types, which compare for equality within their type.
+"""
 
 Truth = bool | None
 """Three-valued: None is unknown."""
@@ -27,19 +31,19 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class EvaluationError(Exception):
-    """A filter or an action has no result for this message; the text says why."""
+    """A filter or an action cannot be evaluated for a message; the text says why."""
 
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "boolean"),  # before int, which it is too
+    (bool, "boolean"),  # before int, its base class
     ((int, float), "number"),
     (str, "text"),
     (datetime, "instant"),
-    (timedelta, "span"),
+    (timedelta, "duration"),
     (UUID, "guid"),
     (bytes, "binary"),
 )
-_ORDERED = frozenset(("number", "text", "instant", "span"))
+_ORDERED = frozenset(("number", "text", "instant", "duration"))
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -54,47 +58,47 @@ COMPARISONS = frozenset(_COMPARISONS)
 
 
 def kind_of(value: Value) -> str:
-    """The name of a value's kind: what it compares with."""
+    """Return the kind of a value; only values of the same kind can be compared."""
     return next((name for types, name in _KINDS if isinstance(value, types)), type(value).__name__)
 
 
 def compare(sign: str, left: Value, right: Value) -> Truth:
-    """Three-valued comparison. Raises EvaluationError for kinds that do not compare."""
+    """Compare two values; None if either is unknown. Raises EvaluationError when they cannot be compared."""
     if left is None or right is None:
         return None
     kind = kind_of(left)
     if kind != kind_of(right) or (sign not in EQUALITIES and kind not in _ORDERED):
-        raise EvaluationError(f"{sign} does not compare a {kind} and a {kind_of(right)}")
+        raise EvaluationError(f"a {kind} and a {kind_of(right)} cannot be compared by {sign}")
     return _COMPARISONS[sign](left, right)
 
 
 def compute(sign: str, left: Value, right: Value) -> Value:
-    """``left`` and ``right`` by ``+ - * / %``; unknown if either is. Raises EvaluationError."""
+    """Apply ``+ - * / %``; None if either operand is unknown. Raises EvaluationError."""
     if left is None or right is None:
         return None
     signature = (kind_of(left), sign, kind_of(right))
     if signature[0] == signature[2] == "number":
         return _compute_numbers(sign, left, right)  # type: ignore[arg-type]
-    if signature not in _OTHERS:
-        raise EvaluationError(f"there is no {signature[0]} {sign} {signature[2]}")
+    if signature not in _OTHER_OPERATORS:
+        raise EvaluationError(f"{signature[0]} {sign} {signature[2]} is not defined")
     try:
-        return _OTHERS[signature](left, right)
+        return _OTHER_OPERATORS[signature](left, right)
     except OverflowError:
         raise EvaluationError(f"{signature[0]} {sign} {signature[2]} is out of range") from None
 
 
-_OTHERS: dict[tuple[str, str, str], Callable[[object, object], object]] = {
+_OTHER_OPERATORS: dict[tuple[str, str, str], Callable[[object, object], object]] = {
     ("text", "+", "text"): operator.add,
-    ("instant", "+", "span"): operator.add,
-    ("instant", "-", "span"): operator.sub,
+    ("instant", "+", "duration"): operator.add,
+    ("instant", "-", "duration"): operator.sub,
     ("instant", "-", "instant"): operator.sub,
-    ("span", "+", "span"): operator.add,
-    ("span", "-", "span"): operator.sub,
+    ("duration", "+", "duration"): operator.add,
+    ("duration", "-", "duration"): operator.sub,
 }
 
 
 def negate(value: Value) -> Value:
-    """``-value``; unknown if it is. Raises EvaluationError."""
+    """Return ``-value``; None if unknown. Raises EvaluationError when it is not a number."""
     if value is None:
         return None
     if kind_of(value) != "number":
@@ -103,7 +107,7 @@ def negate(value: Value) -> Value:
 
 
 def keep_sign(value: Value) -> Value:
-    """``+value``; unknown if it is. Raises EvaluationError."""
+    """Return ``+value``; None if unknown. Raises EvaluationError when it is not a number."""
     negate(value)
     return value
 
@@ -111,12 +115,12 @@ def keep_sign(value: Value) -> Value:
 def _compute_numbers(sign: str, left: float, right: float) -> float:
     if isinstance(left, int) and isinstance(right, int):
         if sign in "/%" and right == 0:
-            raise EvaluationError("a whole number is divided by zero")
-        result = _ON_WHOLES[sign](int(left), int(right))
+            raise EvaluationError("integer division by zero")
+        result = _INTEGER_OPERATORS[sign](int(left), int(right))
         if result not in _INT64:
-            raise EvaluationError(f"the result of {sign} has more than 64 bits")
+            raise EvaluationError(f"the result of {sign} exceeds 64 bits")
         return result
-    return _ON_DOUBLES[sign](float(left), float(right))
+    return _DOUBLE_OPERATORS[sign](float(left), float(right))
 
 
 def _divided(left: int, right: int) -> int:
@@ -132,21 +136,21 @@ def _divided_doubles(left: float, right: float) -> float:
     )
 
 
-def _rest_of_doubles(left: float, right: float) -> float:
+def _remainder_of_doubles(left: float, right: float) -> float:
     return math.nan if not right or math.isinf(left) else math.fmod(left, right)
 
 
-_ON_WHOLES: dict[str, Callable[[int, int], int]] = {
+_INTEGER_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": _divided,
     "%": lambda left, right: left - right * _divided(left, right),
 }
-_ON_DOUBLES: dict[str, Callable[[float, float], float]] = {
+_DOUBLE_OPERATORS: dict[str, Callable[[float, float], float]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": _divided_doubles,
-    "%": _rest_of_doubles,
+    "%": _remainder_of_doubles,
 }

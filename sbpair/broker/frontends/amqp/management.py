@@ -14,7 +14,7 @@ from ....amqp.types import Symbol
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.entity import Entity
-from ...entities.quotas import OF_A_MESSAGE, OF_ADMINISTRATION
+from ...entities.quotas import ADMINISTRATION_COST, MESSAGE_COST
 from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ...faults import Lose, Operation, RefusingEffect, Withhold
 from ..address import management_of
@@ -37,7 +37,7 @@ class ManagementOperation:
     right: Right = Right.LISTEN
     is_send: bool = False
     is_transactional: bool = False
-    credits: int = OF_A_MESSAGE
+    credits: int = MESSAGE_COST
 
 
 OPERATIONS: dict[str, ManagementOperation] = {
@@ -56,9 +56,11 @@ OPERATIONS: dict[str, ManagementOperation] = {
     "get-session-state": ManagementOperation(management_operations.get_state),
     "set-session-state": ManagementOperation(management_operations.set_state),
     "renew-session-lock": ManagementOperation(management_operations.renew_session_lock),
-    "add-rule": ManagementOperation(management_operations.add, credits=OF_ADMINISTRATION),
-    "remove-rule": ManagementOperation(management_operations.remove, credits=OF_ADMINISTRATION),
-    "enumerate-rules": ManagementOperation(management_operations.enumerate_rules, credits=OF_ADMINISTRATION),
+    "add-rule": ManagementOperation(management_operations.add, credits=ADMINISTRATION_COST),
+    "remove-rule": ManagementOperation(management_operations.remove, credits=ADMINISTRATION_COST),
+    "enumerate-rules": ManagementOperation(
+        management_operations.enumerate_rules, credits=ADMINISTRATION_COST
+    ),
 }
 
 

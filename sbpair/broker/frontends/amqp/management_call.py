@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....amqp.message import Message, ValueBody
 from ....amqp.types import Array
 from ...entities.entity import Entity
-from ...entities.quotas import OF_A_MESSAGE
+from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, Transaction, Verb
@@ -40,7 +40,7 @@ class ManagementCall:
 
     def charge(self, messages: int) -> None:
         """Charge the credits of the messages beyond the first, which the request itself has paid."""
-        self.connection.frontend.namespace.credits.charge(max(0, messages) * OF_A_MESSAGE, self.now)
+        self.connection.frontend.namespace.credits.charge(max(0, messages) * MESSAGE_COST, self.now)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A whole number."""

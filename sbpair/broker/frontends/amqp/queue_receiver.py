@@ -38,7 +38,7 @@ from ...clock import ClockReading
 from ...entities.entity import Entity
 from ...entities.queue import DESCRIPTION, REASON, Queue
 from ...entities.queue_context import PER_STEP, SLICE
-from ...entities.quotas import OF_A_MESSAGE
+from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, Verb
@@ -119,7 +119,7 @@ class QueueReceiver(Node):
         until = self._frontend.namespace.work_done + SLICE
         try:
             while self.is_hungry and self.deliver(now):
-                self._frontend.namespace.credits.charge(OF_A_MESSAGE, now.entity)
+                self._frontend.namespace.credits.charge(MESSAGE_COST, now.entity)
                 self._frontend.namespace.worked(1)
                 if self._frontend.namespace.work_done >= until:
                     self.connection.later(0.0, lambda: self._drain(now), now)

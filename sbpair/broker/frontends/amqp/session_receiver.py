@@ -69,7 +69,7 @@ class SessionReceiver(QueueReceiver):
         super().__init__(connection, link, lock.queue, deletes=deletes)
         self.lock = lock
         if deletes and lock.queue.sessions is not None:
-            lock.queue.sessions.keep(lock)
+            lock.queue.sessions.keep_until_released(lock)
 
     @property
     def line(self) -> Entity | SessionLock:
