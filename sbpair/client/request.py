@@ -33,6 +33,7 @@ class RequestNode:
         self._receiver: Receiver | None = None
         self._sender: Sender | None = None
         self._opening = asyncio.ensure_future(self._open())
+        self._opening.add_done_callback(_heard)
 
     async def ask(self, properties: dict[object, object], body: object) -> Message:
         """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
@@ -62,8 +63,6 @@ class RequestNode:
         """Detach both links. Never raises: callers of :meth:`ask` received the error."""
         self._opening.cancel()
         await asyncio.wait([self._opening])
-        if not self._opening.cancelled():
-            self._opening.exception()
         links = [link for link in (self._receiver, self._sender) if link is not None]
         await asyncio.gather(*(link.close() for link in links))
 
@@ -130,3 +129,9 @@ class RequestNode:
         answer = self._answers.get(message.properties.correlation_id if message.properties else None)
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+def _heard(opening: asyncio.Task[Sender]) -> None:
+    """Mark its error as retrieved: there may be no waiting caller."""
+    if not opening.cancelled():
+        opening.exception()

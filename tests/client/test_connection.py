@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from collections.abc import Iterator
@@ -61,6 +62,18 @@ async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> No
     connection.abort()
     with pytest.raises(ConnectionLost, match="the connection has ended"):
         await asyncio.wait_for(node.ask({}, None), PATIENCE)
+
+
+async def test_a_node_that_nobody_asks_any_more_fails_without_a_word(pair: Pair) -> None:
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    connection = await connect(parse(pair.primary.connection_string))
+    opening = RequestNode(connection, "$cbs")._opening
+    connection.abort()
+    await asyncio.wait((opening,), timeout=PATIENCE)
+    del opening
+    gc.collect()  # where asyncio complains of an error that nobody took
+    assert unheard == []
 
 
 @pytest.mark.spec("F-23")
