@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,3 +62,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
             return next((prefix for prefix in ONE_WORKER if nodeid.startswith(prefix)), nodeid)
 
     return Grouped(config, log)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sdk_links_that_close_at_once() -> Iterator[None]:
+    """The SDK's keep-alive threads look twenty times a second, not once, whether their link has ended.
+
+    Whoever closes a link waits for its thread.
+    """
+    client = sys.modules.get("azure.servicebus._pyamqp.client")
+    if client is None:
+        yield
+        return
+
+    def sleep(seconds: float) -> None:
+        time.sleep(0.05 if seconds == 1 else seconds)  # no other pause of this module is of one second
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(client, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))
+        yield
