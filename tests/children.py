@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def exit_code_of(child: int) -> int:

@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,9 +79,13 @@ def _sdk_links_that_close_at_once() -> Iterator[None]:
         yield
         return
 
-    def sleep(seconds: float) -> None:
-        time.sleep(0.05 if seconds == 1 else seconds)  # no other pause of this module is of one second
+    class Hurried(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            return getattr(time, name)  # as it is now: a test may have set the clock
+
+        def sleep(self, seconds: float) -> None:
+            time.sleep(0.05 if seconds == 1 else seconds)  # no other pause of that module is of one second
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(client, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))
+        patched.setattr(client, "time", Hurried("time"))
         yield

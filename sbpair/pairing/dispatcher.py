@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
@@ -37,17 +38,27 @@ _LEVELS: dict[type[PairingEvent], int] = {
 }
 
 
+MOST_EARLY = 100  # events kept for the first callback
+
+
 class EventDispatcher:
     """Those who listen to one client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
+        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)  # until somebody listens
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
-        """Call ``callback`` with every event, in the thread it happened in; returns how to stop that."""
+        """Call ``callback`` with every event, in the thread it happened in; returns how to stop that.
+
+        The first callback is called now with the last events before it: a client is at work once it is made.
+        """
         with self._lock:
             self._callbacks.append(callback)
+            early, self._early = self._early, None
+        for event in early or ():
+            _hand(callback, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -66,11 +77,17 @@ class EventDispatcher:
             _log(event)
             with self._lock:
                 callbacks = list(self._callbacks)
+                if self._early is not None:
+                    self._early.append(event)
             for callback in callbacks:
-                try:
-                    callback(event)
-                except Exception:  # a listener's fault is not the sender's
-                    _logger.exception("a callback failed on %s", type(event).__name__)
+                _hand(callback, event)
+
+
+def _hand(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
+    try:
+        callback(event)
+    except Exception:  # a listener's fault is not the sender's
+        _logger.exception("a callback failed on %s", type(event).__name__)
 
 
 def _log(event: PairingEvent) -> None:

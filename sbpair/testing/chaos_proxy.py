@@ -258,7 +258,8 @@ class _ProxiedConnection:
         """Forward until either side closes."""
         for writer in self._writers.values():
             sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with suppress(OSError):  # it was reset meanwhile
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         writing = []
         for direction in (IN, OUT):
             line: Line = asyncio.Queue(MAX_QUEUED)

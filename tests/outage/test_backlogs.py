@@ -10,11 +10,12 @@ from azure.core.exceptions import ResourceExistsError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair import BacklogsCreated, BacklogUnavailableError, StoredIn
+from sbpair import BacklogsCreated, BacklogUnavailableError, PairedServiceBusClient, StoredIn
 from sbpair.broker import Conflict
 from sbpair.pairing.backlog import Backlogs, differences
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
+from tests.outage.conftest import PATIENCE, options_of
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
 
@@ -37,6 +38,19 @@ def test_making_a_client_makes_its_backlog_queues_as_the_articles_say(pairing) -
         assert queue.dead_lettering_on_message_expiration is True
         assert queue.enable_batched_operations is True
         assert differences(queue) == []
+
+
+@pytest.mark.spec("P-1")
+def test_a_listener_that_comes_after_the_backlogs_were_made_is_told_of_them(pairing) -> None:
+    client = PairedServiceBusClient.from_connection_strings(
+        pairing.primary.connection_string,
+        pairing.secondary.connection_string,
+        options=options_of(),
+        connection_verify=str(pairing.broker.ca_file),
+    )
+    client._runtime._workers.join(PATIENCE)  # the thread that makes them has told it
+    pairing.watched(client)
+    assert sorted(pairing.wait_for(BacklogsCreated).created) == NAMES
 
 
 @pytest.mark.spec("P-12", "P-13")

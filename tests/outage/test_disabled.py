@@ -12,6 +12,8 @@ from sbpair import EntityState, PairingDisabled, StoredIn
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.retry import RetryPolicy
 
+SOON = RetryPolicy(total=2, backoff_factor=0.01, backoff_max=1.0, mode="fixed")
+
 
 @pytest.fixture
 def disabled(either, monkeypatch: pytest.MonkeyPatch):
@@ -37,14 +39,14 @@ async def test_everything_passes_straight_through(disabled) -> None:
 async def test_an_outage_is_the_callers_after_the_sdks_own_retries_and_nothing_follows(
     disabled, tmp_path
 ) -> None:
-    client = disabled.client(interval=0, ping=1, spool=tmp_path / "spool", retry=RetryPolicy())
+    client = disabled.client(interval=0, ping=1, spool=tmp_path / "spool", retry=SOON)
     sender = client.get_queue_sender("orders")
     with (
         disabled.primary.fault("orders", RejectWith("amqp:internal-error")) as fault,
         pytest.raises(ServiceBusError),
     ):
-        await disabled.send(sender, ServiceBusMessage("its caller's"), timeout=5)
-    assert fault.hits > 1
+        await disabled.send(sender, ServiceBusMessage("its caller's"), timeout=60)
+    assert fault.hits == 1 + SOON.total
     assert client.state_of("orders") is EntityState.HEALTHY
     assert (await disabled.send(sender, ServiceBusMessage("again"))).stored_in is StoredIn.PRIMARY
     assert client.pings_sent == 0

@@ -40,7 +40,7 @@ async def test_sessions_are_listed_as_by_the_sdk(either: Either) -> None:
     sender = client.get_queue_sender("sessions")
     for name in ("a", "b"):
         await either.send(sender, ServiceBusMessage("x", session_id=name))
-        receiver = client.get_queue_receiver("sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
+        receiver = client.get_queue_receiver("sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=30)
         async with receiver if either.is_asyncio else _Blocking(receiver) as opened:
             await either.done(opened.session.set_state(b"seen"))
     listed = client.list_queue_sessions("sessions")

@@ -120,7 +120,7 @@ def test_a_parked_message_carries_its_destination_and_what_was_cleared(pairing, 
         ServiceBusClient.from_connection_string(pairing.secondary.connection_string) as client,
         client.get_queue_receiver(queue) as receiver,
     ):
-        (message,) = receiver.receive_messages(1, max_wait_time=5)
+        (message,) = receiver.receive_messages(1, max_wait_time=30)
         assert message.session_id is None
         assert message.message_id == "m-1"
         assert message.application_properties[b"x-ms-path"] == b"Orders"
@@ -233,13 +233,15 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
     client = pairing.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
     threads, ledger, stored_in, lock = 8, Ledger(), Counter(), threading.Lock()
-    half_way = threading.Barrier(threads + 1)
+    half_way, is_down = threading.Barrier(threads + 1), threading.Event()
 
     def work(number: int) -> None:
-        for n in range(20):
+        left, n = 5, 0  # sends in the outage
+        while left:
             if n == 10:
-                half_way.wait(20)
-            key = f"{number}-{n}"
+                half_way.wait(60)
+            key, n = f"{number}-{n}", n + 1
+            left -= is_down.is_set()
             ledger.attempted(key)
             receipt = sender.send_messages(ServiceBusMessage(key))
             ledger.acknowledged(key)
@@ -249,10 +251,11 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for worker in workers:
         worker.start()
-    half_way.wait(20)
-    pairing.primary.take_down("refuse")
+    half_way.wait(60)
+    pairing.primary.take_down("refuse")  # while they send
+    is_down.set()
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     pairing.primary.bring_up()
     queues = [(pairing.primary, "orders")]
     queues += [(pairing.secondary, f"contoso/x-servicebus-transfer/{index}") for index in range(2)]
@@ -260,8 +263,8 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
         ledger.received_all(body.decode() for body in pairing.bodies(namespace, queue))
     report = ledger.check()
     assert report.is_conserved, report
-    assert report.acknowledged == 160
-    assert sum(count for (rest, _), count in stored_in.items() if rest is StoredIn.BACKLOG) >= 1
+    assert report.acknowledged == stored_in.total()
+    assert sum(count for (rest, _), count in stored_in.items() if rest is StoredIn.BACKLOG) >= 5 * threads
     # a copy too many only where a receipt says that the primary may have one
     assert report.duplicates <= sum(count for (_, ambiguous), count in stored_in.items() if ambiguous)
 
@@ -274,14 +277,14 @@ def test_more_threads_that_send_at_once_than_links_are_opened_at_once_are_no_out
     together, stored_in = threading.Barrier(8), []
 
     def work() -> None:
-        together.wait(20)
+        together.wait(60)
         stored_in.append(sender.send_messages(ServiceBusMessage("x")).stored_in)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert stored_in == [StoredIn.PRIMARY] * 8
     assert client.state_of("orders") is EntityState.HEALTHY
 
@@ -290,7 +293,7 @@ def test_more_threads_that_send_at_once_than_links_are_opened_at_once_are_no_out
 def test_the_receiver_is_the_primarys_own(pairing) -> None:
     client = pairing.client()
     client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
-    with client.get_queue_receiver("orders", max_wait_time=5) as receiver:
+    with client.get_queue_receiver("orders", max_wait_time=30) as receiver:
         (message,) = receiver.receive_messages(1)
         receiver.complete_message(message)
     assert pairing.primary.counts("orders").total == 0
@@ -299,6 +302,7 @@ def test_the_receiver_is_the_primarys_own(pairing) -> None:
 @pytest.mark.spec("F-19")
 def test_a_forked_child_opens_links_of_its_own(pairing) -> None:
     client = pairing.client()
+    pairing.wait_for(BacklogsCreated)  # no thread of ours is in the middle of something
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("parent"))
     child = os.fork()
@@ -333,7 +337,7 @@ def test_closing_ends_a_send_that_hangs(pairing) -> None:
     while not any(thread.name == "sbpair-open" for thread in threading.enumerate()):
         worker.join(0.05)
     client.close()
-    worker.join(10)
+    worker.join(60)
     pairing.primary.bring_up()
     assert not worker.is_alive()
     assert raised

@@ -87,11 +87,11 @@ def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
 )
 def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
-    pairing, fault: Effect, is_ambiguous: bool
+    pairing, parks_early: None, fault: Effect, is_ambiguous: bool
 ) -> None:
     sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
     with pairing.primary.fault("orders", fault):
-        receipt = sender.send_messages(ServiceBusMessage("which"), timeout=6)
+        receipt = sender.send_messages(ServiceBusMessage("which"), timeout=20)
     assert receipt.stored_in is StoredIn.BACKLOG
     assert receipt.ambiguous is is_ambiguous
 

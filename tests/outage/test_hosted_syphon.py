@@ -22,6 +22,7 @@ from sbpair import (
 )
 from sbpair.pairing.pair_state import Role, SideState
 from sbpair.syphon.events import SideAccepted, SideRefused
+from tests.children import exit_code_of
 from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
 
@@ -57,16 +58,17 @@ def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("of the parent"))
     until(lambda: pairing.primary.counts("orders").active == 1)
+    until(lambda: sum(pairing.parked()) == 0)  # no thread of ours is in the middle of something
     child = os.fork()
     if child == 0:
         try:
-            sender.send_messages(ServiceBusMessage("of the child"), timeout=10)
+            sender.send_messages(ServiceBusMessage("of the child"), timeout=30)
             names = [thread.name for thread in threading.enumerate()]
             client.close()
             os._exit(0 if "sbpair-syphon" in names else 3)
         except BaseException:
             os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert exit_code_of(child) == 0
     until(lambda: pairing.primary.counts("orders").active == 2)
     sender.send_messages(ServiceBusMessage("of the parent again"))
     until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's still works
@@ -85,6 +87,7 @@ def test_a_fault_of_the_pair_stops_the_syphon_and_settles_nothing(
     sender.send_messages(ServiceBusMessage("parked"))
     client.primary.close()
     pairing.wait_for(PairFaulted)
+    until(lambda: "sbpair-syphon" not in [thread.name for thread in threading.enumerate()])
     pairing.primary.bring_up()
     with pytest.raises(PairFaultedError):
         sender.send_messages(ServiceBusMessage("x"))

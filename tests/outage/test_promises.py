@@ -42,7 +42,7 @@ def taken(namespace: NamespaceControl, queue: str, sub_queue: str | None = None)
         found = []
         counts = namespace.counts(queue)
         for _ in range(counts.dead_letter if sub_queue else counts.active):
-            found += receiver.receive_messages(1, max_wait_time=5)
+            found += receiver.receive_messages(1, max_wait_time=30)
         return found
 
 
@@ -84,7 +84,7 @@ async def test_every_acknowledged_id_is_in_one_of_the_places_where_it_may_be(
 @pytest.mark.parametrize(("dwell", "copies"), [(WINDOW - MINUTE, 1), (WINDOW + MINUTE, 2)])
 @SKINS
 async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the_window_lasts(
-    shifted: Broker, is_asyncio: bool, dwell: timedelta, copies: int
+    shifted: Broker, parks_early: None, is_asyncio: bool, dwell: timedelta, copies: int
 ) -> None:
     primary = shifted.namespace("contoso")
     primary.create_queue(
@@ -95,7 +95,7 @@ async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the
     client = paired(shifted, is_asyncio=is_asyncio, failover_interval=timedelta(0))
     with primary.fault("once", Withhold()):  # stored, and nobody told
         sent = ServiceBusMessage(b"x", message_id="m-1", application_properties={"mine": 1})
-        receipt = await done(client.get_queue_sender("once").send_messages(sent, timeout=6))
+        receipt = await done(client.get_queue_sender("once").send_messages(sent, timeout=20))
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
     await done(client.close())
     shifted.advance(dwell)
@@ -160,7 +160,7 @@ async def test_a_ping_brings_the_entity_home_and_reaches_nobody(either: Either) 
     assert receipt.stored_in is StoredIn.PRIMARY
     counts = either.primary.counts("strict")
     with plain(either.primary) as consumer, consumer.get_queue_receiver("strict", session_id="s") as receiver:
-        got = receiver.receive_messages(10, max_wait_time=1)
+        got = receiver.receive_messages(10, max_wait_time=30)
     assert [str(message) for message in got] == ["home"]
     assert counts.dead_letter == 0
     await either.done(client.close())
@@ -187,7 +187,7 @@ async def test_a_parked_schedule_keeps_its_time_and_its_time_to_live_counts_from
     if dwell < 5:
         shifted.advance(5 * MINUTE - dwell * MINUTE)
     with plain(primary) as consumer, consumer.get_queue_receiver("orders") as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        (message,) = receiver.receive_messages(1, max_wait_time=30)
         assert message.expires_at_utc == message.enqueued_time_utc + 10 * MINUTE
         begins = due if dwell < 5 else due + (dwell - 5) * MINUTE
         assert abs(message.enqueued_time_utc - begins) < timedelta(seconds=30)

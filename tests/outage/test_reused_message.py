@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from sbpair import StoredIn
@@ -20,7 +20,9 @@ def taken(namespace: NamespaceControl, queue: str) -> list[tuple[str, object]]:
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,
     ):
-        found = receiver.receive_messages(10, max_wait_time=1)
+        found: list[ServiceBusReceivedMessage] = []
+        while namespace.counts(queue).active:
+            found += receiver.receive_messages(10, max_wait_time=30)
     return [(str(each.message_id), content(each)) for each in found]
 
 
@@ -39,11 +41,11 @@ def parked(either: Either) -> list[tuple[str, object]]:
 @pytest.mark.spec("R-12", "G-5")
 @pytest.mark.parametrize("is_open", [True, False], ids=["over an open link", "over a new link"])
 async def test_an_object_that_is_used_again_meanwhile_is_parked_as_it_was(
-    either: Either, is_open: bool
+    either: Either, parks_early: None, is_open: bool
 ) -> None:
     for index in range(2):
         either.secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
-    client = either.client(timeout=6, ping=60, assume_backlogs_exist=True)
+    client = either.client(timeout=20, ping=60, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
     if is_open:
         await either.send(sender, ServiceBusMessage("before", message_id="before"))

@@ -74,11 +74,11 @@ async def test_no_key_and_no_token_is_told_whatever_happens(
 ) -> None:
     texts: list[str] = []
     with caplog.at_level(logging.DEBUG):  # every logger: the SDK's and asyncio's too
-        client = either.client(interval=0, ping=60, timeout=4)
+        client = either.client(interval=0, ping=60, timeout=60)
         sender = client.get_queue_sender("orders")
         texts += told_by(await either.send(sender, ServiceBusMessage("straight")))
         await either.heard(BacklogsCreated)
-        stranger = with_the_wrong_key(either, interval=0, timeout=4)
+        stranger = with_the_wrong_key(either, interval=0, timeout=60)
         with pytest.raises(Exception) as refused:
             await either.send(stranger.get_queue_sender("orders"), ServiceBusMessage("x"))
         either.primary.take_down("refuse")
@@ -148,7 +148,7 @@ async def test_what_a_message_says_is_logged_by_nobody_whatever_happens_to_it(
     body, value, form = "pineapple-body", "pineapple-value", logging.Formatter("%(name)s %(message)s")
     message = ServiceBusMessage(body, application_properties={"fruit": value}, message_id="m-1")
     with caplog.at_level(logging.INFO):
-        client = either.client(interval=0, ping=60, timeout=4)
+        client = either.client(interval=0, ping=60, timeout=60)
         sender = client.get_queue_sender("orders")
         await either.send(sender, message)
         await either.heard(BacklogsCreated)

@@ -42,7 +42,7 @@ async def found(pair: Pair) -> Counter[str]:
 @pytest.mark.spec("F-64")
 async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothing(pair: Pair) -> None:
     with ChaosProxy("127.0.0.1", pair.secondary.port) as proxy:
-        settings = {"operation_timeout": timedelta(seconds=1), "retry_backoff_max": timedelta(seconds=0.1)}
+        settings = {"operation_timeout": timedelta(seconds=3), "retry_backoff_max": timedelta(seconds=0.1)}
         syphon = pair.syphon(secondary_endpoint_address=f"127.0.0.1:{proxy.port}", **settings)
         shutdown = asyncio.Event()
         running = asyncio.create_task(syphon.run(shutdown))

@@ -62,9 +62,11 @@ def may_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pairing, may_open) -> None:
     client = pairing.client(interval=60)
     sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
-    for _ in range(3):
+    calls = 0
+    while calls < 3 or not pool._openings:  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):
             sender.send_messages(ServiceBusMessage("early"), timeout=0.05)
+        calls += 1
     (opening,) = pool._openings
     may_open.set()
     until(lambda: pool._idle)
@@ -78,8 +80,9 @@ def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pa
 def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(pairing, may_open) -> None:
     client = pairing.client(interval=60)
     pairing.primary.take_down("refuse")
-    with pytest.raises(OperationTimeoutError):
-        client.get_queue_sender("orders").send_messages(ServiceBusMessage("early"), timeout=0.05)
+    while not client._runtime.primary_pool("orders")._openings:  # a call may time out before it has begun one
+        with pytest.raises(OperationTimeoutError):
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("early"), timeout=0.05)
     assert client.state_of("orders") is EntityState.HEALTHY
     may_open.set()
     pairing.wait_for(EntitySuspected)
@@ -91,7 +94,7 @@ def test_entering_a_sender_opens_its_link(pairing) -> None:
     with client.get_queue_sender("orders") as sender:
         assert len(client._runtime.primary_pool("orders")._idle) == 1
         for _ in range(12):
-            assert sender.send_messages(ServiceBusMessage("x"), timeout=5).stored_in is StoredIn.PRIMARY
+            assert sender.send_messages(ServiceBusMessage("x"), timeout=60).stored_in is StoredIn.PRIMARY
 
 
 @pytest.mark.spec("R-8", "P-2")
@@ -115,7 +118,9 @@ def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_ope
 
 
 @pytest.mark.spec("R-6")
-def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(pairing, monkeypatch, crowd) -> None:
+def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(
+    pairing, monkeypatch, crowd, parks_early
+) -> None:
     found, name, find = threading.Event(), "primary.contoso.example", socket.getaddrinfo
 
     def hanging(host: object, *given: object, **named: object) -> object:
@@ -129,7 +134,7 @@ def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(pairing, 
     client = pairing.client_of(
         primary, pairing.secondary.connection_string, options=options_of(interval=0, ping=60, timeout=30)
     )
-    sending = crowd(client.get_queue_sender("orders"), 100, timeout=12)
+    sending = crowd(client.get_queue_sender("orders"), 100, timeout=20)
     assert {each.result(60).stored_in for each in sending} == {StoredIn.BACKLOG}
     assert sum(pairing.parked()) == 100
     found.set()
@@ -139,7 +144,7 @@ def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(pairing, 
 def test_links_that_a_crowd_of_threads_has_left_are_closed_but_for_one(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60)
     sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
-    sending = crowd(sender, 30)
+    sending = crowd(sender, 30, timeout=60)
     until(lambda: len(pool._openings) == 30)
     may_open.set()
     assert {each.result(60).stored_in for each in sending} == {StoredIn.PRIMARY}

@@ -25,7 +25,7 @@ def test_a_topics_messages_are_sent_and_parked_like_a_queues(pairing) -> None:
     assert client.state_of("orders") is EntityState.HEALTHY
     pairing.primary.bring_up()
     with client.get_subscription_receiver("prices", "all", receive_mode="receiveanddelete") as receiver:
-        (message,) = receiver.receive_messages(5, max_wait_time=2)
+        (message,) = receiver.receive_messages(5, max_wait_time=30)
     assert b"".join(message.body) == b"one"
 
 
@@ -39,5 +39,5 @@ async def test_with_asyncio_too(aio_pairing) -> None:
         assert (await sender.send_messages(ServiceBusMessage("two"))).stored_in is StoredIn.BACKLOG
     aio_pairing.primary.bring_up()
     async with client.get_subscription_receiver("prices", "all", receive_mode="receiveanddelete") as receiver:
-        (message,) = await receiver.receive_messages(5, max_wait_time=2)
+        (message,) = await receiver.receive_messages(5, max_wait_time=30)
     assert b"".join(message.body) == b"one"

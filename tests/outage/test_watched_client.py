@@ -17,10 +17,11 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import EntityFailedOver, ObservationOptions, PairFaulted, SideFaulted
+from sbpair import BacklogsCreated, EntityFailedOver, ObservationOptions, PairFaulted, SideFaulted
 from sbpair.observation import Journal, JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.syphon import SyphonState
+from tests.children import exit_code_of
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
 from tests.outage.test_hosted_syphon import until
@@ -37,7 +38,7 @@ def page(client: object, name: str) -> tuple[int, str]:
     """The status and the text of a page."""
     port = client._runtime._observer.port  # type: ignore[attr-defined]
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:
@@ -129,10 +130,11 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("x"))
     mine = client._runtime._observer.port
+    pairing.wait_for(BacklogsCreated)  # no thread of ours is in the middle of something
     child = os.fork()
     if child == 0:
         try:
-            sender.send_messages(ServiceBusMessage("of the child"), timeout=10)
+            sender.send_messages(ServiceBusMessage("of the child"), timeout=30)
             is_own = client._runtime._observer.port not in (mine, None)
             code = page(client, "health")[0]
             client.hold("orders")
@@ -140,7 +142,7 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
             os._exit(0 if is_own and code == 200 else 3)
         except BaseException:
             os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert exit_code_of(child) == 0
     assert page(client, "health")[0] == 200
     client.close()
     closed = [record for record in records(tmp_path) if record["event"] == "journal_closed"]

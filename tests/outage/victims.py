@@ -26,7 +26,7 @@ from sbpair.syphon import Syphon, SyphonOptions
 from tests.children import suspend
 
 BACKLOGS = 2
-PATIENCE = 30.0
+PATIENCE = 60.0
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
 

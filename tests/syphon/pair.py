@@ -19,7 +19,7 @@ from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.events import SyphonEvent
 
 BACKLOGS = 2
-PATIENCE = 20.0  # seconds; a bound, not a pace
+PATIENCE = 60.0  # seconds; a bound, not a pace
 
 
 def parked(number: int, path: object = "orders", body: bytes = b"hello", **aliases: object) -> bytes:

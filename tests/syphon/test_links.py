@@ -11,13 +11,14 @@ from dataclasses import replace
 import pytest
 
 from sbpair.auth.connection_string import parse
-from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.broker.faults import Operation, RejectWith, Withhold
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.syphon import SyphonState
 from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
 from sbpair.syphon.events import BacklogDetached
+from tests.syphon.driven import BACKLOGS, Driven, play
 from tests.syphon.pair import Pair, parked, running, until
 from tests.syphon.test_pump import pair_of_brokers, stalled  # noqa: F401 - a fixture is used by its name
 
@@ -67,17 +68,17 @@ async def test_an_opening_that_is_cancelled_leaves_neither_a_link_nor_a_session(
 
 
 @pytest.mark.spec("R-20")
-async def test_a_backlog_that_never_answers_an_attach_is_told_and_tried_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sbpair.client.link.ANSWER_TIMEOUT", 0.05)
-    syphon = pair.syphon(retry_backoff_max=SOON)
-    with pair.secondary.fault(pair.backlog(0), Withhold(), operation="attach"):
-        async with running(syphon):
-            await until(lambda: len(pair.said(BacklogDetached)) > 2)
-            assert "no answer within" in pair.said(BacklogDetached)[0].reason
-            assert syphon.status.state is SyphonState.CONNECTING
-            assert sessions(syphon._session._secondary) <= 3  # the shared one, and one for each backlog
+def test_a_backlog_that_never_answers_an_attach_is_told_and_tried_again() -> None:
+    async def story(world: Driven) -> None:
+        syphon = world.syphon()
+        async with world.running(syphon):
+            with world.fault("contoso-dr", BACKLOGS[0], Withhold(), Operation.ATTACH):
+                await world.until(lambda: len(world.said(BacklogDetached)) > 2, within=900.0)
+                assert "no answer within" in world.said(BacklogDetached)[0].reason
+                assert syphon.status.state is SyphonState.CONNECTING
+                assert sessions(syphon._session._secondary) <= 3  # the shared one, and one for each backlog
+
+    play(story)
 
 
 @pytest.mark.spec("R-20")

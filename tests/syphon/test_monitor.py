@@ -86,6 +86,18 @@ async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
     async def noting(connection: object, backlog: str) -> None:
         asked.append(backlog)
 
+    looks: list[Syphon] = []
+    busy = Syphon._busy_backlogs
+
+    def looking(syphon: Syphon) -> tuple[str, ...]:
+        looks.append(syphon)
+        return busy(syphon)
+
+    async def more_looks(count: int) -> None:
+        enough = len(looks) + count
+        await until(lambda: len(looks) >= enough)
+
+    monkeypatch.setattr(Syphon, "_busy_backlogs", looking)
     monkeypatch.setattr("sbpair.syphon.monitor.oldest", noting)
     monkeypatch.setattr("sbpair.syphon.monitor.MIN_AGE_INTERVAL", 0.01)
     monkeypatch.setattr("sbpair.syphon.monitor.OverdueBacklogs.interval", 0.01)
@@ -93,8 +105,9 @@ async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
     async with running(syphon):
         await until(lambda: syphon.counters.receives == BACKLOGS)
         await until(lambda: syphon._session is not None and not syphon._session.busy_backlogs())
+        await more_looks(3)  # what was begun before is over
         asked.clear()
-        await asyncio.sleep(0.1)  # ten looks
+        await more_looks(10)
         assert asked == []
         assert syphon.counters.receives == BACKLOGS
 

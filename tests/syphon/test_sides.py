@@ -179,7 +179,7 @@ async def test_a_key_that_goes_bad_while_nothing_is_to_be_done_is_found_when_its
         key.is_right = True
         await pair.park([parked(0)])
         await until(lambda: syphon.counters.completed == 1)
-        assert syphon.status.state is SyphonState.RUNNING
+        await until(lambda: syphon.status.state is SyphonState.RUNNING)
 
 
 @pytest.mark.spec("R-26", "F-61")
