@@ -169,6 +169,7 @@ def test_python_in_the_docs_compiles_and_imports_what_exists(page, run, text):
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
+@pytest.mark.timeout(RUN_SECONDS + 20)
 @pytest.mark.parametrize("text", [text for _, run, text in fences("python") if run])
 def test_the_programs_of_the_docs_run(text):
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=RUN_SECONDS)
@@ -194,6 +195,7 @@ def terminal(name: str) -> str:
     return found[1]
 
 
+@pytest.mark.timeout(300)  # six programs, one after the other
 def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
     for name, call in (("python", ""), ("sbpair", "-c 'from sbpair.cli import main; main()'")):
         command = tmp_path / "bin" / name
@@ -212,15 +214,15 @@ def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
         running.append(bash(terminal("syphon")))
         program = bash(terminal("program"))
         running.append(program)
-        printed, _ = program.communicate(timeout=60)
+        printed, _ = program.communicate(timeout=100)
         assert program.returncode == 0
         assert {line.split(": ")[1] for line in printed.splitlines()} == {"primary", "backlog"}
-        until(lambda: "0 messages wait" in bash(terminal("check")).communicate(timeout=30)[0])
+        until(lambda: "0 messages wait" in bash(terminal("check")).communicate(timeout=60)[0])
     finally:
         for process in running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
 
 def until(is_so: Callable[[], bool], within: float = 60) -> None:
