@@ -203,3 +203,73 @@ def test_a_layout_of_a_later_version_is_named() -> None:
     text = json.dumps(head).encode()
     with pytest.raises(ValueError, match="layout 9"):
         from_bytes(len(text).to_bytes(4, "big") + text + stored[4 + length :])
+
+
+@pytest.mark.spec("R-66", "G-22")
+def test_the_layout_on_disk_is_as_it_was_written_by_the_first_version() -> None:
+    message = AmqpAnnotatedMessage(
+        value_body=[
+            None, True, 7, "ü", b"\x01\x02", 1.5, uuid.UUID(int=7), Decimal("1.50"), ({"TYPE": "ULONG", "VALUE": 1}, 2),
+            datetime(2026, 1, 2, 3, 4, 5, 6), datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=1))),  # noqa: DTZ001
+        ],
+        header=AmqpMessageHeader(priority=4),
+        annotations={b"k": b"v"},
+    )  # fmt: skip
+    stored = to_bytes(message)
+    length = int.from_bytes(stored[:4], "big")
+    head = stored[4 : 4 + length]
+    assert stored[4 + length :] == b"kv\x01\x02"  # the byte strings, in the order in which they are read
+    assert head == json.dumps(json.loads(head), separators=(",", ":")).encode("ascii")
+    assert json.loads(head) == {
+        "layout": 1,
+        "header": {"priority": 4},
+        "properties": None,
+        "application_properties": None,
+        "annotations": ["m", [[["b", 1], ["b", 1]]]],
+        "delivery_annotations": None,
+        "footer": None,
+        "kind": "value_body",
+        "body": [
+            "l",
+            [
+                None, True, 7, "ü", ["b", 2], ["f", "3ff8000000000000"], ["u", f"{7:032x}"], ["n", "1.50"],
+                ["t", [["m", [["TYPE", "ULONG"], ["VALUE", 1]]], 2]],
+                ["d", ["2026-01-02T03:04:05.000006", None]],
+                ["d", ["2026-01-02T00:00:00", 3_600_000_000]],
+            ],
+        ],
+    }  # fmt: skip
+    restored = from_bytes(stored)
+    assert list(restored.body) == list(message.body)
+    assert restored.properties is None
+    assert restored.header is not None
+    assert (restored.header.priority, restored.annotations) == (4, {b"k": b"v"})
+
+
+@pytest.mark.spec("R-66", "F-90")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"body": ["l", [["b", 9]]]}, "^a spooled message is truncated$"),
+        ({"body": ["l", []]}, "^a spooled message has trailing bytes$"),
+        ({"body": ["x", 1]}, "^not a spooled message: 'x'$"),
+        ({"layout": 0}, "^a spooled message has the unknown layout 0; this sbpair reads 1$"),
+    ],
+)
+def test_what_is_wrong_with_a_stored_message_is_told(change: dict[str, object], told: str) -> None:
+    stored = to_bytes(AmqpAnnotatedMessage(data_body=[b"one"]))
+    length = int.from_bytes(stored[:4], "big")
+    text = json.dumps(json.loads(stored[4 : 4 + length]) | change).encode()
+    with pytest.raises(ValueError, match=told):
+        from_bytes(len(text).to_bytes(4, "big") + text + stored[4 + length :])
+
+
+@pytest.mark.spec("R-66")
+def test_what_amqp_has_not_is_quoted_in_part() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return "odd" * 100
+
+    with pytest.raises(TypeError) as told:
+        to_bytes(AmqpAnnotatedMessage(value_body=Odd()))
+    assert str(told.value) == f"a value of type Odd cannot be encoded: {('odd' * 100)[:100]}"

@@ -15,6 +15,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
+from sbpair import PairedNamespaceOptions
+from sbpair.pairing.errors import SpoolError, SpoolFullError
 from sbpair.pairing.events import MessageParked, PairingEvent, SpooledMessageRefused, SpoolReplayed
 from sbpair.pairing.outcome import Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import CaughtUp
@@ -427,3 +429,120 @@ def test_what_is_written_as_a_replay_ends_is_replayed_too(
     station.replay()
     assert len(station.sent) == 2
     assert station.spooling.waiting() == 0
+
+
+@pytest.mark.spec("R-66", "F-35")
+def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> None:
+    def opened(**options: object) -> Spooling | None:
+        given = PairedNamespaceOptions(**options)  # type: ignore[arg-type]
+        return Spooling.opened(given, "contoso", send, told.append, random.Random(7))
+
+    def send(path: str, request: SendRequest, choice: Choice) -> Outcome:
+        sent.append(path)
+        return ACCEPTED
+
+    sent: list[str] = []
+    told: list[Sequence[PairingEvent]] = []
+    assert opened() is None
+    spooling = opened(spool=tmp_path / "spool", spool_max_messages=1)
+    assert spooling is not None
+    spooling.keep("orders", freeze(ServiceBusMessage("x", message_id="a")))
+    with pytest.raises(SpoolFullError, match="1 of 1 messages"):
+        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+    spooling.close()
+    spooling = opened(spool=tmp_path / "spool", spool_max_bytes=1)
+    assert spooling is not None
+    with pytest.raises(SpoolFullError, match="of 1 bytes"):
+        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+    (path,) = spooling.due(time.monotonic())  # what an earlier client left is sent at once
+    spooling.replay(path)
+    assert sent == ["orders"]
+    ((event,),) = told
+    assert isinstance(event, SpoolReplayed)
+    assert (event.path, event.backlog, event.message_ids) == ("orders", None, ("a",))
+    spooling.close()
+    with pytest.raises(SpoolError, match="'contoso', not for 'fabrikam'"):
+        Spooling.opened(
+            PairedNamespaceOptions(spool=tmp_path / "spool"), "fabrikam", send, told.append, random.Random(7)
+        )
+
+
+@pytest.mark.spec("R-66", "F-90")
+@pytest.mark.parametrize("is_read_later", [True, False])
+def test_a_damaged_spool_is_refused_at_once_or_by_the_first_to_read_it(
+    tmp_path: Path, is_read_later: bool
+) -> None:
+    path = tmp_path / "spool"
+    spool = Spool(path, primary="contoso")
+    spool.append("orders", [Entry("x", b"Q" * 20_000)], now=1)
+    spool.close()
+    stored = path.read_bytes()
+    page = stored.index(b"Q" * 4092) - 4  # where the next page of this message is named
+    path.write_bytes(stored[:page] + bytes(4096) + stored[page + 4096 :])
+    options = PairedNamespaceOptions(spool=path)
+
+    def opened() -> Spooling | None:
+        return Spooling.opened(
+            options, "contoso", lambda *_: AWAY, lambda _: None, random.Random(7), is_read_later=is_read_later
+        )
+
+    if not is_read_later:
+        with pytest.raises(SpoolError, match="damaged"):
+            opened()
+        return
+    spooling = opened()
+    assert spooling is not None
+    with pytest.raises(SpoolError, match="damaged"):
+        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+    spooling.close()
+
+
+@pytest.mark.spec("R-66")
+def test_a_replay_for_which_there_was_no_worker_is_due_again(station: Station) -> None:
+    station.keep("a")
+    assert station.spooling.due(2e9) == ["orders"]
+    assert station.spooling.next_timer() is None
+    before = time.monotonic()
+    station.spooling.not_started("ORDERS")
+    timer = station.spooling.next_timer()
+    assert timer is not None
+    assert timer >= before + 2 * 0.75  # as after a replay that moved nothing
+    assert station.spooling.waiting("orders") == 1
+
+
+@pytest.mark.spec("R-66")
+def test_a_spool_that_is_closing_has_nothing_due(station: Station) -> None:
+    station.keep("a")
+    station.spooling.stop()
+    assert station.spooling.next_timer() is None
+    assert station.spooling.due(2e9) == []
+    station.spooling.replay("orders")
+    assert station.sent == []
+
+
+@pytest.mark.spec("R-66")
+def test_what_happens_to_the_spool_is_in_the_log(station: Station, caplog: pytest.LogCaptureFixture) -> None:
+    station.keep("a")
+    station.keep("b")  # told once, while something waits
+    station.answer = lambda ids: refused(is_parked=True)
+    station.replay()
+    station.answer = lambda ids: 1 / 0  # type: ignore[return-value]
+    station.replay()
+    where = station.spool.path
+    waits = "spooled message {} waits for the primary entity orders: MessageSizeExceededError: never"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"spooling messages for orders to {where}",
+        waits.format("a"),
+        waits.format("b"),
+        "the replay of orders stopped: ZeroDivisionError: division by zero",
+    ]
+
+
+@pytest.mark.spec("R-66", "R-2")
+def test_a_reason_is_one_line_of_three_hundred_characters(station: Station) -> None:
+    station.keep("a")
+    station.answer = lambda ids: refused(error=MessageSizeExceededError(message="so \n large" + "e" * 400))
+    station.replay()
+    ((_, cause),) = station.refusals()
+    assert cause == ("MessageSizeExceededError: so large" + "e" * 400)[:300]
+    assert station.spool.refusals() == [("orders", "a", cause)]
