@@ -278,6 +278,41 @@ def test_what_cannot_be_encoded_is_told_by_its_fault_unless_the_sdk_did() -> Non
         assert Base()._classified(same, Phase.OPENING, None, broken)[0] is same
 
 
+@pytest.mark.spec("R-4")
+def test_what_the_application_was_handling_is_no_cause_of_the_failure() -> None:
+    handled = ServiceBusServerBusyError()
+    error = ServiceBusError("Handler failed", error=TypeError("garbled"))
+    error.__context__ = handled
+    sent = freeze(ServiceBusMessage("x"))
+    for pooled in (None, Link()):
+        with_it = Base()._failed(Store(), pooled, error, Phase.SENDING, handled, sent).classification
+        assert with_it == base_runtime.classify(error, Phase.SENDING, handled)
+        assert with_it == Base().classify(error, Phase.SENDING, handled)
+    seen: list[Exception] = []
+    Base(classifier=seen.append).classify(error, Phase.SENDING)
+    assert seen == [error]
+
+
+@pytest.mark.spec("F-35")
+def test_a_spool_is_opened_for_this_client(tmp_path: Path) -> None:
+    core = Base(spool=tmp_path / "spool")
+    told: list[Any] = []
+
+    def send(*_: object) -> Any:
+        return None
+
+    for is_read_later in (False, True):
+        spooling = core._opened_spool("contoso", send, told.append, is_read_later=is_read_later)
+        assert spooling is not None
+        assert (spooling._send_again, spooling._emit) == (send, told.append)
+        assert spooling._spool._is_whole is not is_read_later
+        assert spooling._spool._connection.execute("SELECT * FROM pairing").fetchall() == [("contoso",)]
+        before = core._rng.getstate()
+        spooling._schedule._jitter()
+        assert core._rng.getstate() != before
+        spooling.close()
+
+
 # --- room in the backlogs
 
 
@@ -321,8 +356,11 @@ def test_of_several_messages_each_is_looked_at_and_what_goes_to_a_backlog_is_not
     small, large = ServiceBusMessage("x"), ServiceBusMessage(bytes(250_000), message_id="l")
     core._check_room(Attempt(None, NOW), "orders", freeze([small, large, small, large]), 240_000)
     assert [event.message_id for event in core.told] == ["l", "l"]  # type: ignore[attr-defined]
+    fits = ServiceBusMessage(bytes(200_000))
+    core._check_room(Attempt(None, NOW), "orders", freeze([fits, large]), 240_000)
+    assert len(core.told) == 3
     room(core, 250_000, limit=100_000, backlog=0)
-    assert len(core.told) == 2
+    assert len(core.told) == 3
     assert core.headroom is not None
     assert core.headroom._backlog == 100_000  # it is learned from such a link
     Base(headroom="off")._check_room(Attempt(None, NOW), "orders", freeze(large), 1)
@@ -433,6 +471,23 @@ def test_a_refused_side_is_looked_at_and_the_nearest_timer_counts() -> None:
     assert ping is not None
     assert core._timer() == ping < NOW
     assert not core.is_closed
+
+
+@pytest.mark.spec("R-1", "R-8")
+def test_an_opening_that_a_side_refused_is_told_of_the_side() -> None:
+    core = Base()
+    core.opening_failed("orders", ServiceBusAuthenticationError(message="claim"))
+    core.opening_failed("orders", ServiceBusAuthenticationError(message="claim"))
+    assert [type(event) for event in core.told] == [SideFaulted]
+    assert core.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("R-1")
+def test_news_of_a_side_wait_for_those_before_them() -> None:
+    core = Base()
+    for role in Role:
+        core._note(core.pair_state.refused(role, "no rights", NOW))
+    assert [event.side for event in core._happened()] == ["primary", "secondary"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.spec("R-8")
