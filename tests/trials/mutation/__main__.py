@@ -58,7 +58,18 @@ ROOMS = {
             "tests/pairing",
             "tests/envelope",
             "tests/auth",
-            *(f"tests/outage/test_{each}.py" for each in ("failover", "aio_failover", "drop_in")),
+            *(
+                f"tests/outage/test_{each}.py"
+                for each in (
+                    "failover",
+                    "aio_failover",
+                    "drop_in",
+                    "backlogs",
+                    "policy",
+                    "close_and_fault",
+                    "spool",
+                )
+            ),
         ),
         ("tests/pairing/test_surface.py",),
     ),
