@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusClient
 
-MOST_WRITERS = 16  # threads at the spool at once; they are capped, and a write can be held back there
+MOST_WRITERS = 16  # concurrent spool writes, each on a thread
 
 
 class AsyncBackgroundService(Protocol):
@@ -72,11 +72,11 @@ class AsyncBackgroundService(Protocol):
 
 
 AsyncServices = tuple[AsyncBackgroundService | None, AsyncBackgroundService | None]
-"""The hosted syphon and the observer of a client, where its options ask for them."""
+"""The hosted syphon and the observer of a client, each None unless enabled in the options."""
 
 
 class AsyncRuntime(BaseRuntime):
-    """The state, links and tasks of one paired client of asyncio.
+    """The state, links and tasks of one asyncio paired client.
 
     ``services_of`` makes the client's background services; they start when the client is first used.
     """
@@ -106,7 +106,7 @@ class AsyncRuntime(BaseRuntime):
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
-        self._spooling = self._opened_spool(label, self._send_again, self._tell, is_read_later=True)
+        self._spooling = self._opened_spool(label, self._send_again, self._emit, is_read_later=True)
         self._syphon, self._observer = services_of(self)
         self._beginning: asyncio.Task[None] | None = None
         self.lock = threading.Lock()  # for the fork handler only
@@ -156,7 +156,7 @@ class AsyncRuntime(BaseRuntime):
             raise errors[0]
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Nothing: only the loop's thread uses the state. Raises RuntimeError in any other."""
+        """A context without a lock: only the loop's thread uses the state. Raises RuntimeError in any other."""
         if self._loop is not None:
             self.bind()
         return nullcontext()
@@ -164,7 +164,7 @@ class AsyncRuntime(BaseRuntime):
     # -- sending
 
     async def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
-        """The first attempt at a healthy entity, over an idle link; None when there is none."""
+        """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         self.bind()
         pool = self._pools.get(key)
         pooled = None if pool is None else pool.try_acquire()
@@ -216,7 +216,7 @@ class AsyncRuntime(BaseRuntime):
             result = await self._perform(step, path, request)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
-        """While an entity is suspect, open the backlog link its messages may need."""
+        """Open the backlog link that an entity may need, while it is suspect."""
         backlog = None if self.is_closed else self._backlog_to_warm(path, choice)
         if backlog is not None:
             self._backlog_pool(backlog).warm()
@@ -240,7 +240,7 @@ class AsyncRuntime(BaseRuntime):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._woken.set()
-        self.dispatcher.tell(happened)
+        self.dispatcher.emit(happened)
 
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
@@ -253,13 +253,13 @@ class AsyncRuntime(BaseRuntime):
     # -- closing
 
     def release_path(self, path: str) -> None:
-        """No sender uses this entity any more."""
+        """Close the links of an entity whose last sender was closed."""
         pool = self._pools.pop(path_key(path), None)
         if pool is not None:
             pool.close()
 
     async def close(self) -> None:
-        """End what is under way, close every link, stop every task and thread."""
+        """End operations in progress, close all links and stop all tasks and threads."""
         await self._end()
         if self._observer is not None and self._loop is not None:
             await self._observer.close()  # last, so that it sees every event
@@ -316,9 +316,9 @@ class AsyncRuntime(BaseRuntime):
             await self.reach(Role.SECONDARY, seconds / 2)
 
     async def reach(self, role: Role, seconds: float) -> None:
-        """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
+        """Make a round trip that sends nothing: open and close a link to an entity in use on this side.
 
-        Raises what the SDK raises when none of them opens.
+        Raises the SDK's exception when no link opens.
         """
         self.bind()
         until = time.monotonic() + seconds
@@ -358,14 +358,14 @@ class AsyncRuntime(BaseRuntime):
                 return await self._written(path, request, until)
 
     async def _written(self, path: str, request: SendRequest, until: float) -> Result:
-        """A disk that stalls does not hold the caller (G-18)."""
-        request.carry_trace()  # in this task, where the caller's span is
+        """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
+        request.carry_trace()  # in this task, which has the caller's span
         try:
             async with asyncio.timeout(until - time.monotonic()), self._writing:
                 written = await self._threads.run("sbpair-spool", lambda: self._write(path, request))
         except TimeoutError:
             return not_written_in_time()
-        except OperationTimeoutError as error:  # there was no thread for it
+        except OperationTimeoutError as error:  # no thread was free
             return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
         return Result(time.monotonic(), written)
 
@@ -400,7 +400,7 @@ class AsyncRuntime(BaseRuntime):
     async def _learn_from(self, pool: AsyncSenderPool) -> None:
         try:
             pooled = await pool.acquire(time.monotonic() + LONGEST_PING)
-        except Exception as error:  # asked again later
+        except Exception as error:  # retried later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
         if self.headroom is not None:
@@ -426,7 +426,7 @@ class AsyncRuntime(BaseRuntime):
             return OperationTimeoutError(message="The backlog queue was not created in time.")
 
     def _creation(self, backlog: int) -> asyncio.Task[Exception | None]:
-        """One creation, shared by all sends that need this queue."""
+        """Start the creation of a queue, shared by all sends that need it."""
         creating = self._creating.get(backlog)
         if creating is None or creating.done():
             creating = self._creating[backlog] = self._tasks.start("sbpair-create", self._create(backlog))
@@ -464,7 +464,7 @@ class AsyncRuntime(BaseRuntime):
         due = [pool.trim(now, spared(key)) for key, pool in self._pools.items()]
         return [each for each in due if each is not None]
 
-    # -- beside the callers
+    # -- timers and background tasks
 
     async def _keep_time(self) -> None:
         while True:
@@ -512,7 +512,7 @@ class AsyncRuntime(BaseRuntime):
         self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
 
     async def _fault(self) -> None:
-        """The pair is faulted: publish that and end everything (P-50)."""
+        """End a faulted pair: publish the fault, then close everything (P-50)."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()
@@ -534,30 +534,30 @@ class AsyncRuntime(BaseRuntime):
             )
         except Exception as error:
             if not self.is_closed:
-                self.dispatcher.tell([backlogs_event(error)])
+                self.dispatcher.emit([backlogs_event(error)])
             return
-        self.dispatcher.tell([backlogs_event(created)])
+        self.dispatcher.emit([backlogs_event(created)])
 
     async def _replay(self, spooling: Spooling, path: str) -> None:
         try:
             await self._threads.run("sbpair-replay", lambda: spooling.replay(path))
-        except OperationTimeoutError:  # there was no thread for it
+        except OperationTimeoutError:  # no thread was free
             spooling.not_started(path)
         self._woken.set()
 
     # -- between the loop and its threads
 
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
-        """Send messages from the spool, in a thread: the send itself goes on in the loop."""
+        """Send messages from the spool; called on a thread, while the send itself runs in the loop."""
         if self._loop is None or self.is_closed:
             raise ValueError("the paired client is closed")
         flow = self._flow_again(path, request, choice)
         return asyncio.run_coroutine_threadsafe(self._carried_out(flow, path, request), self._loop).result()
 
-    def _tell(self, happened: Sequence[PairingEvent]) -> None:
-        """From a thread: callbacks run in the loop."""
+    def _emit(self, happened: Sequence[PairingEvent]) -> None:
+        """Dispatch events from a thread; the callbacks run in the loop."""
         if self._loop is not None:
-            call_in_loop(self._loop, self.dispatcher.tell, happened)
+            call_in_loop(self._loop, self.dispatcher.emit, happened)
 
     def _bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
         if self._loop is None:
@@ -566,7 +566,7 @@ class AsyncRuntime(BaseRuntime):
 
 
 class _Batches:
-    """Makes batches of the size that a link allows; asyncio's sender makes them only in a coroutine."""
+    """Creates batches of the size that a link allows, without awaiting, unlike the asyncio SDK sender."""
 
     def __init__(self, kind: type[ServiceBusMessageBatch], limit: int) -> None:
         self._kind = kind

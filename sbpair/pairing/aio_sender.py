@@ -46,11 +46,11 @@ class PairedServiceBusSender(BaseSender):
         *,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send, and return once a broker has accepted every message, or the spool has it on the disk.
+        """Send, and return once every message was accepted by a broker or written to the spool.
 
-        ``timeout`` is the whole budget in seconds (``operation_timeout`` by default); the call returns at
-        most 0.5 s after it. A call that is cancelled may have been stored all the same. Raises as the
-        blocking sender does; RuntimeError in another loop than before.
+        ``timeout`` is the total budget in seconds, by default ``operation_timeout``; the call returns at most 0.5 s
+        after it. Messages of a cancelled call may have been stored nevertheless. Raises the exceptions of the blocking
+        sender, and RuntimeError in another event loop than before.
         """
         self._check_open()
         runtime = self._runtime
@@ -63,7 +63,7 @@ class PairedServiceBusSender(BaseSender):
             if first is ACCEPTED:
                 if self._health.is_calm:
                     return self._reported(at_primary(message_id))
-                first = Result(time.monotonic())  # the health changed meanwhile: the flow must know
+                first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message)
         if not request:
@@ -77,7 +77,7 @@ class PairedServiceBusSender(BaseSender):
         *,
         timeout: float | None = None,
     ) -> list[int]:
-        """Have messages enqueued at that time; a sequence number for each, -1 for one that is parked."""
+        """Schedule messages for the given time; return a sequence number for each, -1 for a parked one."""
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
         request = scheduled(messages, schedule_time_utc)
@@ -103,7 +103,7 @@ class PairedServiceBusSender(BaseSender):
         return empty_batch(max_size_in_bytes, await self._limit(min(budget, LONGEST_ASK)))
 
     async def close(self) -> None:
-        """Close; the links of the entity go with its last sender."""
+        """Close the sender; the links of the entity are closed with its last sender."""
         if not self._is_closed:
             self._is_closed = True
             self._closed(self.entity_name)

@@ -1,10 +1,10 @@
 """Pool of asyncio SDK senders to one entity, with a deadline for every call.
 
-Calls share senders, as they do with the SDK (R-5). The pool opens another when one is crowded; no call waits
+Calls share senders, as they do with the SDK (R-5). The pool opens another sender when one is crowded; no call waits
 for that while any sender is open. Opening runs in its own task and outlives the call that started it (R-8).
 
-Each call is its own task. When it is late or its caller is cancelled, nobody waits for the SDK to clean up:
-the task is cancelled, the sender takes no more calls, and its connection is dropped after its last call.
+Each call is its own task. If it overruns its deadline or its caller is cancelled, the pool does not wait for the SDK
+to clean up: the task is cancelled, the sender takes no more calls, and its connection is dropped after its last call.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .waiting import LONGEST_OPENING, Progress, StillWaiting, own_copy
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
 
-GRACE = 0.05  # seconds: a call that ends just in time is left alone
+GRACE = 0.05  # seconds after the deadline before a call is ended
 LOOK = 0.2  # seconds between two checks of an opening
-LONELY = 0.1  # seconds in which a call notices that its connection is gone
-GOODBYE = 2.0  # seconds for telling the service, and for a cancelled call to end
-CLOSED = "The paired client was closed while a call was under way."
-MOST_SENDERS = 16  # to one entity
-CROWD = 100  # calls on one pooled, above which another is opened
-IDLE = 60.0  # seconds after which a sender that nobody uses is closed, but for the last
+ABORT_GRACE = 0.1  # seconds within which a call fails by itself once its connection is gone
+CLOSE_TIMEOUT = 2.0  # seconds for closing a link, and for a cancelled call to end
+CLOSED = "The paired client was closed during a call."
+MOST_SENDERS = 16  # per entity
+CROWD = 100  # calls on one sender above which another is opened
+IDLE = 60.0  # seconds after which unused senders, except the last, are closed
 
 
 class Tasks:
@@ -44,23 +44,23 @@ class Tasks:
         self._ending: set[asyncio.Task[object]] = set()
 
     def start(self, name: str, task: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a task beside the caller."""
+        """Run a task in the background."""
         started = asyncio.get_running_loop().create_task(task, name=name)
         self._running.add(started)
         started.add_done_callback(self._ended)
         return started
 
     def let_end(self, name: str, task: Coroutine[Any, Any, T]) -> None:
-        """Run a task that ends by itself before long, and is not cancelled: it cleans up."""
+        """Run a short cleanup task, which :meth:`cancel` does not cancel."""
         self._ending.add(self.start(name, task))
 
     def cancel(self) -> None:
-        """Ask all of them to end, but for those that are about to."""
+        """Cancel all tasks except those of :meth:`let_end`."""
         for task in self._running - self._ending - {asyncio.current_task()}:
             task.cancel()
 
     async def join(self, seconds: float) -> None:
-        """Wait for what is running, so long at most; what such a task starts in turn counts too."""
+        """Wait up to ``seconds`` for the running tasks, and for any that they start."""
         until = time.monotonic() + seconds
         while (running := self._running - {asyncio.current_task()}) and time.monotonic() < until:
             await asyncio.wait(running, timeout=max(until - time.monotonic(), 0.0))
@@ -74,7 +74,7 @@ class Tasks:
 
 
 class AsyncPooledSender:
-    """One SDK sender, and the calls that are under way on it."""
+    """One SDK sender, and the calls in progress on it."""
 
     __slots__ = ("_calls", "calls", "has_overrun", "is_retired", "sender", "used_at", "was_reused", "wire")
 
@@ -82,13 +82,13 @@ class AsyncPooledSender:
         self.sender = sender
         self.wire = AsyncWire(sender, is_plain=is_plain)
         self.was_reused = False
-        """Whether a call has ended well on it: then a failure may mean that it had died since."""
+        """Whether a call has succeeded on it, so that a later failure may mean that its link died while idle."""
         self.has_overrun = False
-        """Whether its connection was dropped under a call, by us."""
+        """Whether the pool dropped its connection during a call."""
         self.is_retired = False
         self.calls = 0
         self.used_at = time.monotonic()
-        """When it last proved to work."""
+        """When a call last succeeded on it."""
         self._calls: set[asyncio.Task[Any]] = set()
 
     @property
@@ -98,14 +98,15 @@ class AsyncPooledSender:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more call can go over it."""
+        """Whether it can take one more call."""
         return self.calls == 0 or self.wire.can_share
 
     async def run(self, call: Coroutine[Any, Any, T], until: float) -> T:
         """Run an SDK call that must end by ``until``.
 
-        Raises what the SDK raises, OperationTimeoutError when it is late, ServiceBusConnectionError when
-        the client was closed meanwhile: what was sent may have arrived. An answer that came is returned.
+        Raises the SDK's exceptions, OperationTimeoutError after the deadline, and ServiceBusConnectionError when the
+        client was closed during the call; in both cases the messages may have been stored. A result that arrived
+        before the close is returned.
         """
         task = asyncio.get_running_loop().create_task(call)
         self._calls.add(task)
@@ -118,15 +119,15 @@ class AsyncPooledSender:
             raise OperationTimeoutError(message="The call did not end by its deadline.")
         self._calls.discard(task)
         if task.cancelled() or (self.has_overrun and task.exception() is not None):
-            raise ServiceBusConnectionError(message=CLOSED)  # what ended it was our abort
+            raise ServiceBusConnectionError(message=CLOSED)  # ended by abort()
         return task.result()
 
     def abort(self) -> None:
-        """End the calls under way, without a word to the peer.
+        """Drop the connection, which ends the calls in progress.
 
-        Without its connection a call fails by itself, which is better than to cancel it: within a cancelled
-        ``wait_for`` (of Python 3.11) the SDK's tasks fail unheard. One that waits for something else is
-        cancelled a little later, and one that has not begun never does.
+        A call fails by itself without its connection. That is preferable to cancelling it, because exceptions of the
+        SDK's tasks are lost in a cancelled ``wait_for`` (Python 3.11). Calls that wait for something else are
+        cancelled after ABORT_GRACE, and calls that have not started at once.
         """
         self.has_overrun = True
         self.wire.abort()
@@ -134,7 +135,7 @@ class AsyncPooledSender:
             if inspect.getcoroutinestate(call.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
                 call.cancel()
             else:
-                asyncio.get_running_loop().call_later(LONELY, call.cancel)
+                asyncio.get_running_loop().call_later(ABORT_GRACE, call.cancel)
 
     async def close(self) -> None:
         """Close the link."""
@@ -144,29 +145,29 @@ class AsyncPooledSender:
         """Close at once, without waiting for the peer."""
         self.wire.abort()
         if self._calls:
-            await asyncio.wait(self._calls, timeout=GOODBYE)
+            await asyncio.wait(self._calls, timeout=CLOSE_TIMEOUT)
         await self._end()
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
-        """The call is late, or nobody waits for it any more."""
+        """End a call that is late or whose caller was cancelled."""
         self.is_retired = True
-        task.add_done_callback(self._unheard)
+        task.add_done_callback(self._ended)
         if len(self._calls) == 1:
             self.abort()
-        else:  # the others go on
+        else:  # the connection serves other calls
             task.cancel()
 
-    def _unheard(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: whoever waited for it was told something else
+            task.exception()  # marks it as retrieved: the caller has received another error
 
     async def _end(self) -> None:
         self.wire.let_close()
         try:
-            async with asyncio.timeout(GOODBYE):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.sender.close()
-        except Exception as error:  # the SDK tells the peer; whether that works does not matter here
+        except Exception as error:  # closing is best effort: the peer may be gone
             _logger.debug("closing a sender: %s", type(error).__name__)
         finally:
             await self.wire.release()
@@ -232,12 +233,12 @@ class AsyncSenderPool:
 
     @property
     def links(self) -> int:
-        """How many are open."""
+        """The number of open senders."""
         return len(self._senders) + len(self._leaving)
 
     @property
     def calls(self) -> int:
-        """How many calls are under way on them."""
+        """The number of calls in progress."""
         return sum(pooled.calls for pooled in (*self._senders, *self._leaving))
 
     def try_acquire(self) -> AsyncPooledSender | None:
@@ -258,8 +259,9 @@ class AsyncSenderPool:
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
         """A sender for one call that must end by ``until``.
 
-        Raises what the SDK raises, OperationTimeoutError when no link opens, StillWaiting when none did in
-        this time or :meth:`recall` was called, ServiceBusError when the client was closed meanwhile.
+        With ``is_fresh`` senders on which no call has succeeded since the last failure are not used. Raises the SDK's
+        exceptions, OperationTimeoutError when the peer does not open the link, StillWaiting when the link was not open
+        in time for another reason or :meth:`recall` was called, and ServiceBusError when the client is closed.
         """
         if is_fresh:
             self._retire(self._doubted_at)
@@ -289,14 +291,14 @@ class AsyncSenderPool:
             self._open_another()
 
     async def warmed(self, until: float) -> None:
-        """Wait until a sender is open, or cannot be, or it is ``until``. Raises nothing."""
+        """Wait until a sender is open, opening failed, or ``until``. Raises nothing."""
         self.warm()
         task = None if self._opening is None or self._senders else self._opening.task
         if task is not None:
             await asyncio.wait((task,), timeout=max(until - time.monotonic(), 0.0))
 
     async def try_out(self, until: float) -> None:
-        """Open and close a link that no call uses, as a check. Raises what the SDK raises."""
+        """Open and close a separate link as a check. Raises the SDK's exceptions."""
         await self._find()
         pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
         try:
@@ -313,9 +315,9 @@ class AsyncSenderPool:
                 waiter.set_exception(StillWaiting(message="The entity failed over meanwhile."))
 
     def renew(self) -> None:
-        """The next call gets a sender that is opened from now on."""
+        """Give later calls only senders opened after this call."""
         self._retire(time.monotonic())
-        self._opening = None  # it goes on, and nobody waits for it
+        self._opening = None  # it continues, but no call waits for it
 
     def trim(self, now: float, keep: int = 1) -> float | None:
         """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
@@ -332,7 +334,7 @@ class AsyncSenderPool:
         return max(min(pooled.used_at for pooled in self._senders), now - IDLE + LOOK) + IDLE
 
     def close(self, *, now: bool = False) -> None:
-        """Close what is idle and what comes back; ``now``: end what is under way as well."""
+        """Close idle senders now and the others when they are released; with ``now``, abort calls in progress too."""
         self._is_closed, self._is_ended = True, now
         for pooled in [pooled for pooled in self._senders if pooled.calls == 0]:
             self._senders.remove(pooled)
@@ -363,13 +365,13 @@ class AsyncSenderPool:
                 await self._find()
             opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
             await pooled.run(pooled.sender.__aenter__(), opening.began + LONGEST_OPENING)
-            if pooled.has_overrun:  # open, but its connection was dropped in the same moment
+            if pooled.has_overrun:  # opened, but its connection was dropped at the same time
                 raise ServiceBusError(CLOSED)
         except BaseException as error:
             if opening.pooled is not None:
                 self._tasks.let_end("sbpair-close", opening.pooled.discard())
-            if isinstance(error, StillWaiting):  # for a thread: those who wait shall not ask in vain at once
-                await asyncio.sleep(LONELY)
+            if isinstance(error, StillWaiting):  # no thread was free: a retry at once would fail too
+                await asyncio.sleep(ABORT_GRACE)
             if isinstance(error, TimeoutError):
                 error = OperationTimeoutError(message="The name of the host was not found in time.")
             self._opening_failed(opening, error)
@@ -392,7 +394,7 @@ class AsyncSenderPool:
 
     def _opening_failed(self, opening: _Opening, error: BaseException) -> None:
         opening.is_over()
-        if self._opening is not opening:  # nobody waits for this one any more
+        if self._opening is not opening:  # no call waits for this one
             return
         self._opening = None
         if not isinstance(error, Exception):  # cancelled: the client is being closed
@@ -403,7 +405,7 @@ class AsyncSenderPool:
             self._failed(error)
 
     async def _wait(self, until: float) -> None:
-        """Until there may be a sender with room. Raises as :meth:`acquire`."""
+        """Wait until a sender may have room. Raises as :meth:`acquire`."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters[waiter] = None
@@ -445,7 +447,7 @@ class AsyncSenderPool:
             self._tasks.let_end("sbpair-close", pooled.close() if is_good else pooled.discard())
 
     def _retire(self, before: float) -> None:
-        """No further call goes over a sender that has not proved to work since then."""
+        """Retire the senders on which no call has succeeded since then."""
         for pooled in [pooled for pooled in self._senders if pooled.used_at <= before]:
             self._senders.remove(pooled)
             pooled.is_retired = True

@@ -1,7 +1,7 @@
 """Threads of an asyncio client, and the bridge between them and its loop.
 
-Blocking work (the disk of the spool, the administration API) runs on threads that are counted and capped. A
-thread that needs something from the loop schedules it there and waits.
+Blocking work (the disk of the spool, the administration API) runs on a limited number of threads. A thread that needs
+something from the loop schedules it there and waits.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
 
-MOST_LOOKUPS = 8  # of one host at once
-STUCK = 5.0  # seconds after which a look-up is not waited for any more: another may find what it does not
+MOST_LOOKUPS = 8  # concurrent look-ups of one host
+STUCK = 5.0  # seconds after which a look-up counts as hanging, and another is started
 LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
 
 
 class Threads:
-    """The threads of one client of asyncio."""
+    """The threads of one asyncio client."""
 
     def __init__(self) -> None:
         self._workers = Workers()
 
     async def run(self, name: str, task: Callable[[], T]) -> T:
-        """What a blocking task returns.
+        """Run a blocking task on a thread and return its result.
 
-        Raises what it raises, OperationTimeoutError when too many earlier ones still hang.
+        Raises its exception, and OperationTimeoutError when too many earlier tasks still hang.
         """
         return await _ran(self._workers, name, task)
 
     async def join(self, seconds: float) -> None:
-        """Wait for what is running, so long at most."""
+        """Wait up to ``seconds`` for the running tasks."""
         await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
 
 
 class Lookups:
-    """Looks up the name of one host, on threads of its own: where that hangs, nothing else does (R-6).
+    """Looks up the name of one host on separate threads, so that a hanging look-up blocks nothing else (R-6).
 
-    The SDK looks it up again when it connects, on the threads that the whole loop shares; what would hang
-    there hangs here before.
+    The SDK repeats the look-up when it connects, on threads that the whole loop shares. Doing it here first keeps a
+    look-up that would hang off those threads.
     """
 
     def __init__(self, host: str | None) -> None:
@@ -61,7 +61,7 @@ class Lookups:
         self._began = 0.0
 
     async def find(self) -> None:
-        """Wait until the name is found, or found to be none: the SDK says so then."""
+        """Wait until the look-up ends. If it fails, the SDK's own look-up raises the error."""
         if self._host is None or is_address(self._host):
             return
         now = asyncio.get_running_loop().time()
@@ -75,7 +75,7 @@ class Lookups:
         await asyncio.shield(looking)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop the look-ups: no call waits for them any more."""
         for looking in self._all:
             looking.cancel()
 
@@ -88,11 +88,11 @@ class Lookups:
     def _ended(self, looking: asyncio.Task[None]) -> None:
         self._all.discard(looking)
         if not looking.cancelled():
-            looking.exception()  # seen: whoever waited was told, if anybody did
+            looking.exception()  # marks it as retrieved: any waiting call has received it
 
 
 def is_address(host: str) -> bool:
-    """Whether this is no name but an address."""
+    """Whether ``host`` is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -101,14 +101,14 @@ def is_address(host: str) -> bool:
 
 
 class LoopCredential:
-    """A credential of asyncio, asked from a thread while its loop runs."""
+    """Makes an asyncio credential usable from a thread, while its loop runs."""
 
     def __init__(self, credential: AsyncTokenCredential, loop: asyncio.AbstractEventLoop) -> None:
         self._credential = credential
         self._loop = loop
 
     def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """Raises what the credential raises, TimeoutError after 30 s."""
+        """A token from the credential. Raises its exceptions, and TimeoutError after 30 s."""
         asked = asyncio.run_coroutine_threadsafe(self._get_token(*scopes, **keywords), self._loop)
         return asked.result(LONGEST_TOKEN)
 
@@ -117,10 +117,10 @@ class LoopCredential:
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
-    """From a thread: have the loop call this soon, if it still runs."""
+    """Call a function in the loop from a thread, if the loop still runs."""
     try:
         loop.call_soon_threadsafe(call, *given)
-    except RuntimeError:  # the loop is closed: nobody waits any more
+    except RuntimeError:  # the loop is closed, so nothing waits for the call
         _logger.debug("an event loop was closed before its paired client")
 
 

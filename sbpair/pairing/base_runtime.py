@@ -1,6 +1,6 @@
-"""State and decisions that the blocking and the asyncio runtime share; only the waiting differs.
+"""Base of the blocking and the asyncio runtime: all state and decisions, without waiting.
 
-Holds the pair and the spool of one client, makes the flows that a runtime drives, and turns SDK errors into
+Holds the pair and the spool of one client, creates the flows that a runtime drives, and converts SDK errors into
 results.
 """
 
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from .outcome import SendReceipt
 
 
-LONGEST_LOOK = 3.0  # seconds for a look at a side that had refused us (P-50)
+LONGEST_LOOK = 3.0  # seconds for a probe of a side that refused the client (P-50)
 LONGEST_ENTRY = 5.0  # seconds that entering a sender waits for its link
-LONGEST_PING = 30.0  # seconds for one ping, opening its link included
-CLOSING = 5.0  # seconds that close() waits for what is under way
-REASSIGNMENT = timedelta(seconds=15)  # the longest the service takes to reassign a message (Q-16)
-KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # after these a link can still be good
-ACCEPTED = Result(0.0)  # by the fast path
+LONGEST_PING = 30.0  # seconds for one ping, including opening its link
+CLOSING = 5.0  # seconds that close() waits for operations in progress
+REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
+KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
+ACCEPTED = Result(0.0)  # a success, for the state of a side
 
 VARIABLE = "SBPAIR_DISABLE"
 _ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
@@ -78,7 +78,7 @@ logger = logging.getLogger("sbpair")
 
 
 class _PooledSender(Protocol):
-    """One SDK sender, of either kind."""
+    """One SDK sender, blocking or asyncio."""
 
     has_overrun: bool
     was_reused: bool
@@ -91,7 +91,7 @@ PooledT = TypeVar("PooledT", bound=_PooledSender, contravariant=True)
 
 
 class _SenderPool(Protocol[PooledT]):
-    """Where it comes from."""
+    """The pool that a sender is returned to."""
 
     def release(self, pooled: PooledT) -> None: ...
 
@@ -181,19 +181,19 @@ class BaseRuntime:
         self,
         label: str,
         send_again: SendAgain,
-        tell: Callable[[Sequence[PairingEvent]], object],
+        emit: Callable[[Sequence[PairingEvent]], object],
         *,
         is_read_later: bool = False,
     ) -> Spooling | None:
         if self.is_disabled:  # messages in the file keep waiting
             return None
-        return Spooling.opened(self.options, label, send_again, tell, self._rng, is_read_later=is_read_later)
+        return Spooling.opened(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
 
     def announce(self) -> None:
         """Emit PairingDisabled, once, when this client is switched off."""
         if self.is_disabled and not self._is_announced:
             self._is_announced = True
-            self.dispatcher.tell(
+            self.dispatcher.emit(
                 [PairingDisabled(time.monotonic(), "", f"{VARIABLE} is set in the environment")]
             )
 
@@ -217,11 +217,11 @@ class BaseRuntime:
             said = self.options.classifier(error)
             return classification if said is None else overruled(classification, Failure(said))
         except Exception as wrong:  # a failing classifier must not fail the send
-            self.dispatcher.tell([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
+            self.dispatcher.emit([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
             return classification
 
     def _check_room(self, step: Attempt, path: str, request: SendRequest, limit: int | None) -> None:
-        """Check that what goes to the primary could also be parked; ``limit`` is the size limit of its link.
+        """Check that messages sent to the primary could also be parked; ``limit`` is the size limit of its link.
 
         Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
         """
@@ -243,7 +243,7 @@ class BaseRuntime:
                 text = f"{short.size} bytes, where the smaller limit of the pair is {short.limit}"
                 raise ParkedMessageTooLargeError(path, MessageSizeExceededError(message=text))
             now = time.monotonic()
-            self.dispatcher.tell([HeadroomShort(now, path, short.message_id, short.size, short.limit)])
+            self.dispatcher.emit([HeadroomShort(now, path, short.message_id, short.size, short.limit)])
 
     def _learn_limit(self) -> None:
         """Open a link to a backlog queue in the background, to learn its size limit."""
@@ -377,8 +377,8 @@ class BaseRuntime:
 
     def _happened(self) -> list[PairingEvent]:
         """Take the pending events, under the lock."""
-        told, self._side_news = [*self.pair.events(), *self._side_news], []
-        return told
+        pending, self._side_news = [*self.pair.events(), *self._side_news], []
+        return pending
 
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
@@ -412,7 +412,7 @@ class BaseRuntime:
         return self._spooling is not None and self._spooling.in_line(path) > 0
 
     def spooled(self, path: str | None) -> int:
-        """How many messages wait in the spool, for this entity or for all."""
+        """The number of messages in the spool, for this entity or for all."""
         return 0 if self._spooling is None else self._spooling.waiting(path)
 
     def _flow(
@@ -454,7 +454,7 @@ class BaseRuntime:
         )
 
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
-        """For messages from the spool: the same way, but not back into it."""
+        """The flow of messages from the spool, which never writes to the spool."""
         now = time.monotonic()
         deadline = now + self.options.operation_timeout.total_seconds()
         if request.is_for_primary_only:
@@ -494,16 +494,16 @@ class BaseRuntime:
         return Attempt(None, until, is_fresh=True), ping() if is_message else LinkProbe()
 
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
-        """While an entity is suspect: the backlog its messages may need."""
+        """The backlog queue to open a link to while an entity is suspect; None if there is no need."""
         if self.pair.state_of(path) is not EntityState.SUSPECT:
             return None
         return self.pair.rotation.pick(choice, time.monotonic())
 
 
 def _nowhere() -> SendFlow:
-    """For what only the primary takes, while nothing is sent there (P-4)."""
+    """The flow of an operation that only the primary can perform, while its entity is failed over (P-4)."""
     return Stranded(())
-    yield  # a generator, as every flow
+    yield  # makes this a generator, like every flow
 
 
 def _seconds(span: timedelta | None) -> float | None:
@@ -527,7 +527,7 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
 
 
 def closed(error: Exception) -> Result:
-    """The result of an attempt on a side that was closed meanwhile; the flow reports where messages are."""
+    """The result of an attempt on a side that was closed during the send."""
     return Result(
         time.monotonic(),
         error,
@@ -544,17 +544,17 @@ def not_written_in_time() -> Result:
 
 
 def counted(result: Result, accepted: int) -> Result:
-    """The result, with how many messages a backlog queue accepted on the way to it."""
+    """The result, with the number of messages that a backlog queue accepted during the attempt."""
     return replace(result, accepted=accepted) if accepted else result
 
 
 def wall_clock(instant: float) -> int:
-    """An instant of the monotonic clock in milliseconds since the epoch, by the wall clock of now (F-88)."""
+    """Convert a monotonic time to milliseconds since the epoch, by the current wall clock (F-88)."""
     return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
 
 
 def time_left(until: float) -> float:
-    """Seconds until then. Raises OperationTimeoutError when there are none."""
+    """The seconds left until ``until``. Raises OperationTimeoutError when there are none."""
     left = until - time.monotonic()
     if left <= 0:
         raise OperationTimeoutError(message="No time was left for this attempt.")
@@ -562,22 +562,22 @@ def time_left(until: float) -> float:
 
 
 def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
-    """The entities whose messages are to be parked from now on."""
+    """The entities that failed over, according to these events."""
     return [event.path for event in happened if isinstance(event, EntityFailedOver)]
 
 
 def spared(pool: str) -> int:
-    """How many idle links the pool of this key keeps; a backlog's is opened again when it is needed."""
+    """The number of idle links that the pool of this key keeps: 1 for a primary entity, 0 for a backlog queue."""
     return 1 if role_of(pool) is Role.PRIMARY else 0
 
 
 def role_of(pool: str) -> Role:
-    """Which namespace the pool of this key leads to: no path of an entity begins with a slash."""
+    """The namespace of the pool of this key; keys of backlog queues begin with a slash, entity paths never do."""
     return Role.SECONDARY if pool.startswith("/") else Role.PRIMARY
 
 
 def is_disabled(environment: Mapping[str, str]) -> bool:
-    """Whether the switch is set. Raises ValueError for a value that says neither yes nor no."""
+    """Whether SBPAIR_DISABLE is set to a true value. Raises ValueError for a value that is not a boolean."""
     value = environment.get(VARIABLE, "").strip().casefold()
     if value not in _ON | _OFF:
         raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")

@@ -1,4 +1,4 @@
-"""Base of the blocking and the asyncio sender: checks before a send, receipt or error after it. Nothing waits."""
+"""Base of the blocking and the asyncio sender: checks before a send, receipt or error after it; it never waits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .rotation import Choice
 from .sdk import is_smaller
 
 STANDARD_BATCH = 256 * 1024
-"""Bytes in a batch where no link can be asked: the Standard tier's limit."""
+"""Bytes in a batch if no link has reported a limit: that of the Standard tier."""
 
 LONGEST_ASK = 5.0
-"""Seconds that a batch waits at most for a link that can tell its limit (R-11)."""
+"""Maximum seconds that creating a batch waits for a link, which knows the size limit (R-11)."""
 
 OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class BaseSender:
 
     @property
     def client_identifier(self) -> str:
-        """What tells this sender from others, as the SDK's has it."""
+        """The identifier of this sender, as on the SDK's sender."""
         return self._name
 
     def __str__(self) -> str:
@@ -88,9 +88,9 @@ class BaseSender:
         return core.bounded(core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1])
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
-        """The size limit of a batch while the primary cannot be asked; counts as a failure of it (R-11).
+        """The size limit of a batch while no link to the primary opens; records ``error`` as its failure (R-11).
 
-        Raises the error when it is not an outage.
+        Raises ``error`` if it is not an outage.
         """
         core = self._core
         if core.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:

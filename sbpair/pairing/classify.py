@@ -5,11 +5,11 @@ wraps are classified by their cause: a refused token and an unreachable token se
 authentication errors, a bad certificate as a connection error. A test covers every class and condition the SDK
 defines.
 
-A Python type does not say whose fault an error is: a garbled answer raises the same TypeError inside the SDK
-as a message that cannot be encoded. An error in neither table therefore means an unavailable service, unless
-the phase is Phase.ENCODING. A classifier in the options overrides the tables.
+A Python type does not determine the cause: a malformed response raises the same TypeError inside the SDK as a message
+that cannot be encoded. An error in neither table therefore counts as an unavailable service, unless the phase is
+Phase.ENCODING. A classifier in the options overrides the tables.
 
-No I/O. The SDK's *retryable* flag is ignored: it is set even for a disabled entity.
+The SDK's *retryable* flag is ignored, since it is set even for a disabled entity. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -43,11 +43,9 @@ _U, _B, _CONF, _FULL, _CALL = (
 
 
 class Phase(Enum):
-    """What the client was doing. Only while encoding can a message be at fault without the service saying so
-    (R-4).
-    """
+    """What the client was doing. Only an error of ENCODING is the message's fault without a response (R-4)."""
 
-    ENCODING = "making of the message what goes out"
+    ENCODING = "encoding the message"
     OPENING = "opening a link"
     SENDING = "sending"
 
@@ -206,9 +204,9 @@ def is_about_content(error: Exception) -> bool:
 
 
 def overruled(classification: Classification, failure: Failure) -> Classification:
-    """The classification with its failure replaced by what the classifier of the options returned.
+    """The classification with its failure replaced by that of the options' classifier.
 
-    What is known about the message and the link stays.
+    The attributes of the message and the link remain.
     """
     if failure is classification.failure:
         return classification
@@ -223,9 +221,7 @@ def overruled(classification: Classification, failure: Failure) -> Classificatio
 
 def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]:
     status = sdk.token_status_of(error)
-    if (
-        status is not None
-    ):  # an answer of $cbs, which the SDK wraps into an authentication or connection error
+    if status is not None:  # from $cbs; the SDK wraps it into an authentication or connection error
         return _by_status(status)
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
@@ -256,7 +252,7 @@ def _by_status(status: int) -> tuple[Failure, str]:
 
 
 def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | None:
-    """The certificate, token service, socket or encoding fault that the SDK wrapped into this error."""
+    """The class of the certificate, token service, socket or encoding error that the SDK wrapped into this one."""
     chain = list(_chain(error, before))
     for inner in chain:
         if isinstance(inner, HttpResponseError) and not isinstance(inner, ClientAuthenticationError):
@@ -268,17 +264,17 @@ def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | N
 
 
 def _chain(error: BaseException, before: frozenset[int]) -> Iterator[BaseException]:
-    """The exceptions this one wraps, nearest first; those it was merely raised during come last."""
+    """The exceptions that this one wraps, nearest first, then those of its ``__context__``."""
     seen: set[int] = {id(error), *before}
     wrapped: list[object] = _wrapped(error)
-    beside: list[object] = [error.__context__]
-    while wrapped or beside:
-        inner = (wrapped or beside).pop(0)
+    contexts: list[object] = [error.__context__]
+    while wrapped or contexts:
+        inner = (wrapped or contexts).pop(0)
         if isinstance(inner, BaseException) and id(inner) not in seen:
             seen.add(id(inner))
             yield inner
             wrapped += _wrapped(inner)
-            beside.append(inner.__context__)
+            contexts.append(inner.__context__)
 
 
 def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
@@ -296,7 +292,7 @@ def _wrapped(error: BaseException) -> list[object]:
 
 
 def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[int]) -> bool:
-    """Whether the whole namespace, not just one entity, refuses this client: only that is a state of the side."""
+    """Whether the whole namespace, not just one entity, refuses this client, which changes the state of its side."""
     status = sdk.token_status_of(error)
     if status is not None:
         return status in _REFUSED_TOKEN

@@ -1,7 +1,7 @@
-"""Dispatches events to callbacks and to the log.
+"""Dispatch of events to callbacks and to the log.
 
-Each event is one line on the logger "sbpair", with its fields as ``extra``. A callback that raises is logged
-and does not disturb the send.
+Each event is one line on the logger "sbpair", with its fields as ``extra``. An exception in a callback is logged
+and does not affect the send.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import events
 from .events import PairingEvent
 
 _logger = logging.getLogger("sbpair")
-_logger.addHandler(logging.NullHandler())  # a library is silent until its application asks
+_logger.addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 _LEVELS: dict[type[PairingEvent], int] = {
     events.EntitySuspected: logging.WARNING,
@@ -42,23 +42,24 @@ MOST_EARLY = 100  # events kept for the first callback
 
 
 class EventDispatcher:
-    """Those who listen to one client."""
+    """The event callbacks of one client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
-        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)  # until somebody listens
+        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)  # until the first callback subscribes
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
-        """Call ``callback`` with every event, in the thread it happened in; returns how to stop that.
+        """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.
 
-        The first callback is called now with the last events before it: a client is at work once it is made.
+        The first callback is first called with the latest events, up to MOST_EARLY, since a new client emits events
+        before its application can subscribe.
         """
         with self._lock:
             self._callbacks.append(callback)
             early, self._early = self._early, None
         for event in early or ():
-            _hand(callback, event)
+            _call(callback, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -68,11 +69,11 @@ class EventDispatcher:
         return unsubscribe
 
     def renew(self) -> None:
-        """After a fork: the lock may have been another thread's."""
+        """Replace the lock after a fork, since another thread may have held it."""
         self._lock = threading.Lock()
 
-    def tell(self, happened: Iterable[PairingEvent]) -> None:
-        """Log each event and hand it to every callback."""
+    def emit(self, happened: Iterable[PairingEvent]) -> None:
+        """Log each event and pass it to every callback."""
         for event in happened:
             _log(event)
             with self._lock:
@@ -80,13 +81,13 @@ class EventDispatcher:
                 if self._early is not None:
                     self._early.append(event)
             for callback in callbacks:
-                _hand(callback, event)
+                _call(callback, event)
 
 
-def _hand(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
+def _call(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
     try:
         callback(event)
-    except Exception:  # a listener's fault is not the sender's
+    except Exception:  # a failing callback must not fail the send
         _logger.exception("a callback failed on %s", type(event).__name__)
 
 
@@ -94,8 +95,8 @@ def _log(event: PairingEvent) -> None:
     level = _LEVELS.get(type(event), logging.INFO)
     if not _logger.isEnabledFor(level):
         return
-    told = {field.name: getattr(event, field.name) for field in fields(event)}
-    text = " ".join(f"{name}={value!r}" for name, value in told.items() if name != "at")
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    text = " ".join(f"{name}={value!r}" for name, value in values.items() if name != "at")
     _logger.log(
-        level, "%s %s", type(event).__name__, text, extra={"event": type(event).__name__, "fields": told}
+        level, "%s %s", type(event).__name__, text, extra={"event": type(event).__name__, "fields": values}
     )

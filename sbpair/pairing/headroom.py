@@ -1,9 +1,9 @@
 """Encoded sizes of messages, and the headroom they need to be parked (P-22).
 
-Rewriting adds up to about 600 bytes, so the primary may accept a message that no backlog queue would. What
-counts is the size of the rewritten copy against the smaller limit of the pair. Encoding every message twice would
-cost more than the pairing itself, so messages far below the limits pass on an estimate, and only those near one
-are encoded. No I/O.
+Rewriting adds up to about 600 bytes, so the primary may accept a message that is too large for a backlog queue. The
+rewritten copy is compared with the smaller limit of the pair. Encoding every message twice would cost more than the
+pairing itself, so messages far below the limits pass on an estimate, and only the others are encoded. Performs no
+I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALLEST_LIMIT = 256 * 1024
 HEADER_AND_ALIASES = 64 * 1024 + 1024  # the service's limit on all but the body, plus what parking adds
 LEARN_EVERY = 60.0  # seconds between two attempts to learn the limit of the backlog queues
 _NO_LIMIT = 2**40  # bytes, of a batch used for encoding only
-_SHORT, _SHORT_OVERHEAD, _LONG_OVERHEAD = 256, 5, 8  # what a batch adds to a message, as the SDK counts
+_SHORT, _SHORT_OVERHEAD, _LONG_OVERHEAD = 256, 5, 8  # bytes a batch adds per message, by the SDK's count
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Headroom:
         self._learn_at = 0.0
 
     def linked(self, limit: int | None, *, is_backlog: bool) -> None:
-        """Note the message size limit of an opened link; None if unknown."""
+        """Record the message size limit of an opened link; None if unknown."""
         if limit is None:
             return
         self.roomy = min(self.roomy, limit - HEADER_AND_ALIASES)
@@ -50,7 +50,7 @@ class Headroom:
             self._backlog = limit if self._backlog is None else min(limit, self._backlog)
 
     def must_learn(self, now: float) -> bool:
-        """Whether to ask for the unknown limit of the backlog queues now; at most once in a minute."""
+        """Whether to determine the unknown limit of the backlog queues now; at most once a minute."""
         if self._backlog is not None or now < self._learn_at:
             return False
         self._learn_at = now + LEARN_EVERY

@@ -1,7 +1,6 @@
 """Probes of a failed-over entity (P-30).
 
-A ping is a message that the broker accepts and delivers to nobody. Opening a link instead is free and proves
-less. No I/O.
+A ping is a message that the broker accepts but never delivers. Opening a link instead is free, but proves less.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .request import PrimarySender, SendRequest
 
 
 def ping() -> SendRequest:
-    """An empty message; in a session of its own, or a session queue could never heal."""
+    """A ping: an empty message, with a session id of its own, which queues with sessions require."""
     message = ServiceBusMessage(
         b"",
         content_type=PING_CONTENT_TYPE,
@@ -28,7 +27,7 @@ def ping() -> SendRequest:
 
 
 class LinkProbe(SendRequest):
-    """Nothing to send: that the link could be opened is the answer."""
+    """A probe that sends nothing: it succeeds if the link opens."""
 
     __slots__ = ()
 
@@ -36,4 +35,4 @@ class LinkProbe(SendRequest):
         super().__init__([], [])
 
     def hand_over(self, sender: PrimarySender, timeout: float) -> object:
-        return sender.create_message_batch()  # asks the link its limit, and no one else
+        return sender.create_message_batch()  # only opens the link

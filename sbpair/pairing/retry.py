@@ -1,7 +1,7 @@
 """Retries of a failed send (R-7).
 
-The SDK's own retries are off in a paired client, so that every attempt is seen and classified. These replace
-them, with the SDK's names, defaults and formula. Pure.
+A paired client disables the SDK's own retries, so that it sees and classifies every attempt. These replace them, with
+the SDK's names, defaults and formula.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how soon; the four settings of the SDK's client, all in seconds but the first.
+    """The four retry settings of the SDK's client; the backoff settings are in seconds.
 
-    Raises ValueError or TypeError that names the setting when one of them is out of range.
+    Raises ValueError or TypeError naming the setting when one is invalid.
     """
 
     total: int = 3
@@ -40,7 +40,7 @@ class RetryPolicy:
             raise ValueError(f"retry_mode must be 'exponential' or 'fixed', not {self.mode!r}")
 
     def pause(self, retry: int) -> float | None:
-        """Seconds to wait before the first, second ... ``retry``; None when there is none any more."""
+        """Seconds to wait before retry number ``retry``, from 1; None beyond the total."""
         if retry > self.total:
             return None
         growth = 1.0 if self.mode == "fixed" else 2.0 ** min(retry, 64)
@@ -60,7 +60,7 @@ class Retries:
         self._made = 0
 
     def next_at(self, now: float, until: float) -> float | None:
-        """When to try again; None when no retry, or no time before ``until``, is left for one."""
+        """The time of the next retry; None if no retries are left, or it would not be before ``until``."""
         pause = self._policy.pause(self._made + 1)
         if pause is None or now + pause >= until:
             return None

@@ -1,14 +1,13 @@
-"""Rotation of the backlog queues: which one a sender parks in (P-5, P-7).
+"""Rotation of the backlog queues: the choice of the queue in which a sender parks (P-5, P-7).
 
-Each sender draws its own backlog at random and keeps it. A backlog that fails is quarantined for every sender
-of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. Meanwhile its senders park
-in another and later return to their own, which restores the spread over the backlogs (R-10). The draw ignores
-quarantines.
+Each sender picks its own queue at random, regardless of quarantines, and keeps it. A queue that fails is quarantined
+for all senders of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. Meanwhile its
+senders park in another queue and later return to their own, which restores the even distribution (R-10).
 
-After a quarantine, one sender at a time tries the backlog while the others stay away. When all have failed, the
-one whose quarantine ends first is tried; once any accepts, every quarantine ends, because the namespace is back.
+After a quarantine, one sender at a time tries the queue while the others avoid it. If all queues have failed, the one
+whose quarantine ends first is tried; once any accepts, all quarantines end, because the namespace is available again.
 
-Pure: time and randomness are arguments.
+Performs no I/O: time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LONGEST_QUARANTINE = 300.0
 
 @dataclass(slots=True)
 class Choice:
-    """A sender's own backlog (None until it first needs one, P-7), and its substitute."""
+    """A sender's own backlog queue, None until it first needs one (P-7), and its substitute."""
 
     backlog: int | None = None
     stand_in: int | None = None
@@ -36,7 +35,7 @@ class Choice:
 class _Quarantine:
     until: float
     failures: int
-    tried_until: float = -math.inf  # a sender is trying it, until then at most
+    tried_until: float = -math.inf  # until then a sender may be trying it
 
     @property
     def ends(self) -> float:
@@ -44,9 +43,9 @@ class _Quarantine:
 
 
 class Rotation:
-    """The backlog queues of one pairing, and which of them are out for now.
+    """The backlog queues of one pairing, and which of them are quarantined.
 
-    Only numbers below the count belong to it; other queues are left alone (P-13).
+    Queues with an index of ``count`` or more do not belong to it (P-13).
     """
 
     def __init__(self, count: int, rng: Random) -> None:
@@ -58,13 +57,13 @@ class Rotation:
         return self._count
 
     def available(self, now: float) -> list[int]:
-        """The backlogs in rotation, in order of their number."""
+        """The indexes of the queues that are not quarantined, in ascending order."""
         return [index for index in range(self._count) if not self._is_out(index, now)]
 
     def pick(self, choice: Choice, now: float, tried: frozenset[int] = frozenset()) -> int | None:
-        """The backlog to try next; None when every one of them was tried.
+        """The queue to try next; None when all are in ``tried``.
 
-        The sender's own, while it is in rotation (P-7); else its stand-in, while that is; else another.
+        The sender's own if available (P-7), else its substitute if available, else another, chosen at random.
         """
         if choice.backlog is None:
             choice.backlog = self._rng.randrange(self._count)
@@ -79,26 +78,26 @@ class Rotation:
         return min(waiting, key=lambda index: (self._out[index].ends, index), default=None)
 
     def begun(self, backlog: int, until: float) -> None:
-        """A sender tries this backlog until then; if it had failed, the others stay away meanwhile."""
+        """Record that a sender tries this queue until ``until``; others avoid it meanwhile if it had failed."""
         record = self._out.get(backlog)
         if record is not None:
             record.tried_until = until
 
     def failed(self, backlog: int, now: float) -> float:
-        """Take a backlog out of the rotation (P-5); until when.
+        """Quarantine a queue and return the end of the quarantine (P-5).
 
-        A failure reported while it is already out is the same failure seen by another sender.
+        A failure reported during a quarantine is the same failure seen by another sender, and does not extend it.
         """
         record = self._out.setdefault(backlog, _Quarantine(until=now, failures=0))
         record.tried_until = -math.inf
         if record.until <= now:
             record.failures += 1
-            span = FIRST_QUARANTINE * 2.0 ** min(record.failures - 1, 16)  # more would overflow in the end
+            span = FIRST_QUARANTINE * 2.0 ** min(record.failures - 1, 16)  # bounded against overflow
             record.until = now + min(span, LONGEST_QUARANTINE)
         return record.until
 
     def succeeded(self, backlog: int, now: float) -> bool:
-        """A message was accepted there; True when that ended a series of failures."""
+        """Record that a queue accepted a message; return whether that ended a series of failures."""
         had_all_failed = len(self._out) == self._count
         if self._out.pop(backlog, None) is None:
             return False

@@ -60,17 +60,17 @@ class BackgroundService(Protocol):
         """Begin, unless already running. Raises OSError or ValueError when an option cannot be met."""
 
     def abort(self) -> None:
-        """End at once, without finishing what is under way: the pair is faulted (P-50)."""
+        """End at once, without finishing operations in progress: the pair is faulted (P-50)."""
 
     def close(self) -> None:
-        """Finish what is under way within a few seconds, and end."""
+        """Finish operations in progress within a few seconds, and end."""
 
     def reset_in_child(self) -> None:
-        """After a fork, in the child: leave what runs to the parent, so that :meth:`start` begins afresh."""
+        """After a fork, in the child: drop the parent's threads and connections, so that :meth:`start` works again."""
 
 
 Services = tuple[BackgroundService | None, BackgroundService | None]
-"""The hosted syphon and the observer of a client, where its options ask for them."""
+"""The hosted syphon and the observer of a client, each None unless enabled in the options."""
 
 
 class Runtime(BaseRuntime):
@@ -91,12 +91,12 @@ class Runtime(BaseRuntime):
     ) -> None:
         super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self._spooling = self._opened_spool(label, self._send_again, self.dispatcher.tell)
+        self._spooling = self._opened_spool(label, self._send_again, self.dispatcher.emit)
         self._syphon, self._observer = services_of(self)
         self._start()
         threads.reopen_after_fork(self)
         if self._spooling is not None:
-            self._watch.wake()  # replay what an earlier client left there
+            self._watch.wake()  # replay messages that an earlier client left
         if self.creates_backlogs:
             self._workers.start("sbpair-backlogs", self._create_backlogs)
 
@@ -138,7 +138,7 @@ class Runtime(BaseRuntime):
     # -- sending
 
     def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
-        """The first attempt at a healthy entity, over an idle link; None when there is none."""
+        """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         pool = self._pools.get(key)
         pooled = None if pool is None else pool.try_acquire()
         if pool is None or pooled is None:
@@ -184,7 +184,7 @@ class Runtime(BaseRuntime):
             self._has_begun = True  # warn once, not on every send
 
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
-        """Send messages from the spool: the same way, but not back into it."""
+        """Send messages from the spool, without writing them to it again."""
         return self._carried_out(self._flow_again(path, request, choice), path, request)
 
     def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
@@ -193,8 +193,8 @@ class Runtime(BaseRuntime):
             try:
                 with self.lock:
                     step = flow.send(result) if result is not None else next(flow)
-            except StopIteration as landed:
-                outcome: Outcome = landed.value
+            except StopIteration as finished:
+                outcome: Outcome = finished.value
                 return outcome
             finally:
                 if self.pair.has_events:
@@ -202,7 +202,7 @@ class Runtime(BaseRuntime):
             result = self._perform(step, path, request)
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
-        """While an entity is suspect, open the backlog link its messages may need."""
+        """Open the backlog link that an entity may need, while it is suspect."""
         with self.lock:
             backlog = self._backlog_to_warm(path, choice)
         if backlog is not None and not self.is_closed:
@@ -230,7 +230,7 @@ class Runtime(BaseRuntime):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._watch.wake()
-        self.dispatcher.tell(happened)
+        self.dispatcher.emit(happened)
 
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
@@ -244,14 +244,14 @@ class Runtime(BaseRuntime):
     # -- opening and closing
 
     def release_path(self, path: str) -> None:
-        """No sender uses this entity any more."""
+        """Close the links of an entity whose last sender was closed."""
         with self._making:
             pool = self._pools.pop(path_key(path), None)
         if pool is not None:
             pool.close()
 
     def close(self) -> None:
-        """End what is under way, close every link, stop every thread."""
+        """End operations in progress, close all links and stop all threads."""
         self._end()
         if self._observer is not None:
             self._observer.close()  # last, so that it sees every event
@@ -277,7 +277,7 @@ class Runtime(BaseRuntime):
         if self._spooling is not None:
             self._spooling.close()
         for client in clients:
-            client.close()  # last: it closes every sender again that it finds open
+            client.close()  # last, since it closes any sender that is still open a second time
 
     def close_side(self, role: Role) -> None:
         """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
@@ -300,9 +300,9 @@ class Runtime(BaseRuntime):
             self.reach(Role.SECONDARY, seconds / 2)
 
     def reach(self, role: Role, seconds: float) -> None:
-        """A round trip that sends nothing: open a link to an entity in use on this side, and close it.
+        """Make a round trip that sends nothing: open and close a link to an entity in use on this side.
 
-        Raises what the SDK raises when none of them opens.
+        Raises the SDK's exception when no link opens.
         """
         until = time.monotonic() + seconds
         pools = [self._pools[key] for key in list(self._pools) if role_of(key) is role]
@@ -379,7 +379,7 @@ class Runtime(BaseRuntime):
     def _learn_from(self, pool: SenderPool) -> None:
         try:
             pooled = pool.acquire(time.monotonic() + LONGEST_PING)
-        except Exception as error:  # asked again later
+        except Exception as error:  # retried later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
         if self.headroom is not None:
@@ -399,7 +399,10 @@ class Runtime(BaseRuntime):
         return job.error
 
     def _creation(self, backlog: int, until: float) -> Job:
-        """One creation for all sends that need this queue. Raises StillWaiting when no thread is free."""
+        """Start the creation of a queue, shared by all sends that need it.
+
+        Raises StillWaiting when no thread is free.
+        """
         with self._making:
             job = self._creating.get(backlog)
             if job is None or job.is_over:
@@ -408,8 +411,8 @@ class Runtime(BaseRuntime):
             return job
 
     def _written(self, path: str, request: SendRequest, until: float) -> Result:
-        """On a thread of its own: a disk that stalls does not hold the caller (G-18)."""
-        request.carry_trace()  # in this thread, where the caller's span is
+        """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
+        request.carry_trace()  # in this thread, which has the caller's span
         written: list[Exception | None] = []
         try:
             job = self._workers.start(
@@ -442,7 +445,7 @@ class Runtime(BaseRuntime):
                 self._pools[key] = pool
             return pool
 
-    # -- beside the caller's thread
+    # -- timers and background tasks
 
     def _tick(self, now: float) -> float | None:
         with self.lock:
@@ -460,7 +463,7 @@ class Runtime(BaseRuntime):
         for role in looks:
             self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]
         if self.pair_state.state_of(Role.PRIMARY) is SideState.CLOSED:
-            return timer  # there is nothing to ping
+            return timer  # the primary is closed: no pings
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
                 self._ping_failed(path)
@@ -490,7 +493,7 @@ class Runtime(BaseRuntime):
         self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
 
     def _fault(self) -> None:
-        """The pair is faulted: publish that and end everything (P-50)."""
+        """End a faulted pair: publish the fault, then close everything (P-50)."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()
@@ -517,9 +520,9 @@ class Runtime(BaseRuntime):
             created = self._backlogs.ensure_in_background(self._closed)
         except Exception as error:
             if not self._closed.is_set():
-                self.dispatcher.tell([backlogs_event(error)])
+                self.dispatcher.emit([backlogs_event(error)])
             return
-        self.dispatcher.tell([backlogs_event(created)])
+        self.dispatcher.emit([backlogs_event(created)])
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:

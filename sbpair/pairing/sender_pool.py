@@ -24,10 +24,10 @@ from .waiting import LONGEST_OPENING, Progress, StillWaiting
 
 _logger = logging.getLogger("sbpair")
 
-GRACE = 0.05  # seconds: a call that ends just in time is left alone
+GRACE = 0.05  # seconds after the deadline before a call is ended
 LOOK = 0.2  # seconds between two checks of an opening
-IDLE = 60.0  # seconds after which a sender that nobody uses is closed, but for a few
-KEEP_ALIVE_SLEEP = 2.0  # seconds: twice what that thread of the SDK sleeps
+IDLE = 60.0  # seconds after which unused senders are closed, except those kept
+KEEP_ALIVE_SLEEP = 2.0  # seconds; twice the interval of the SDK's keep-alive thread
 
 
 class PooledSender:
@@ -40,7 +40,7 @@ class PooledSender:
         self.wire = Wire(sender)
         self.until = math.inf
         self.was_reused = False
-        """Whether a call has ended well on it: then a failure may mean that it had died since."""
+        """Whether a call has succeeded on it, so that a later failure may mean that its link died while idle."""
         self.used_at = time.monotonic()
         self.has_overrun = False
 
@@ -54,14 +54,14 @@ class PooledSender:
 
     def overrun(self) -> None:
         self.has_overrun = True
-        self.until = time.monotonic() + POLL  # again, for the socket may not have been there yet
+        self.until = time.monotonic() + POLL  # once more, since the socket may not have existed yet
         self.wire.shut()
 
     def close(self) -> None:
         """Close the link, and wait up to two seconds for the SDK's keep-alive thread."""
         try:
             self.sender.close()
-        except Exception as error:  # the SDK tells the peer; whether that works does not matter here
+        except Exception as error:  # closing is best effort: the peer may be gone
             _logger.debug("closing a sender: %s", type(error).__name__)
         finally:
             self.wire.release()
@@ -89,7 +89,7 @@ class _Opening:
         self.progress = Progress(time.monotonic(), self._sign)
 
     def _sign(self) -> object:
-        """While it waits for a worker, it is not the peer that is late."""
+        """A sign of life of the peer; waiting for a worker counts as one, since it is not the peer's fault."""
         is_waiting = self.job is None or not self.job.has_begun
         return time.monotonic() if is_waiting else self.pooled.wire.signs()
 
@@ -97,8 +97,8 @@ class _Opening:
 class SenderPool:
     """The SDK senders of one entity.
 
-    ``workers`` open them: those of one namespace only, so that a side that hangs costs the other nothing
-    (R-6). ``closers`` close them. ``failed`` is told of an opening that failed while no call waited for it.
+    ``workers`` open them and belong to one namespace, so that a side that hangs does not delay the other (R-6).
+    ``closers`` close them. ``failed`` is called with the error of an opening for which no call waited.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class SenderPool:
         self._workers = workers
         self._closers = closers or workers
         self._failed = failed
-        self._doubted_at = -math.inf  # when a call last failed in a way that leaves its link in doubt
+        self._doubted_at = -math.inf  # when a call last failed in a way that may be due to its link
         self._idle: deque[PooledSender] = deque()
         self._changed = threading.Condition()
         self._waiting = 0  # calls
@@ -129,7 +129,7 @@ class SenderPool:
                 pooled = self._idle.pop()
             except IndexError:  # another thread was faster
                 return None
-            if pooled.has_overrun:  # its socket was shut in the moment in which it came back
+            if pooled.has_overrun:  # its socket was shut while it was being released
                 self.discard(pooled)
                 continue
             return pooled
@@ -138,8 +138,9 @@ class SenderPool:
     def acquire(self, until: float, *, is_fresh: bool = False) -> PooledSender:
         """A sender for one call that must end by ``until``.
 
-        Raises what the SDK raises, OperationTimeoutError when no link opens, StillWaiting when none did in
-        this time or :meth:`recall` was called.
+        With ``is_fresh`` senders that were idle at the last failure are not used. Raises the SDK's exceptions,
+        OperationTimeoutError when the peer does not open the link, and StillWaiting when the link was not open in time
+        for another reason or :meth:`recall` was called.
         """
         if is_fresh:
             self._discard_idle(self._doubted_at)
@@ -149,7 +150,7 @@ class SenderPool:
 
     def release(self, pooled: PooledSender) -> None:
         """Return a sender after a successful call."""
-        if pooled.has_overrun:  # it ended well, but just as its socket was shut
+        if pooled.has_overrun:  # the call succeeded, but its socket was shut at the same time
             self.discard(pooled)
             return
         pooled.until = math.inf
@@ -176,7 +177,7 @@ class SenderPool:
                 self._begun(is_wanted=False)
 
     def warmed(self, until: float) -> None:
-        """Wait until a sender is open, or cannot be, or it is ``until``. Raises nothing."""
+        """Wait until a sender is open, opening failed, or ``until``. Raises nothing."""
         try:
             self.warm()
         except ValueError:  # closed
@@ -186,7 +187,7 @@ class SenderPool:
                 self._changed.wait(LOOK)
 
     def try_out(self, until: float) -> None:
-        """Open and close a link that no call uses, as a check. Raises as :meth:`acquire`."""
+        """Open and close a separate link as a check. Raises as :meth:`acquire`."""
         pooled = self._opened_once(until)
         self._watch.remove(pooled)
         self._closers.queue("sbpair-close", pooled.close)
@@ -198,11 +199,11 @@ class SenderPool:
             self._changed.notify_all()
 
     def renew(self) -> None:
-        """The next call gets a sender that is opened from now on."""
+        """Give later calls only senders opened after this call."""
         self._discard_idle(time.monotonic())
         with self._changed:
             for opening in self._openings:
-                opening.is_wanted = True  # nobody takes it up any more
+                opening.is_wanted = True  # so that no other call adopts it
 
     def trim(self, now: float, keep: int = 1) -> float | None:
         """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
@@ -232,7 +233,7 @@ class SenderPool:
     # -- opening
 
     def _awaited(self, until: float) -> PooledSender:
-        """The next pooled that opens or comes back."""
+        """Wait for the next sender that opens or is released."""
         mine: _Opening | None = None
         with self._changed:
             self._waiting += 1
@@ -246,7 +247,7 @@ class SenderPool:
                         raise StillWaiting(message="The entity failed over meanwhile.")
                     if mine is not None and mine.error is not None:
                         raise mine.error
-                    if mine is None or mine.is_over:  # or what it opened was taken by another
+                    if mine is None or mine.is_over:  # another call has taken the sender that it opened
                         mine = self._adopted() or self._begun(is_wanted=True)
                     now = time.monotonic()
                     if now >= until:
@@ -260,7 +261,7 @@ class SenderPool:
                     self._leave(mine)
 
     def _adopted(self) -> _Opening | None:
-        """An opening that another call has left behind."""
+        """An opening whose call has ended."""
         for opening in self._openings:
             if not opening.is_wanted:
                 opening.is_wanted = True
@@ -269,7 +270,9 @@ class SenderPool:
 
     def _begun(self, *, is_wanted: bool) -> _Opening:
         pooled = PooledSender(self._make())
-        pooled.until = time.monotonic() + LONGEST_OPENING  # from now on: a watch that closes ends it
+        pooled.until = (
+            time.monotonic() + LONGEST_OPENING
+        )  # set before it is watched, so that closing the watch ends it
         opening = _Opening(pooled, is_wanted=is_wanted)
         self._watch.add(pooled)
         self._openings.add(opening)
@@ -277,7 +280,7 @@ class SenderPool:
         return opening
 
     def _leave(self, opening: _Opening) -> None:
-        """The call that waited for it has ended; an opening that has begun continues."""
+        """Stop waiting for an opening: it continues if it has begun, and is withdrawn otherwise."""
         if opening.is_over:
             return
         opening.is_wanted = False
@@ -286,11 +289,13 @@ class SenderPool:
             self._watch.remove(opening.pooled)
 
     def _open(self, opening: _Opening) -> None:
-        """On a worker."""
+        """Open the link; runs on a worker."""
         pooled = opening.pooled
         pooled.until = time.monotonic() + LONGEST_OPENING
         error: Exception | None = None
-        is_late = pooled.has_overrun  # before it began; the watch may be gone, so that nobody would end it
+        is_late = (
+            pooled.has_overrun
+        )  # overrun before it began, when the watch may no longer be able to end it
         try:
             if not is_late:
                 pooled.open()
@@ -299,7 +304,7 @@ class SenderPool:
         pooled.until = math.inf
         if is_late:
             error = StillWaiting(message="The link was not opened in time.")
-        elif pooled.has_overrun:  # what the SDK says of the shut socket is our doing
+        elif pooled.has_overrun:  # the SDK's error only reflects that the watch shut the socket
             error = OperationTimeoutError(message="The link was not opened in time.", error=error)
         if error is None:
             pooled.used_at = time.monotonic()
@@ -308,17 +313,17 @@ class SenderPool:
             opening.error, opening.is_over = error, True
             self._openings.discard(opening)
             self._changed.notify_all()
-            is_unheard = error is not None and not opening.is_wanted
+            is_unreported = error is not None and not opening.is_wanted
         if error is not None:
             self._watch.remove(pooled)
             pooled.wire.release()
-            if is_unheard and self._failed is not None and not self._is_closed:
+            if is_unreported and self._failed is not None and not self._is_closed:
                 self._failed(error)
         elif self._is_closed:
             self.close()
 
     def _opened_once(self, until: float) -> PooledSender:
-        """A sender for this call alone, which ends with it."""
+        """Open a sender used by this call only, without adding it to the pool."""
         pooled = PooledSender(self._make())
         pooled.until = until + GRACE
         self._watch.add(pooled)
@@ -332,9 +337,9 @@ class SenderPool:
             is_done = job.wait(until - time.monotonic())
         finally:
             if not is_done:
-                pooled.overrun()  # the watch goes on until the worker has come back
+                pooled.overrun()  # the watch keeps shutting the socket until the worker returns
                 if not job.abandon(lambda: self._forget(pooled, pooled.discard)):
-                    self.discard(pooled)  # not in this thread: it can take seconds
+                    self.discard(pooled)  # on a closer, since it can take seconds
         if not is_done:
             raise OperationTimeoutError(message="The link was not opened in time.")
         if job.error is not None:

@@ -1,8 +1,8 @@
 """Threads of a client: workers, the watch, and reopening after a fork.
 
-Each client has one lasting thread (:class:`Watch`), which ends calls that overrun (G-18) and runs the pair's
-timers. Short-lived workers (:class:`Workers`) run what can hang without a way to interrupt it: a name lookup,
-a token request, a TLS handshake. They are counted and capped.
+Each client has one permanent thread (:class:`Watch`), which ends calls that overrun their deadline (G-18) and runs the
+pair's timers. Short-lived workers (:class:`Workers`) run operations that can hang and cannot be interrupted: name
+lookups, token requests, TLS handshakes. Their number is limited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .waiting import StillWaiting
 _logger = logging.getLogger("sbpair")
 
 MOST_WORKERS = 64
-POLL = 0.25  # seconds between two looks at the calls under way
+POLL = 0.25  # seconds between two checks of the calls in progress
 
 
 class Job(threading.Thread):
@@ -81,9 +81,9 @@ class Workers:
         self._queued: deque[Job] = deque()
 
     def start(self, name: str, task: Callable[[], object], *, until: float = -math.inf) -> Job:
-        """Run a task as soon as a worker is free; a full pool alone does not mean that tasks hang.
+        """Run a task as soon as a worker is free.
 
-        Raises StillWaiting when none is free by ``until``, or the system has no thread to give.
+        Raises StillWaiting when none is free by ``until``, or the system cannot create a thread.
         """
         job = Job(name, task, self._forget)
         with self._free:
@@ -92,7 +92,7 @@ class Workers:
             self._running.add(job)
         try:
             job.start()
-        except RuntimeError as error:  # the system has no thread to give
+        except RuntimeError as error:  # the system cannot create a thread
             self._forget(job)
             raise StillWaiting(message=f"no thread for {name}: {error}", error=error) from error
         return job
@@ -115,11 +115,11 @@ class Workers:
                 self._running.add(job)
             try:
                 job.start()
-            except RuntimeError as error:  # the system has no thread to give: later, perhaps
+            except RuntimeError as error:  # the system cannot create a thread now
                 with self._free:
                     self._running.discard(job)
                     self._queued.appendleft(job)
-                _logger.warning("no thread for %s, it is tried again: %s", job.name, error)
+                _logger.warning("no thread for %s, retrying later: %s", job.name, error)
                 return
 
     def withdraw(self, job: Job) -> bool:
@@ -138,7 +138,9 @@ class Workers:
             running = [*self._running, *self._queued]
         for job in running:
             if job is not threading.current_thread() and job.wait(until - time.monotonic()):
-                job.join(max(until - time.monotonic(), 0.0))  # it may be just being started: waited for first
+                job.join(
+                    max(until - time.monotonic(), 0.0)
+                )  # join() fails before the thread has started, so wait first
 
     def _has_room(self) -> bool:
         return len(self._running) < self._most
@@ -151,7 +153,7 @@ class Workers:
 
 
 class Watched(Protocol):
-    """A call under way. ``until``: when it must be ended; infinite while nothing is under way."""
+    """A connection on which calls are watched; ``until`` is the deadline of its call, infinite without one."""
 
     until: float
 
@@ -161,7 +163,7 @@ class Watched(Protocol):
 
 
 class Watch:
-    """The one lasting thread of a client. It starts on first use.
+    """The permanent thread of a client, started on first use.
 
     ``tick(now)`` runs the timers and returns when to call it next.
     """
@@ -194,22 +196,22 @@ class Watch:
         self._woken.set()
 
     def _begin(self) -> None:
-        """Start the thread; where the system has none to give, the next call tries again (R-9)."""
+        """Start the thread; if the system cannot create one, the next call retries (R-9)."""
         thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            _logger.warning("no thread to watch calls and timers, it is tried again: %s", error)
+            _logger.warning("no thread to watch calls and timers, retrying at the next call: %s", error)
             return
         self._thread = thread
 
     def release(self) -> None:
-        """After a fork, in the child: let go of the parent's connections, stored or under way."""
+        """After a fork, in the child: release the parent's connections without sending anything."""
         for call in list(self._watched):
             call.release()
 
     def close(self) -> None:
-        """End every call under way, stop the thread and wait for it."""
+        """End all calls in progress, stop the thread and wait for it."""
         with self._lock:
             self._is_closed = True
             thread = self._thread
@@ -220,7 +222,7 @@ class Watch:
     def _run(self) -> None:
         while True:
             now = time.monotonic()
-            is_closed = self._is_closed  # read first: what is added before it is set is ended below
+            is_closed = self._is_closed  # read first, so that calls added before it was set are ended below
             wait = self._end_overrun(now, math.inf if is_closed else now)
             if is_closed and wait == math.inf:
                 return
@@ -243,7 +245,7 @@ class Watch:
     def _timers(self, now: float) -> float:
         try:
             due = self._tick(now)
-        except Exception:  # the outermost loop of a daemon: it must outlive one bad turn
+        except Exception:  # the thread must survive a failing timer
             _logger.exception("the timers of a paired client failed")
             return 1.0
         return math.inf if due is None else due - time.monotonic()
@@ -253,7 +255,7 @@ class Watch:
 
 
 class Forkable(Protocol):
-    """A client that survives a fork. ``lock`` guards the state that must be copied whole."""
+    """A client that survives a fork. ``lock`` guards state that must be consistent in the child."""
 
     lock: threading.Lock
 

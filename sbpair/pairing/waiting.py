@@ -1,7 +1,7 @@
 """Errors and progress of a call that waits for a link or a thread of this process.
 
-Such a wait is no evidence about a broker: it neither counts as a failure of the entity nor takes a backlog
-queue out of the rotation (R-5). No I/O.
+Such a wait says nothing about a broker: it neither counts as a failure of the entity nor withdraws a backlog queue
+(R-5). Performs no I/O.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from azure.servicebus.exceptions import OperationTimeoutError
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 OVERDUE = 1.0
-"""Seconds without a sign of life from the peer, after which an opening that is late counts against it."""
+"""Seconds without a sign of life after which a late opening counts as a failure of the peer."""
 
 LONGEST_OPENING = 30.0
-"""Seconds after which an opening is given up. It does not end with the call that began it (R-8)."""
+"""Seconds after which an opening is given up; it outlives the call that started it (R-8)."""
 
 
 class StillWaiting(OperationTimeoutError):
-    """The call got no link in its time, or was called back to look again where its message goes."""
+    """The call got no link in time, or its entity changed state, so that its flow must decide again."""
 
 
 class Progress:
-    """How far an opening has come. A peer that answers is slow; one that does not may be gone (R-8)."""
+    """The signs of life of the peer during an opening, which tell a slow peer from one that is gone (R-8).
+
+    ``sign`` returns a value that changes whenever the peer responds.
+    """
 
     def __init__(self, now: float, sign: Callable[[], object]) -> None:
         self._sign = sign
@@ -34,24 +37,27 @@ class Progress:
         self._changed_at = now
 
     def late(self, now: float) -> OperationTimeoutError:
-        """What a call raises whose time ends before the link is open."""
+        """The error of a call that timed out: StillWaiting unless the peer has been silent for OVERDUE seconds."""
         self.look(now)
         text = "The link was not opened in time."
         is_overdue = now - self._changed_at >= OVERDUE
         return OperationTimeoutError(message=text) if is_overdue else StillWaiting(message=text)
 
     def look(self, now: float) -> None:
-        """Note whether there is a new sign of life."""
+        """Check for a new sign of life."""
         sign = self._sign()
         if sign != self._last:
             self._last, self._changed_at = sign, now
 
 
 def own_copy(error: ErrorT) -> ErrorT:
-    """The same error for one of several who are told of it: each raises an object of its own."""
+    """A copy of an error that several calls raise, so that each raises its own object.
+
+    Returns ``error`` itself if it cannot be copied.
+    """
     try:
         copied = copy.copy(error)
-    except Exception:  # an exception of a foreign library that cannot be made again
+    except Exception:  # of any type: the class belongs to another library
         return error
     copied.__cause__, copied.__context__ = error.__cause__, error.__context__
     copied.__suppress_context__ = error.__suppress_context__

@@ -208,7 +208,7 @@ class Spooling:
         return self._spool.in_line(path)
 
     def keep(self, path: str, request: SendRequest) -> None:
-        """Write what no broker has accepted of this request.
+        """Write the messages of this request that no broker has accepted.
 
         Raises SpoolFullError, SpoolError, and what the SDK raises for a message that cannot be encoded:
         one that could never be sent is not accepted here either. CaughtUp when nothing waits any more,
@@ -265,7 +265,7 @@ class Spooling:
             self._finished(path, is_empty=progress is Progress.EMPTY, has_moved=has_moved)
 
     def stop(self) -> None:
-        """Start no replay any more and end those under way; the client is closing."""
+        """Start no further replays and end those in progress, because the client is closing."""
         self._is_closed = True
 
     def close(self) -> None:
@@ -326,7 +326,7 @@ class Spooling:
     ) -> Progress:
         """Handle the refusal of a single message (R-2)."""
         why = f"{type(outcome.error).__name__}: {outcome.error}"
-        if outcome.is_parked:  # what is rewritten for a backlog is not what the primary would get
+        if outcome.is_parked:  # a backlog queue refused the rewritten copy, not the original
             _logger.warning(
                 "spooled message %s waits for the primary entity %s: %s", stored.message_id, path, why
             )
