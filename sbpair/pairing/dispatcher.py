@@ -47,7 +47,9 @@ class EventDispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
-        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)  # until the first callback subscribes
+        self._early: deque[PairingEvent] | None = deque(
+            maxlen=MOST_EARLY
+        )  # until the first callback subscribes
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.

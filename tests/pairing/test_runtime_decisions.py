@@ -97,7 +97,7 @@ class Base(BaseRuntime):
     def publish(self) -> None:
         assert not self.is_locked
         self.publications += 1
-        self.dispatcher.tell(self._happened())
+        self.dispatcher.emit(self._happened())
 
     def _learn_limit(self) -> None:
         self.limits_asked += 1
