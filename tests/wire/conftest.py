@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from azure.servicebus._pyamqp import client as blocking_links
 from azure.servicebus._pyamqp.aio import _client_async as asyncio_links
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
@@ -25,23 +22,19 @@ HELD = {"broker", "contoso", "client", "make_queue"}
 
 
 class _Hurried:
-    """A module, but a sleep of one second is a short one."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
+    """asyncio, but a sleep of one second is a short one."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        return getattr(asyncio, name)
 
     def sleep(self, seconds: float) -> Any:
-        return self._module.sleep(0.02 if seconds == 1 else seconds)
+        return asyncio.sleep(0.02 if seconds == 1 else seconds)
 
 
 @pytest.fixture(autouse=True)
-def links_that_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK looks once a second whether a link's keep-alive is to end, and to close a link waits for that."""
-    monkeypatch.setattr(blocking_links, "time", _Hurried(time))
-    monkeypatch.setattr(asyncio_links, "asyncio", _Hurried(asyncio))
+def asyncio_links_that_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the blocking ones do (tests/conftest.py): to close a link waits for its keep-alive."""
+    monkeypatch.setattr(asyncio_links, "asyncio", _Hurried())
 
 
 @pytest.fixture(scope="session")
