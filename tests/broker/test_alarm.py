@@ -81,7 +81,7 @@ def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_st
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()  # a reset, of which the loop has not heard
             for wire in list(wires.values()):
-                wire._leave()
+                wire._close_gracefully()
 
         broker._in_loop(gone_meanwhile)
         until = time.monotonic() + PATIENCE

@@ -194,7 +194,7 @@ def test_a_connection_too_many_is_closed_with_the_reason(lab):
 
 
 def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
-    monkeypatch.setattr("sbpair.broker.server.wire.MOST_CONNECTIONS", 1)
+    monkeypatch.setattr("sbpair.broker.server.wire.MAX_CONNECTIONS", 1)
     with Broker({"contoso": 0}) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")
@@ -215,7 +215,7 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
 
 def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
     lab.queue()
-    monkeypatch.setattr(client_connection, "MOST_RECEIVERS", 3)
+    monkeypatch.setattr(client_connection, "MAX_RECEIVERS", 3)
     client = lab.client()
     links = [client.receiver("orders") for _ in range(4)]
     assert [link.is_refused for link in links] == [False, False, False, True]
@@ -230,5 +230,5 @@ def test_premium_has_no_partitioned_entities_beside_plain_ones():
 
 
 def test_a_tier_that_there_is_not_is_named():
-    with pytest.raises(BrokerError, match="The tier is 'Gold': one of Basic, Standard, Premium"):
+    with pytest.raises(BrokerError, match="The tier is 'Gold': use one of Basic, Standard, Premium"):
         Broker({"contoso": 0}, tier="Gold")

@@ -10,7 +10,7 @@ from sbpair.amqp.types import Described, Symbol, ULong
 from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import InvalidDescription
-from sbpair.broker.frontends.message_form import BATCH, MOST_IN_BATCH
+from sbpair.broker.frontends.message_form import BATCH, MAX_IN_BATCH
 
 pytestmark = pytest.mark.spec("R-47")
 
@@ -53,11 +53,11 @@ def test_a_batch_has_4500_messages_at_most(lab):
     client = lab.client()
     link = client.sender("orders")
 
-    assert type(client.send(link, batch(MOST_IN_BATCH, 1), message_format=BATCH)).__name__ == "Accepted"
-    refused = client.send(link, batch(MOST_IN_BATCH + 1, 1), message_format=BATCH)
+    assert type(client.send(link, batch(MAX_IN_BATCH, 1), message_format=BATCH)).__name__ == "Accepted"
+    refused = client.send(link, batch(MAX_IN_BATCH + 1, 1), message_format=BATCH)
     assert refused.error.symbol == "com.microsoft:argument-error"
-    assert str(MOST_IN_BATCH) in refused.error.description
-    assert queue.counts(NOON).active == MOST_IN_BATCH
+    assert str(MAX_IN_BATCH) in refused.error.description
+    assert queue.counts(NOON).active == MAX_IN_BATCH
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Source, Target
 from sbpair.broker.auth import make_token
-from sbpair.broker.frontends.amqp.client_connection import MOST_CLAIM_LINKS
-from sbpair.broker.frontends.amqp.connection_limits import HELD_FOR_A_STRANGER, MOST_TRIES
+from sbpair.broker.frontends.amqp.client_connection import MAX_CLAIM_LINKS
+from sbpair.broker.frontends.amqp.connection_limits import MAX_TRIES, MAX_UNCLAIMED_BYTES
 from tests.costs import steps_of
 
 NOON_S = 1_800_000_000
@@ -42,7 +42,7 @@ def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
     client = guarded.client()
     for _ in range(30):
         unfinished(client, "$cbs", 50_000)
-        assert client.server._engine._held <= HELD_FOR_A_STRANGER + 8192
+        assert client.server._engine._held <= MAX_UNCLAIMED_BYTES + 8192
         if client.take(ConnectionClosed):
             break
     else:
@@ -52,10 +52,10 @@ def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
 @pytest.mark.spec("R-33")
 def test_a_client_has_few_links_to_show_its_claims_on(guarded):
     client = guarded.client()
-    links = [client.sender("$cbs") for _ in range(MOST_CLAIM_LINKS + 5)]
+    links = [client.sender("$cbs") for _ in range(MAX_CLAIM_LINKS + 5)]
 
     refused = client.take(LinkDetached)
-    assert [event.link for event in refused] == links[MOST_CLAIM_LINKS:]
+    assert [event.link for event in refused] == links[MAX_CLAIM_LINKS:]
     assert {event.condition.symbol for event in refused} == {"amqp:resource-limit-exceeded"}
     links[0].detach()
     guarded.run()
@@ -83,7 +83,7 @@ def test_who_has_shown_a_claim_may_send_as_much_as_a_link_takes(guarded, proof):
         unfinished(client, "orders", 200_000)
 
     assert not client.take(ConnectionClosed)
-    assert client.server._engine._held > 10 * HELD_FOR_A_STRANGER
+    assert client.server._engine._held > 10 * MAX_UNCLAIMED_BYTES
 
 
 @pytest.mark.spec("R-33")
@@ -102,7 +102,7 @@ def test_refused_attaches_of_a_stranger_are_counted(guarded):
 def test_a_stranger_asks_only_so_often(guarded):
     """A read of 256 KB may hold thousands of requests: all of them kept everybody else waiting."""
     took = []
-    for requests in (2 * MOST_TRIES, 20 * MOST_TRIES):
+    for requests in (2 * MAX_TRIES, 20 * MAX_TRIES):
         client, before = guarded.client(), guarded.frontend.rejections.total
         link = client.sender("$cbs")
         client.receiver("$cbs")
@@ -111,7 +111,7 @@ def test_a_stranger_asks_only_so_often(guarded):
         data = client.engine.data_to_send()
         took.append(steps_of(lambda client=client, data=data: client.server.receive_data(data, guarded.now)))
         assert b"amqp:unauthorized-access" in client.server.data_to_send()
-        assert guarded.frontend.rejections.total - before <= MOST_TRIES
+        assert guarded.frontend.rejections.total - before <= MAX_TRIES
     assert took[1] < took[0] * 6  # what is not answered is read all the same; ten times, were all answered
 
 
@@ -122,7 +122,7 @@ def test_a_wrong_key_may_be_shown_a_few_times_before_the_right_one(guarded):
     for _ in range(20):
         assert put_token(client, key="wrong") == 401
     assert put_token(client) == 202
-    for _ in range(MOST_TRIES + 10):
+    for _ in range(MAX_TRIES + 10):
         assert client.sender("orders").is_open
 
 
@@ -133,4 +133,4 @@ def test_where_access_is_open_nobody_is_a_stranger(lab):
     lab.run()
     assert link.is_open
     assert not client.take(MessageReceived)
-    assert client.server._engine.allowance > HELD_FOR_A_STRANGER
+    assert client.server._engine.allowance > MAX_UNCLAIMED_BYTES

@@ -119,5 +119,5 @@ def test_a_partitioned_entity_has_no_smaller_size_than_can_be_shared(layout, siz
 
 
 def test_a_tier_that_is_none_is_refused_by_name():
-    with pytest.raises(BrokerError, match="'Free': one of Basic, Standard"):
+    with pytest.raises(BrokerError, match="'Free': use one of Basic, Standard"):
         Broker({"contoso": 0}, tier="Free")

@@ -24,7 +24,7 @@ from sbpair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.amqp.types import Array, Symbol, Timestamp
-from sbpair.broker.frontends.amqp.coordinator import MOST_OPEN
+from sbpair.broker.frontends.amqp.coordinator import MAX_OPEN
 
 HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
 MINUTE = 60_000
@@ -129,7 +129,7 @@ class TestController:
 
     @pytest.mark.spec("S-7")
     def test_open_transactions_are_bounded(self, controller):
-        for _ in range(MOST_OPEN):
+        for _ in range(MAX_OPEN):
             first = controller.declare()
         state = controller.client.send(controller.link, encode_request(Declare()))
         assert symbol(state) == "amqp:resource-limit-exceeded"

@@ -12,7 +12,7 @@ from sbpair.broker.frontends.dashboard.message import LONGEST_BODY, body_view, m
 from sbpair.broker.frontends.dashboard.timeline import KEPT, PairTimeline
 from sbpair.broker.frontends.dashboard.views import MOST_KEYS, SAMPLES, History
 from sbpair.broker.frontends.refusals import KEPT as REFUSALS_KEPT
-from sbpair.broker.frontends.refusals import MOST_CONDITIONS, Rejections
+from sbpair.broker.frontends.refusals import MAX_CONDITIONS, Rejections
 from sbpair.observation.journal_reading import INITIAL_BYTES, JournalTail
 
 
@@ -68,7 +68,7 @@ def test_refusals_are_counted_for_ever_and_kept_for_a_while():
         refusals.note(number, "p" * 9999, f"condition-{number}", "t" * 9999)
     assert refusals.total == 1000
     assert len(refusals.recent) == REFUSALS_KEPT
-    assert len(refusals.by_condition) == MOST_CONDITIONS + 1
+    assert len(refusals.by_condition) == MAX_CONDITIONS + 1
     assert max(len(each.text) for each in refusals.recent) == 300
 
 

@@ -365,7 +365,10 @@ class PartitionedSessions:
         return sum(len(_sessions_of(partition)) for partition in self._partitions)
 
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
-        """Lock the session ``session_id``, or for None the next available one; skips partitions that are down."""
+        """Lock the session ``session_id``, or for None the next available one.
+
+        Skips partitions that are down.
+        """
         if session_id is not None:
             return self._for_id(session_id).accept(session_id, now)
         count = len(self._partitions)

@@ -1,1 +1,4 @@
-"""Frontends: AMQP links, the administration API, REST and the dashboard over one namespace. No sockets here."""
+"""Frontends: AMQP links, the administration API, REST and the dashboard over one namespace.
+
+No sockets here.
+"""

@@ -24,14 +24,14 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The kind of a node, and the path of its entity ("" for $cbs)."""
+    """An address: the kind of its node, and the path of the entity ("" for $cbs)."""
 
     kind: NodeKind
     path: str
 
 
 def parse_address(text: str) -> Address:
-    """The node that ``text`` names. The entity need not exist."""
+    """Parse an address. The entity need not exist."""
     path = path_of(text)
     folded = path.casefold()
     if folded == "$cbs":

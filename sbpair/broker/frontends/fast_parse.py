@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 PlainMessage: TypeAlias = tuple[int, int, str, str | None, bytes, bool]
-"""Where the header ends and the bare message begins, message-id, group-id, content-type or b"", has it an
-instant: of its creation, or of its expiry."""
+"""End of the header, start of the bare message, message-id, group-id, content-type (or b""), and whether the
+properties contain a creation or expiry time."""
 
 _HEAD = struct.Struct(">IB").unpack_from  # descriptor and form of a section, then its size: a byte, or four
 _SIZE = struct.Struct(">I").unpack_from

@@ -1,11 +1,11 @@
 """Conversion between messages on the wire and stored messages.
 
-    arrives:  header · delivery annotations · annotations · [properties · app properties · body · footer]
-    stored:   what the broker decides on, lifted out      ·  the bare message, bytes untouched
-    leaves:   new header · of both annotations the broker's, then the sender's  ·  the same bytes
+    received:   header · delivery annotations · annotations · [properties · app properties · body · footer]
+    stored:     the fields that the broker uses, extracted  ·  the bare message, unchanged
+    delivered:  new header · annotations of the broker, then of the sender  ·  the same bytes
 
 A section of the bare message is re-encoded only when it lacks a message-id or when its application
-properties were changed. (Batches: an SDK's format 0x80013700, one data section a message.)
+properties were changed. A batch (message format 0x80013700) contains one data section for each message.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
 from .fast_parse import plain_message
 
 BATCH = 0x80013700
-MOST_IN_BATCH = 4_500  # messages
+MAX_IN_BATCH = 4_500  # messages
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
 LONGEST_ID = 128
-LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes: of each, and of all together
+LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
-OVERHEAD = 64  # bytes that an entry needs beyond the sender's
+OVERHEAD = 64  # bytes of a stored message beyond the sender's
 
-# Written by the broker on delivery; a sender's own (of a message received before, say) are not kept.
+# Written by the broker on delivery; the sender's values, for example of a forwarded message, are dropped.
 _OURS = frozenset(
     {
         "x-opt-sequence-number",
@@ -68,7 +68,7 @@ _OURS = frozenset(
 )
 
 
-# -- in
+# -- received messages
 
 
 def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
@@ -89,8 +89,8 @@ def _batched(body: bytes) -> list[bytes]:
         if not isinstance(section, Described) or not isinstance(section.value, bytes):
             raise DecodeError("a batch holds data sections only")
         messages.append(section.value)
-        if len(messages) > MOST_IN_BATCH:
-            raise InvalidArgument(f"The batch has more than {MOST_IN_BATCH} messages.")
+        if len(messages) > MAX_IN_BATCH:
+            raise InvalidArgument(f"The batch has more than {MAX_IN_BATCH} messages.")
     if not messages:
         raise DecodeError("a batch holds no message")
     return messages
@@ -119,7 +119,7 @@ def stored_message(payload: bytes) -> StoredMessage:
         session_id,
         partition_key,
         via_key,
-        header.ttl or None,  # 0 is how half a second arrives from a client that counts seconds
+        header.ttl or None,  # clients that count seconds send half a second as 0
         scheduled_for,
         header.durable,
         header.priority,
@@ -129,7 +129,7 @@ def stored_message(payload: bytes) -> StoredMessage:
 
 
 def decoded_message(payload: bytes) -> StoredMessage:
-    """The slow path of ``stored_message``: accepts every form and gives the same result."""
+    """The slow path of ``stored_message``: accepts any encoding, with the same result."""
     sections = split(payload)
     if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
         _check_sizes(sections)
@@ -174,7 +174,7 @@ def _header_of(section: bytes) -> Header:
 
 
 def _check_sizes(sections: Sections) -> None:
-    """Raises HeaderTooLarge when the properties exceed their limits."""
+    """Raise HeaderTooLarge if the properties exceed their limits."""
     size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
     if size > LARGEST_HEADER:
         raise HeaderTooLarge("its header", size, LARGEST_HEADER)
@@ -238,7 +238,7 @@ def _partition_key(value: object) -> str | None:
     return value or None
 
 
-# -- out
+# -- delivered messages
 
 _Entries = tuple[int, list[bytes]]  # the number of keys and values of a map, and their bytes
 _LONG, _TIMESTAMP = b"\x81", b"\x83"

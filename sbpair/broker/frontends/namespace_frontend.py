@@ -1,4 +1,4 @@
-"""The state that the connections of a namespace share, above all the lines of waiting receivers.
+"""The state that the connections of a namespace share, mainly the lines of waiting receivers.
 
 Entities announce that messages are available; receivers with credit wait in line, one line for each entity or
 session, and are served in turn.
@@ -40,7 +40,7 @@ class Waiting(Hashable, Protocol):
 
     @property
     def line(self) -> Entity | SessionLock:
-        """The entity, or the session, it waits at."""
+        """The entity or session that it waits for."""
 
     @property
     def has_cache(self) -> bool:
@@ -54,10 +54,10 @@ class Waiting(Hashable, Protocol):
         """Take one message; False when there is none."""
 
     def deliver_run(self, most: int, now: ClockReading) -> int:
-        """Take up to ``most`` messages, being alone in the line; the number taken."""
+        """Take up to ``most`` messages while it is alone in the line; return the number taken."""
 
     def passed_over(self) -> None:
-        """Called when it takes no message now; it has left the line."""
+        """Called when it has been removed from the line because it takes no message now."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Called when it can receive nothing, with the reason."""
@@ -111,17 +111,17 @@ class NamespaceFrontend:
         self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
         self._waits: dict[Entity, OrderedDict[SessionSeeker, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionHolder] = {}
-        self._look: set[Entity | SessionLock] = set()  # a receiver joined the line
+        self._joined: set[Entity | SessionLock] = set()  # a receiver joined the line
         self._tenants: dict[Entity, set[Tenant]] = {}
         self._pending: set[Hashable] = set()  # connections
 
     def check_room(self) -> None:
-        """Raises StoreFull when the namespace is on a disk that is full."""
+        """Raise StoreFull if the disk of the namespace is full."""
         if self._disk is not None and not self._disk.has_room():
             raise StoreFull
 
     def tracker(self, path: str) -> str:
-        """The name of an entity in error texts; an entity that does not exist counts as a queue."""
+        """Return the name of an entity for error texts; a missing entity is named like a queue."""
         return f"{self.namespace.name}:{self._kind(path)}:{path}"
 
     def _kind(self, path: str) -> str:
@@ -134,19 +134,22 @@ class NamespaceFrontend:
         return "Subscription" if isinstance(entity, AnySubscription) else "Queue"
 
     def refusal(self, error: BrokerError, path: str, now: int) -> Condition:
-        """The AMQP error that reports ``error`` on ``path``; the refusal is recorded."""
+        """Record a refusal on ``path`` and return the AMQP error that reports it."""
         self.rejections.note(now, path, error.condition, str(error))
         return condition_of(error, self.tracker(path), now)
 
     @property
     def needs_single_messages(self) -> bool:
-        """Whether messages must pass one by one, because a fault may apply to any or the credits may run out at any."""
+        """Whether messages need separate processing: a fault may apply, or credits may run out."""
         return bool(self.faults) or self.namespace.credits.per_second is not None
 
     # -- faults
 
     def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:
-        """Set a rule; ``now`` is connection time. Raises EntityNotFound when the rule names a missing entity."""
+        """Set a rule; ``now`` is connection time.
+
+        Raises EntityNotFound when the rule names a missing entity.
+        """
         if rule.entity is not None and "*" not in rule.entity:
             self.namespace.queue(parse_address(rule.entity).path)
         return self.faults.add(rule, now)
@@ -170,7 +173,7 @@ class NamespaceFrontend:
         if receiver not in line:
             line[receiver] = None
             receiver.queue.listen(now.entity)
-        self._look.add(receiver.line)
+        self._joined.add(receiver.line)
 
     def leave(self, receiver: Waiting, now: ClockReading) -> None:
         """Take a receiver out of the line; does nothing when it is not there."""
@@ -202,7 +205,7 @@ class NamespaceFrontend:
         self._holders[lock] = holder
 
     def let_go(self, lock: SessionLock) -> None:
-        """Forget the holder of a session's lock."""
+        """Unregister the holder of a session's lock."""
         self._holders.pop(lock, None)
 
     def session_lock(self, connection: Hashable, queue: Entity, session_id: str) -> SessionLock:
@@ -231,15 +234,15 @@ class NamespaceFrontend:
                 wait.refused(error, now)
             wait.stir()
 
-    # -- delivering
+    # -- delivery
 
     def deliver(self, now: ClockReading) -> bool:
         """Hand available messages to waiting receivers, and detach the links of deleted entities.
 
-        Works on one slice. True when there is more: call again in another turn of the loop.
+        Processes one slice of work. Returns True if there is more: call again in the next turn of the loop.
         """
         until = self.namespace.work_done + SLICE
-        while looks := self._to_look_at(now):
+        while looks := self._lines_to_serve(now):
             for what in looks:
                 if isinstance(what, SessionLock):
                     if what.is_lost:
@@ -250,21 +253,21 @@ class NamespaceFrontend:
                     self._grant_sessions(what, now)
                 line = self._lines.get(what)
                 if line is not None and self._serve(line, until, now):
-                    self._look.add(what)
+                    self._joined.add(what)
             if self.namespace.work_done >= until:
                 return True
         return False
 
-    def _to_look_at(self, now: ClockReading) -> list[Entity | SessionLock]:
+    def _lines_to_serve(self, now: ClockReading) -> list[Entity | SessionLock]:
         self.namespace.forward(now.entity, SLICE)
         looks = self.namespace.take_ready()
-        if self._look:
-            looks = list(self._look.union(looks))
-            self._look.clear()
+        if self._joined:
+            looks = list(self._joined.union(looks))
+            self._joined.clear()
         return looks
 
     def _serve(self, line: OrderedDict[Waiting, None], until: int, now: ClockReading) -> bool:
-        """Serve a line in turn; True when the slice was used up before everybody was served."""
+        """Serve a line in turn; return True if the slice was used up before all receivers were served."""
         unserved, namespace = (
             0,
             self.namespace,
@@ -316,11 +319,11 @@ class NamespaceFrontend:
                 del self._tenants[queue]
 
     def stir(self, connection: Hashable) -> None:
-        """Note that the connection has pending answers."""
+        """Record that a connection has pending answers."""
         self._pending.add(connection)
 
     def take_pending(self) -> list[Hashable]:
-        """The connections with pending answers since the last call."""
+        """Return the connections that have pending answers, and clear the record."""
         if not self._pending:
             return []
         pending = list(self._pending)

@@ -1,7 +1,8 @@
 """Refusals: their wording, and the record of recent ones.
 
 Every error text ends with a tracking id, the entity and the time, as the cloud's do: clients show them and
-support scripts parse them. The record is bounded, holds neither keys nor bodies, and is for people.
+support scripts parse them. The record is bounded, contains neither keys nor bodies, and is shown on the
+dashboard.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
 
 KEPT = 200
 LONGEST_TEXT = 300  # characters: paths and texts may come from unauthenticated clients
-MOST_CONDITIONS = 100  # beyond, all others count as one
+MAX_CONDITIONS = 100  # beyond, all others count as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class Rejections:
         return sum(each.at > instant for each in self.recent)
 
     def note(self, at: int, path: str, condition: str, text: str) -> None:
-        """Count a refusal and record it in place of the oldest."""
+        """Count and record a refusal; the oldest record is dropped."""
         cut = [each[:LONGEST_TEXT] for each in (path, condition, text)]
         is_new = cut[1] not in self.by_condition
-        self.by_condition["other" if is_new and len(self.by_condition) >= MOST_CONDITIONS else cut[1]] += 1
+        self.by_condition["other" if is_new and len(self.by_condition) >= MAX_CONDITIONS else cut[1]] += 1
         self.recent.append(Rejection(at, *cut))

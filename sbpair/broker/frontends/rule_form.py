@@ -1,6 +1,6 @@
 """Message properties as subscription rules read and write them.
 
-Only the two sections of properties are re-encoded; a property that no action touched keeps its bytes.
+Only the two property sections are re-encoded; a property that no action changes keeps its bytes.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from .message_form import BATCH, stored_message, stored_messages
 from .namespace_frontend import NamespaceFrontend
 
 TOLERANCE = 32
-"""Bytes that a delivery may be larger than the limit: the SDK's full batches are, by their envelope."""
+"""Bytes by which a delivery may exceed the limit: the envelope of the SDK's full batches does."""
 
 
 def check_sent_to(queue: Entity) -> None:
-    """Raises NotAllowed for an entity that cannot be sent to."""
+    """Raise NotAllowed if messages cannot be sent to the entity."""
     if queue.parent is not None:
         raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
     if isinstance(queue, AnySubscription):
@@ -27,7 +27,7 @@ def check_sent_to(queue: Entity) -> None:
 
 
 def check_received_from(queue: Entity) -> None:
-    """Raises NotAllowed, ForwardsOn or EntityDisabled for an entity that cannot be received from."""
+    """Raise NotAllowed, ForwardsOn or EntityDisabled if messages cannot be received from the entity."""
     if isinstance(queue, AnyTopic):
         raise NotAllowed(queue.receive_refusal)
     check_enabled(queue, "ReceiveDisabled")
@@ -35,7 +35,7 @@ def check_received_from(queue: Entity) -> None:
 
 
 def check_enabled(queue: Entity, barred: str) -> None:
-    """Raises EntityDisabled when the entity's status is ``Disabled`` or ``barred``."""
+    """Raise EntityDisabled if the entity's status is ``Disabled`` or ``barred``."""
     if queue.status in ("Disabled", barred):
         raise EntityDisabled(queue.path, queue.status)
 
@@ -71,8 +71,8 @@ def messages_of_run(
 ) -> list[StoredMessage] | None:
     """The messages of deliveries that arrived together, at half the cost; None to process them one by one.
 
-    None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for a
-    batch, inside a transaction, and when one is refused, because then the others may not be.
+    None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for
+    a batch, inside a transaction, and when one is refused, because then the others may not be.
     """
     if frontend.needs_single_messages or type(queue) is not Queue:
         return None

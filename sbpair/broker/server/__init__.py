@@ -1,4 +1,4 @@
-"""Sockets, clocks and the broker's thread: they carry the pure frontends to real clients and decide nothing."""
+"""Sockets, clocks and the broker's thread: the I/O that connects clients to the frontends."""
 
 from __future__ import annotations
 

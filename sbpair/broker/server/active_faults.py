@@ -36,8 +36,8 @@ class Host(Protocol):
 class ActiveFaults:
     """The standing faults in effect on one namespace.
 
-    A fault overlays its target and leaves the stored state unchanged. Of several faults on one target, the one
-    set last shows; when it ends, the one below it does.
+    A fault overlays its target and leaves the stored state unchanged. Of several faults on one target, the
+    one set last shows; when it ends, the one below it does.
     """
 
     def __init__(self, server: Host) -> None:

@@ -1,4 +1,4 @@
-"""The audit journal of one namespace: writes what the recorder saw to the files of an audit.
+"""The audit journal of one namespace: writes the recorded events to journal files.
 
 Events of a few milliseconds are written together: a line for each message would cost half as much as the
 message itself. A broker that is killed may therefore not have written its last events; its journal then lacks
@@ -18,11 +18,11 @@ from ..entities.audit_recorder import AuditRecorder
 from ..errors import BrokerError
 from ..frontends.rule_form import RuleForm
 
-TOGETHER = 0.02  # seconds
+BATCH_DELAY = 0.02  # seconds
 
 
 class AuditWriter:
-    """Writes the fate of each message of the namespace ``name`` to ``directory``."""
+    """Writes what happens to each message of the namespace ``name`` to journal files in ``directory``."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.recorder = AuditRecorder(RuleForm())
@@ -39,11 +39,14 @@ class AuditWriter:
             raise BrokerError(str(error)) from error
 
     def write_soon(self, is_early: Callable[[], bool]) -> None:
-        """Write pending events within TOGETHER seconds, unless ``is_early()`` by then; the caller then asks again."""
-        if self._soon is None and self._journal is not None and not self.recorder.is_empty:
-            self._soon = asyncio.get_running_loop().call_later(TOGETHER, self._moment_passed, is_early)
+        """Write pending events after BATCH_DELAY seconds, unless ``is_early()`` then.
 
-    def _moment_passed(self, is_early: Callable[[], bool]) -> None:
+        Call again in that case.
+        """
+        if self._soon is None and self._journal is not None and not self.recorder.is_empty:
+            self._soon = asyncio.get_running_loop().call_later(BATCH_DELAY, self._delay_passed, is_early)
+
+    def _delay_passed(self, is_early: Callable[[], bool]) -> None:
         self._soon = None
         if not is_early():
             self.write()

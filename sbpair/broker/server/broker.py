@@ -46,20 +46,19 @@ STOP_WITHIN = 30.0  # seconds
 class Broker:
     """Service Bus namespaces, in memory or on disk, for unmodified clients.
 
-    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity time.
-    ``open_access``: accept any token, and the emulator's well-known key; otherwise each namespace has a root
-    policy with random keys. ``tls_directory``: where the certificate authority is stored; by default it lives as
-    long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
+    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
+    time. ``open_access``: accept any token, and the emulator's well-known key; otherwise each namespace has a
+    root policy with random keys. ``tls_directory``: where the certificate authority is stored; by default it
+    lives as long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
     ``legacy_forward_tdlq``: messages that cannot be forwarded go to the transfer dead-letter queue, as
-    documented until 2021.
-    ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
+    documented until 2021. ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
     ``first_partition``: the partition at which messages without a key begin their rotation (Q-5).
-    ``credits_per_second``: the throttling limit of each Basic or Standard namespace: the service grants 1,000;
-    None, the default, is no limit.
-    ``data``: the directory in which entities, messages, keys and certificates are stored; by default everything
-    stays in memory. Whatever is acknowledged is on disk first (G-26). When writing fails, the broker stops,
-    ``failure`` holds the error, and ``on_failure`` is called with it in the broker's thread.
-    ``journal``: the directory to which each namespace writes the fate of its messages, for an audit.
+    ``credits_per_second``: the throttling limit of each Basic or Standard namespace: the service grants
+    1,000; None, the default, is no limit. ``data``: the directory in which entities, messages, keys and
+    certificates are stored; by default everything stays in memory. Whatever is acknowledged is on disk first
+    (G-26). When writing fails, the broker stops, ``failure`` holds the error, and ``on_failure`` is called
+    with it in the broker's thread. ``journal``: the directory to which each namespace writes the fate of its
+    messages, for an audit.
 
     ``one_port``: all namespaces share the port of the first; clients choose by host name
     (``contoso.servicebus.windows.net``).
@@ -140,11 +139,11 @@ class Broker:
             policy = EMULATOR_POLICY
         else:
             policy = SharedAccessPolicy.generate() if store is None else store.policy()
-        further = [] if store is None else store.policies()
+        additional = [] if store is None else store.policies()
         verifier: Verifier = (
             OpenAccess()
             if self._open_access
-            else SharedAccess((*further, policy, *self._policies.get(name, ())), namespace.access_rules)
+            else SharedAccess((*additional, policy, *self._policies.get(name, ())), namespace.access_rules)
         )
         server = NamespaceServer(
             namespace,
@@ -160,21 +159,22 @@ class Broker:
         )
         self._servers.append(server)
         self._controls[name] = NamespaceControl(
-            server, policy, clock, self._in_loop, further, None if store is None else store.save_policies
+            server, policy, clock, self._in_loop, additional, None if store is None else store.save_policies
         )
         return server
 
-    # -- life
+    # -- starting and stopping
 
     def start(self) -> None:
         """Start the thread and return when every port answers.
 
-        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is running.
+        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is
+        running.
         """
         if self._thread is not None:
-            raise BrokerError("The broker is running already.")
+            raise BrokerError("The broker is already running.")
         if self._disk is not None and self._disk.is_closed:
-            raise BrokerError("The broker has released its data directory: create another Broker.")
+            raise BrokerError("The broker has released its data directory: create a new Broker.")
         event_loop.raise_limit()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-broker", daemon=True)
@@ -190,7 +190,7 @@ class Broker:
     def stop(self) -> None:
         """Close every port, connection and file; idempotent.
 
-        Queues and messages in memory live until the object is gone, those on disk until they are received.
+        Queues and messages in memory exist as long as this object, those on disk until they are deleted.
         """
         thread, shutdown = self._thread, self._shutdown
         if thread is None or shutdown is None:
@@ -229,7 +229,7 @@ class Broker:
             self._disk.close()
 
     def _failed(self, error: BrokerError) -> None:
-        """A namespace could not be written: no namespace of this broker answers any more."""
+        """Stop the broker because a namespace could not be written: no namespace answers any more."""
         if self.failure is not None:
             return
         self.failure = error
@@ -238,10 +238,13 @@ class Broker:
         if self._on_failure is not None:
             self._on_failure(error)
 
-    # -- use
+    # -- namespaces
 
     def namespace(self, name: str) -> NamespaceControl:
-        """The namespace of that name. Raises BrokerError, which lists the existing ones."""
+        """Return a namespace by name.
+
+        Raises BrokerError, which lists the existing ones, when there is none.
+        """
         control = self._controls.get(name)
         if control is None:
             raise BrokerError(f"There is no namespace '{name}'; there are: {', '.join(self._controls)}.")
@@ -250,12 +253,14 @@ class Broker:
     def add_namespace(
         self, name: str, port: int = 0, *, clock: Clock | None = None, partitions: int | None = None
     ) -> NamespaceControl:
-        """Add a namespace, at once if the broker runs; ``clock``: an entity time of its own.
+        """Add a namespace, and open it at once if the broker is running.
+
+        ``clock`` gives it its own entity time.
 
         Raises BrokerError when the name is taken, PortUnavailable.
         """
         if name in self._controls:
-            raise BrokerError(f"There is a namespace '{name}' already.")
+            raise BrokerError(f"The namespace '{name}' already exists.")
 
         def add() -> None:
             server = self._add(name, port, clock or self._clock, partitions)
@@ -296,13 +301,13 @@ class Broker:
     @property
     def ca_file(self) -> Path:
         """PEM of the authority that signed this broker's certificate: https clients must trust it."""
-        return self._provide().ca_file
+        return self._get_certificates().ca_file
 
     def advance(self, span: int | timedelta, *, clock: Clock | None = None) -> None:
         """Advance entity time (milliseconds or a timedelta) and process everything that falls due.
 
-        ``clock``: that of namespaces added with their own clock. Raises BrokerError unless it is a ManualClock or a
-        ShiftedClock, ValueError for a negative span.
+        ``clock``: that of namespaces added with their own clock. Raises BrokerError unless it is a
+        ManualClock or a ShiftedClock, ValueError for a negative span.
         """
         clock = clock or self._clock
         if not isinstance(clock, ManualClock | ShiftedClock):
@@ -319,7 +324,8 @@ class Broker:
     def advance_connections(self, span: timedelta) -> None:
         """Advance connection time: idle links and connections, and the expiry of tokens.
 
-        Neither entity time nor the heartbeats of connections are affected. Raises ValueError for a negative span.
+        Neither entity time nor the heartbeats of connections are affected. Raises ValueError for a negative
+        span.
         """
         if span < timedelta(0):
             raise ValueError(f"time cannot go back: the span is {span!r}")
@@ -368,12 +374,12 @@ class Broker:
 
         def call() -> None:
             try:
-                done.set_result(self._kept(function))
+                done.set_result(self._run_and_commit(function))
             except BaseException as error:
                 done.set_exception(error)
 
         if not self._schedule(call):
-            return self._kept(function)  # before start and after stop no loop uses the namespaces
+            return self._run_and_commit(function)  # before start and after stop no loop uses the namespaces
         return done.result(STOP_WITHIN)
 
     def _schedule(self, call: Callable[[], object]) -> bool:
@@ -383,7 +389,7 @@ class Broker:
                 self._loop.call_soon_threadsafe(call)
             return self._loop is not None
 
-    def _kept(self, function: Callable[[], Result]) -> Result:
+    def _run_and_commit(self, function: Callable[[], Result]) -> Result:
         """Run ``function``, commit what it changed, and return its result."""
         result = function()
         for server in self._servers:
@@ -392,7 +398,7 @@ class Broker:
 
     # -- TLS
 
-    def _provide(self) -> Certificates:
+    def _get_certificates(self) -> Certificates:
         from ..certificates import LOCAL_NAMES, provide
 
         with self._tls_lock:
@@ -402,7 +408,7 @@ class Broker:
             return self._certificates
 
     def _tls_context(self) -> ssl.SSLContext:
-        certificates = self._provide()
+        certificates = self._get_certificates()
         with self._tls_lock:
             if self._context is None:
                 self._context = certificates.ssl_context()
@@ -424,5 +430,5 @@ def _audit_writer(directory: Path, name: str) -> AuditWriter:
 def _tier_of(name: str) -> Tier:
     names = {tier.value: tier for tier in Tier}
     if name not in names:
-        raise BrokerError(f"The tier is {name!r}: one of {', '.join(names)}.")
+        raise BrokerError(f"The tier is {name!r}: use one of {', '.join(names)}.")
     return names[name]

@@ -1,9 +1,9 @@
 """Group commits: no answer leaves before the changes it reports are on disk (G-26).
 
-    a turn of the loop     everything that arrived in it shares a commit
-    a commit under way     answers made before it began wait for it, and for no later one
-    the next commit        begins when that one is done, with everything that arrived meanwhile
-    no store               answers leave at once
+    a turn of the loop       everything that arrived in it shares a commit
+    a commit in progress     answers produced before it began wait for it, and for no later one
+    the next commit          begins when that one is done, with everything that arrived meanwhile
+    no store                 answers leave at once
 
 A failed commit ends the server: the state on disk is unknown, and the answers that waited are never sent.
 """
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Commits:
-    """Decides when a namespace's answers go out. ``fail`` is called once, with the error of a failed commit."""
+    """Decides when a namespace's answers are sent.
+
+    ``fail`` is called once, with the error of a failed commit.
+    """
 
     def __init__(
         self,
@@ -42,8 +45,8 @@ class Commits:
         self._audit_writer = audit_writer
         self._fail = fail
         self._turn: asyncio.Handle | None = None  # scheduled for the end of this turn
-        self._under_way: Future[None] | None = None
-        self._aside: list[AmqpWire] = []  # those that wait for it
+        self._pending: Future[None] | None = None
+        self._holding_wires: list[AmqpWire] = []  # with answers that wait for the pending commit
 
     @property
     def is_holding(self) -> bool:
@@ -68,12 +71,12 @@ class Commits:
         except StoreFailed as error:
             self._abandon(error)
             raise
-        self._under_way = None
+        self._pending = None
         self._flush()
 
     def _end_turn(self) -> None:
         self._turn = None
-        if self._under_way is not None:
+        if self._pending is not None:
             return  # the next commit begins when this one is done
         if self.is_holding:
             self._begin()
@@ -81,7 +84,9 @@ class Commits:
             self._flush()
 
     def _begin(self) -> None:
-        """Start syncing the changes in a thread; answers made so far wait for that, and for nothing later.
+        """Start syncing the changes in a thread.
+
+        Answers produced so far wait for that, and for nothing later.
 
         With an audit journal the commit is synchronous: events are written when nothing waits to be synced.
         """
@@ -90,33 +95,33 @@ class Commits:
                 self.commit()
             return
         try:
-            self._under_way = under_way = self._store.begin_commit()
+            self._pending = pending = self._store.begin_commit()
         except StoreFailed as error:
             self._abandon(error)
             return
         for client in self._frontend.take_pending():
             if (wire := self._wires.get(client)) is not None:
-                wire.set_aside()
-                self._aside.append(wire)
+                wire.hold_output()
+                self._holding_wires.append(wire)
         loop = asyncio.get_running_loop()
 
         def synced(_: Future[None]) -> None:
             with suppress(RuntimeError):  # the loop has closed, after waiting for this commit
-                loop.call_soon_threadsafe(self._end, under_way)
+                loop.call_soon_threadsafe(self._end, pending)
 
-        under_way.add_done_callback(synced)
+        pending.add_done_callback(synced)
 
-    def _end(self, under_way: Future[None]) -> None:
-        if under_way is not self._under_way or self._store is None:
+    def _end(self, pending: Future[None]) -> None:
+        if pending is not self._pending or self._store is None:
             return  # commit() has completed it synchronously
-        self._under_way = None
+        self._pending = None
         try:
             self._store.end_commit()
         except StoreFailed as error:
             self._abandon(error)
             return
         if self.is_holding:
-            self._flush_aside()
+            self._flush_held()
             self._begin()
         else:
             self._flush()
@@ -124,24 +129,24 @@ class Commits:
     def _flush(self) -> None:
         if self._audit_writer is not None:
             self._audit_writer.write_soon(lambda: self.is_holding)
-        for wire in self._flush_aside():
+        for wire in self._flush_held():
             wire.flush()
         for client in self._frontend.take_pending():
-            if (pending := self._wires.get(client)) is not None:
-                pending.flush()
+            if (found := self._wires.get(client)) is not None:
+                found.flush()
 
-    def _flush_aside(self) -> list[AmqpWire]:
-        wires, self._aside = self._aside, []
+    def _flush_held(self) -> list[AmqpWire]:
+        wires, self._holding_wires = self._holding_wires, []
         for wire in wires:
-            wire.flush_aside()
+            wire.flush_held()
             if wire.client.is_closed:
                 self._frontend.stir(wire.client)  # closes once everything is sent
         return wires
 
     def _abandon(self, error: StoreFailed) -> None:
         self._frontend.take_pending()
-        self._under_way = None
-        self._aside.clear()
+        self._pending = None
+        self._holding_wires.clear()
         if self._audit_writer is not None:
             self._audit_writer.abandon()
         self._fail(error)

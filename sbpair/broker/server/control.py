@@ -41,7 +41,7 @@ class InLoop(Protocol):
     """Runs a function in the broker's loop and returns its result or raises its error."""
 
     def __call__(self, function: Callable[[], Result], /) -> Result:
-        """The result of ``function``."""
+        """Return the result of ``function``."""
 
 
 class NamespaceControl:
@@ -54,14 +54,14 @@ class NamespaceControl:
         clock: Clock,
         in_loop: InLoop,
         policies: Iterable[SharedAccessPolicy] = (),
-        keep: Callable[[Iterable[SharedAccessPolicy]], None] | None = None,
+        save: Callable[[Iterable[SharedAccessPolicy]], None] | None = None,
     ) -> None:
         self._server = server
         self._policy = policy
         self._clock = clock
         self._in_loop = in_loop
         self._policies = {each.name: each for each in policies}  # policies that were added, by name
-        self._keep = keep  # where the namespace is on disk
+        self._save = save  # None for a namespace in memory
 
     def __repr__(self) -> str:
         return f"NamespaceControl({self.name!r}, port={self.port})"
@@ -85,8 +85,8 @@ class NamespaceControl:
     def connection_string(self) -> str:
         """A connection string with all rights, for plain TCP.
 
-        On a shared port it contains the namespace's cloud host name, and clients need the actual address separately:
-        ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
+        On a shared port it contains the namespace's cloud host name, and clients need the actual address
+        separately: ``custom_endpoint_address="https://localhost:PORT"`` and the broker's ``ca_file``.
         """
         return self._connection_string(self._policy)
 
@@ -106,11 +106,11 @@ class NamespaceControl:
         ``rights``: of Manage, Send and Listen. Raises BrokerError when the name is taken, InvalidDescription,
         EntityNotFound.
         """
-        asked = frozenset(right.value if isinstance(right, Right) else right for right in rights)
-        check_rights(name, asked)
-        policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in asked))
-        given = tuple(right.value for right in Right if right in policy.rights)
-        rule = AccessRule(name, given, policy.primary_key, policy.secondary_key)
+        requested = frozenset(right.value if isinstance(right, Right) else right for right in rights)
+        check_rights(name, requested)
+        policy = SharedAccessPolicy.generate(name, frozenset(Right(right) for right in requested))
+        right_names = tuple(right.value for right in Right if right in policy.rights)
+        rule = AccessRule(name, right_names, policy.primary_key, policy.secondary_key)
         check_access_rules((rule,))
         if entity:
             self._change_rules(entity, lambda rules: (*rules, rule))
@@ -120,7 +120,10 @@ class NamespaceControl:
         return f"{made};EntityPath={entity}" if entity else made
 
     def remove_policy(self, name: str, *, entity: str = "") -> None:
-        """Delete a policy; its keys are no longer accepted. Raises BrokerError when there is none, EntityNotFound."""
+        """Delete a policy; its keys are no longer accepted.
+
+        Raises BrokerError when there is none, EntityNotFound.
+        """
         if entity:
             self._change_rules(entity, lambda rules: tuple(rule for rule in rules if rule.name != name))
         else:
@@ -129,16 +132,16 @@ class NamespaceControl:
     def _add_policy(self, policy: SharedAccessPolicy) -> None:
         self._verifier.add(policy)
         self._policies[policy.name] = policy
-        self._keep_policies()
+        self._save_policies()
 
     def _remove_policy(self, name: str) -> None:
         self._verifier.remove(name)
         if self._policies.pop(name, None) is not None:
-            self._keep_policies()
+            self._save_policies()
 
-    def _keep_policies(self) -> None:
-        if self._keep is not None:
-            self._keep(self._policies.values())
+    def _save_policies(self) -> None:
+        if self._save is not None:
+            self._save(self._policies.values())
 
     def _change_rules(self, path: str, change: Callable[[Rules], Rules]) -> None:
         namespace = self._server.frontend.namespace
@@ -157,11 +160,14 @@ class NamespaceControl:
     def _verifier(self) -> SharedAccess:
         verifier = self._server.frontend.verifier
         if not isinstance(verifier, SharedAccess):
-            raise BrokerError("A broker with open access takes any key: it has no policies.")
+            raise BrokerError(
+                "A broker with open access accepts any key and has no policies: create it without "
+                "open_access."
+            )
         return verifier
 
     def look(self, view: Callable[[NamespaceServer], Result]) -> Result:
-        """The result of ``view``, called in the broker's loop; it must be quick and change nothing."""
+        """Call ``view`` in the broker's loop and return its result; it must be quick and change nothing."""
         return self._in_loop(lambda: view(self._server))
 
     # -- entities
@@ -206,9 +212,9 @@ class NamespaceControl:
         """
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
-        asked = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
+        requested = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_queue(path, asked, self._clock.now()))
+        self._in_loop(lambda: namespace.create_queue(path, requested, self._clock.now()))
 
     def update_queue(self, path: str, description: QueueDescription) -> None:
         """Replace a queue's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
@@ -256,9 +262,9 @@ class NamespaceControl:
         """Create a topic from its fields or from a whole description. Raises as :meth:`create_queue`."""
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
-        asked = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
+        requested = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_topic(path, asked, self._clock.now()))
+        self._in_loop(lambda: namespace.create_topic(path, requested, self._clock.now()))
 
     def update_topic(self, path: str, description: TopicDescription) -> None:
         """Replace a topic's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
@@ -305,9 +311,9 @@ class NamespaceControl:
         """
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
-        asked = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
+        requested = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_subscription(topic, name, asked, self._clock.now()))
+        self._in_loop(lambda: namespace.create_subscription(topic, name, requested, self._clock.now()))
 
     def update_subscription(self, topic: str, name: str, description: SubscriptionDescription) -> None:
         """Replace a subscription's description. Raises as :meth:`update_topic`."""
@@ -363,7 +369,7 @@ class NamespaceControl:
 
     @property
     def operations(self) -> OperationCounts:
-        """The billable operations up to now (P-34, P-43)."""
+        """The billable operations so far (P-34, P-43)."""
         return self._in_loop(lambda: self._server.frontend.namespace.operations)
 
     @property
@@ -407,8 +413,8 @@ class NamespaceControl:
         ``entity``: a path, a pattern with ``*``, or None for all. The other arguments are those of
         :class:`FaultRule`, with the operation given by name. Raises EntityNotFound, InvalidArgument.
         """
-        asked = None if operation is None else operation_named(operation)
-        rule = FaultRule(effect, entity, asked, nth, times, probability, seed, after, lasting, every)
+        requested = None if operation is None else operation_named(operation)
+        rule = FaultRule(effect, entity, requested, nth, times, probability, seed, after, lasting, every)
         active = self.set_fault(rule)
         try:
             yield active
@@ -417,8 +423,8 @@ class NamespaceControl:
 
     @contextmanager
     def scenario(self, name: str, entity: str | None = None, *, seed: int = 0) -> Iterator[list[ActiveFault]]:
-        """Let a named scenario (docs/reference/faults.md) hold inside the ``with``. Raises as :meth:`fault`."""
-        from ..faults.scenarios import scenario_named  # late: few ask for one
+        """Apply a named scenario (docs/reference/faults.md) inside the ``with``. Raises as :meth:`fault`."""
+        from ..faults.scenarios import scenario_named  # late: rarely needed
 
         rules = scenario_named(name).of(entity, seed)
         active: list[ActiveFault] = []
@@ -430,7 +436,10 @@ class NamespaceControl:
                 self.clear_fault(fault)
 
     def set_fault(self, rule: FaultRule) -> ActiveFault:
-        """Set a fault until it is cleared; :meth:`fault` does both. Raises EntityNotFound, InvalidArgument."""
+        """Set a fault until it is cleared; :meth:`fault` does both.
+
+        Raises EntityNotFound, InvalidArgument.
+        """
         return self._in_loop(lambda: self._set_fault(rule))
 
     def clear_fault(self, active: ActiveFault) -> None:
@@ -539,19 +548,19 @@ class PartitionControl:
 
     @contextmanager
     def take_down(self, *, reroute_after: int = 0) -> Iterator[None]:
-        """Keep the partition down inside the ``with``: its messages wait, sends with a key of it are refused.
+        """Keep the partition down inside the ``with``: its messages wait, sends with its keys are refused.
 
-        ``reroute_after``: milliseconds of entity time until senders without a key avoid it at once; until then a send
+        ``reroute_after``: milliseconds of entity time until senders without a key avoid it; until then a send
         whose turn it is waits (Q-16: up to 15 000 in the service). Raises ValueError below 0.
         """
         if reroute_after < 0:
-            raise ValueError(f"reroute_after is {reroute_after!r}: milliseconds, at least 0")
+            raise ValueError(f"reroute_after is {reroute_after!r}: use milliseconds, at least 0")
         with self._while(Health.DOWN, reroute_after):
             yield
 
     @contextmanager
     def throttle(self) -> Iterator[None]:
-        """Throttle the partition inside the ``with``: it delivers what it has and takes nothing (Q-4)."""
+        """Throttle the partition inside the ``with``: it delivers messages and accepts none (Q-4)."""
         with self._while(Health.THROTTLED, 0):
             yield
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Page(HttpEndpoint):
     """Serves the dashboard of ``broker`` inside its ``with``; ``url`` opens it, token included.
 
-    ``host``, ``port``: where to listen, 0 for any free port. ``records``: called while somebody watches; returns
-    the journal records since the last call, which become the history of the pair. Entering raises
+    ``host``, ``port``: where to listen, 0 for any free port. ``records``: called while the page is open;
+    returns the journal records since the last call, which become the history of the pair. Entering raises
     EndpointUnavailable, which names host and port.
     """
 
@@ -44,8 +44,7 @@ class Page(HttpEndpoint):
 
     def application(self) -> web.Application:
         """The application to serve."""
-        from .dashboard_application import (
-            PageApplication,  # late: aiohttp is loaded when somebody opens the page
-        )
+        # Imported late: aiohttp is loaded when the page is first opened.
+        from .dashboard_application import PageApplication
 
         return PageApplication(self._broker, self, self._records).application()

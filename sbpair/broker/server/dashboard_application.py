@@ -68,10 +68,10 @@ MOST = 100  # connections
 class PageApplication:
     """The request handlers, with the state kept between requests: samples and the history of the pair."""
 
-    def __init__(self, broker: Broker, door: HttpEndpoint, records: Records | None) -> None:
+    def __init__(self, broker: Broker, endpoint: HttpEndpoint, records: Records | None) -> None:
         self._broker = broker
-        self._door = door
-        self._cookie = f"sbpair-{door.port}"  # cookies know hosts, not ports
+        self._endpoint = endpoint
+        self._cookie = f"sbpair-{endpoint.port}"  # cookies know hosts, not ports
         self._records = records
         self._story = PairTimeline()
         self._history = History()
@@ -96,12 +96,12 @@ class PageApplication:
             made.router.add_get(f"/api/{name}", _as_json(view))
         return made
 
-    # -- who may look
+    # -- access
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         shown = request.query.get("token") if request.path == "/" else None
-        if shown is not None and self._door.is_token(shown):
+        if shown is not None and self._endpoint.is_token(shown):
             answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
             answer.set_cookie(self._cookie, shown, httponly=True, samesite="Strict", path="/")
         elif (request.path in FILES and request.path != "/") or self._may_look(request):
@@ -118,7 +118,7 @@ class PageApplication:
 
     def _may_look(self, request: web.Request) -> bool:
         shown = request.cookies.get(self._cookie, "")
-        return self._door.is_token(shown) or self._door.has_token(request)
+        return self._endpoint.is_token(shown) or self._endpoint.has_token(request)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         kind = FILES[request.path][1]
@@ -177,7 +177,7 @@ class PageApplication:
             return page_views.message_row(message), peeked(message)
 
         row, encoded = self._control(request).look(view)
-        return row | message_view(encoded)  # decoded here: the broker's loop goes on
+        return row | message_view(encoded)  # decoded here: not in the broker's loop
 
     def _sessions(self, request: web.Request) -> Row:
         path, skip = request.query.get("path", ""), _number(request, "skip")

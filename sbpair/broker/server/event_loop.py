@@ -34,7 +34,7 @@ def _are_open(descriptors: range) -> bool:
 
 
 WANTED = 65_536
-"""More than the connections that a broker's namespaces take."""
+"""Open files: more than the connections that the namespaces of a broker accept."""
 
 
 def raise_limit(wanted: int = WANTED) -> None:
@@ -60,8 +60,8 @@ def limit() -> int:
 class Alarm:
     """Calls ``ring`` once, at the earliest time of the loop's clock it was set to.
 
-    The loop's handle is not asked for its time: uvloop's has none once the time has passed. ``slack``: seconds it
-    may ring late rather than be set again.
+    The time is kept here, since uvloop's handles have none once it has passed. ``slack``: seconds by which
+    the alarm may be late rather than be set again.
     """
 
     def __init__(self, ring: Callable[[], None], slack: float = 0.0) -> None:

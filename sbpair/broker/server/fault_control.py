@@ -28,9 +28,9 @@ from .http_endpoint import HttpEndpoint
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST_BODY = 65_536
-MOST_FAULTS = 1_000
+MAX_FAULTS = 1_000
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
-MOST_SECONDS = 10 * 365 * 86_400
+MAX_SECONDS = 10 * 365 * 86_400
 
 
 class FaultControl(HttpEndpoint):
@@ -79,7 +79,7 @@ class FaultControl(HttpEndpoint):
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if not self.has_token(request):
-            return _refused(401, "Show the token that was printed at start: Authorization: Bearer TOKEN.")
+            return _refused(401, "Send the token that was printed at start: Authorization: Bearer TOKEN.")
         try:
             return await handler(request)
         except BrokerError as error:
@@ -93,8 +93,8 @@ class FaultControl(HttpEndpoint):
             table = json.loads(await request.read())
         except (ValueError, RecursionError):
             return _refused(400, "The body is not JSON.")
-        if len(self._set) >= MOST_FAULTS:
-            return _refused(409, f"There are {MOST_FAULTS} faults: remove some first.")
+        if len(self._set) >= MAX_FAULTS:
+            return _refused(409, f"There are {MAX_FAULTS} faults: remove some first.")
         planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
         with ExitStack() as undo:  # all of them, or none
             active = []
@@ -108,12 +108,12 @@ class FaultControl(HttpEndpoint):
 
     async def _advance(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked = _spans(json.loads(await request.read()))
+            requested = _durations(json.loads(await request.read()))
         except (ValueError, RecursionError) as error:
-            return _refused(400, f"The body is not what is expected: {error}")
-        if (span := asked.get(ADVANCE)) is not None:
+            return _refused(400, f"The body is not valid: it needs {error}.")
+        if (span := requested.get(ADVANCE)) is not None:
             self._broker.advance(span)
-        if (span := asked.get(ADVANCE_CONNECTIONS)) is not None:
+        if (span := requested.get(ADVANCE_CONNECTIONS)) is not None:
             self._broker.advance_connections(span)
         return web.Response(status=204)
 
@@ -131,14 +131,14 @@ class FaultControl(HttpEndpoint):
         return web.Response(status=204)
 
 
-def _spans(asked: object) -> dict[str, timedelta]:
-    """The requested spans by name. Raises ValueError."""
-    if not isinstance(asked, dict) or not asked or asked.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
+def _durations(requested: object) -> dict[str, timedelta]:
+    """The requested durations by name. Raises ValueError."""
+    if not isinstance(requested, dict) or not requested or requested.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
         raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
-    for name, value in asked.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_SECONDS:
-            raise ValueError(f"{name} in seconds, from 0 to {MOST_SECONDS}")
-    return {name: timedelta(seconds=value) for name, value in asked.items()}
+    for name, value in requested.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_SECONDS:
+            raise ValueError(f"{name} in seconds, from 0 to {MAX_SECONDS}")
+    return {name: timedelta(seconds=value) for name, value in requested.items()}
 
 
 def _row(number: int, namespace: NamespaceControl, active: ActiveFault) -> dict[str, object]:

@@ -62,8 +62,8 @@ def names_us(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool
     """Whether ``authority`` (``host`` or ``host:port``) names the loopback or this broker.
 
     The broker's names are its namespaces' names, alone or in the cloud's domain. A broker that listens beyond
-    the loopback also answers to its address and to names that no web page can have: addresses, and names without
-    a dot.
+    the loopback also answers to its address and to names that no web page can have: addresses, and names
+    without a dot.
     """
     name = _host_of(authority)
     if name == "localhost" or name.endswith(".localhost"):
@@ -78,7 +78,7 @@ def names_us(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool
 
 
 def comes_from_us(origin: str | None, listens_at: str, namespaces: Iterable[str]) -> bool:
-    """Whether a request with this ``Origin`` comes from no page, or from a page on one of the broker's hosts."""
+    """Whether a request has no ``Origin``, or one that is a host of this broker."""
     return origin is None or names_us(origin.partition("://")[2], listens_at, namespaces)
 
 

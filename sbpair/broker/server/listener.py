@@ -33,25 +33,28 @@ from .wire import AmqpWire, WireHost
 if TYPE_CHECKING:
     from .http import HttpServer
 
-ACCEPT_AGAIN_AFTER = 0.05  # seconds, when descriptors have run out
-TOLD_AGAIN_AFTER = 10.0  # seconds
+ACCEPT_RETRY = 0.05  # seconds, when descriptors have run out
+LOG_INTERVAL = 10.0  # seconds
 BACKLOG = 256
 
 _LOGGER = logging.getLogger("sbpair.broker")
 
 
 class Listener:
-    """Passes each accepted socket to ``welcome``. All methods but the constructor run in the broker's loop."""
+    """Passes each accepted socket to ``welcome``.
+
+    All methods but the constructor run in the broker's loop.
+    """
 
     def __init__(self, name: str, host: str, port: int, welcome: Callable[[socket.socket], None]) -> None:
         self.host = host
         self.port = port
-        """Once bound, the one it got where 0 was asked for."""
+        """The port; 0, for any free one, is replaced by the actual port once bound."""
         self._name = name
         self._welcome = welcome
         self._socket: socket.socket | None = None
         self._again: asyncio.TimerHandle | None = None
-        self._told_at = -inf
+        self._logged_at = -inf
 
     @property
     def is_bound(self) -> bool:
@@ -87,7 +90,7 @@ class Listener:
             self._socket.listen(BACKLOG)
         except OSError as error:
             raise self._unavailable(error) from error
-        asyncio.get_running_loop().add_reader(self._socket, self._knock, self._socket)
+        asyncio.get_running_loop().add_reader(self._socket, self._accept_all, self._socket)
 
     def pause(self) -> None:
         """Stop accepting for now."""
@@ -110,31 +113,34 @@ class Listener:
         return PortUnavailable(self._name, self.host, self.port, reason)
 
     def _refused(self, error: OSError) -> None:
-        """Log, at most every TOLD_AGAIN_AFTER seconds, that a connection could not be accepted."""
+        """Log, at most every LOG_INTERVAL seconds, that a connection could not be accepted."""
         now = asyncio.get_running_loop().time()
-        if now < self._told_at + TOLD_AGAIN_AFTER:
+        if now < self._logged_at + LOG_INTERVAL:
             return
-        self._told_at = now
+        self._logged_at = now
         _LOGGER.warning(
-            "A connection to the namespace '%s' on port %d cannot be accepted: %s. It waits and is "
-            "tried again; this process may have %d open files.",
+            "A connection to the namespace '%s' on port %d could not be accepted: %s. It stays queued "
+            "and is retried; the limit of open files of this process is %d.",
             self._name,
             self.port,
             error.strerror or error,
             event_loop.limit(),
         )
 
-    def _knock(self, listening: socket.socket) -> None:
-        """Accept all waiting connections. No future holds an accepted socket: a cancelled one would lose it."""
+    def _accept_all(self, listening: socket.socket) -> None:
+        """Accept all waiting connections.
+
+        No future holds an accepted socket: a cancelled one would lose it.
+        """
         while True:
             try:
                 sock, _ = listening.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # out of descriptors, or gone before it was accepted
+            except OSError as error:  # out of descriptors, or the client has disconnected
                 self._refused(error)
                 self.pause()
-                self._again = asyncio.get_running_loop().call_later(ACCEPT_AGAIN_AFTER, self.listen)
+                self._again = asyncio.get_running_loop().call_later(ACCEPT_RETRY, self.listen)
                 return
             sock.setblocking(False)
             self._welcome(sock)
@@ -145,11 +151,11 @@ _OPENS_AMQP, _OPENS_TLS = b"A", b"\x16"
 
 
 class ProtocolSniffer:
-    """The sockets of a port whose protocol is not known yet, and those that speak HTTP or TLS."""
+    """Detects the protocol of accepted sockets, and tracks the connections that speak HTTP or TLS."""
 
     def __init__(self, server: WireHost, tls: Callable[[], ssl.SSLContext]) -> None:
         self.transports: set[asyncio.Transport] = set()
-        """HTTP, or not known yet; plain AMQP connections are in ``NamespaceServer.wires``."""
+        """Connections over HTTP or TLS; plain AMQP connections are in ``NamespaceServer.wires``."""
         self._server = server
         self._tls = tls
         self._greetings: set[asyncio.Task[None]] = set()
@@ -168,7 +174,7 @@ class ProtocolSniffer:
 
         greeting.add_done_callback(ended)
 
-    def send_away(self) -> None:
+    def close_silent(self) -> None:
         """Close the connections that have not sent anything yet."""
         for greeting in self._greetings:
             greeting.cancel()
@@ -176,7 +182,7 @@ class ProtocolSniffer:
     async def close(self) -> None:
         """Close all connections and wait until they are gone."""
         greetings = list(self._greetings)
-        self.send_away()
+        self.close_silent()
         await asyncio.gather(*greetings, return_exceptions=True)
         if self._http is not None:
             await self._http.close()
@@ -223,17 +229,17 @@ async def _adopt(
     protocol: Callable[[socket.socket], asyncio.Protocol],
     tls: ssl.SSLContext | None = None,
 ) -> asyncio.Transport:
-    """Hand the socket over to a transport; ``sock`` is empty from then on.
+    """Hand the socket over to a transport; ``sock`` is detached.
 
     A cancelled caller leaves behind a transport that aborts as soon as it is complete. The adoption itself is
     never cancelled: uvloop would close the socket without reporting the lost connection to the protocol.
     """
     loop = asyncio.get_running_loop()
-    theirs = socket.socket(fileno=sock.detach())
-    patience = FIRST_BYTE_WITHIN if tls is not None else None
+    detached = socket.socket(fileno=sock.detach())
+    timeout = FIRST_BYTE_WITHIN if tls is not None else None
     adopting = loop.create_task(
         loop.connect_accepted_socket(
-            lambda: protocol(theirs), theirs, ssl=tls, ssl_handshake_timeout=patience
+            lambda: protocol(detached), detached, ssl=tls, ssl_handshake_timeout=timeout
         )
     )
     try:
@@ -258,7 +264,7 @@ def _load_http() -> type[HttpServer]:
 
 
 async def _peek(sock: socket.socket) -> bytes:
-    """The first byte, without consuming it; b"" at the end of the stream."""
+    """Return the first byte without consuming it; b"" at the end of the stream."""
     loop = asyncio.get_running_loop()
     while True:
         try:

@@ -1,9 +1,9 @@
 """The server of one namespace, on its own port or a shared one: connections, outages, and clocks.
 
     Listener            accepts sockets
-    ProtocolSniffer     finds out which protocol each speaks
+    ProtocolSniffer     detects the protocol of each
     AmqpWire            a connection that speaks AMQP
-    Commits             decides when answers go out
+    Commits             decides when answers are sent
 
 All methods run in the broker's loop.
 """
@@ -67,9 +67,9 @@ class NamespaceServer:
         self.delay = 0.0  # seconds each answer waits: Outage.SLOW
         self.standing = ActiveFaults(self)
         self._outage: Outage | None = None
-        self._unheard: list[socket.socket] = []  # accepted while silent
+        self._silent_sockets: list[socket.socket] = []  # accepted during a silent outage
         self._timer = Alarm(self.handle_timer, slack=0.001)
-        self._rest: asyncio.Handle | None = None  # continues a delivery too large for one turn
+        self._continuation: asyncio.Handle | None = None  # continues a delivery too large for one turn
         self._on_failure = on_failure
         self._audit_writer = audit_writer
 
@@ -105,7 +105,8 @@ class NamespaceServer:
     def open(self) -> None:
         """Start listening.
 
-        Raises PortUnavailable, and BrokerError when the journal cannot be written or a standing fault cannot begin.
+        Raises PortUnavailable, and BrokerError when the journal cannot be written or a standing fault cannot
+        begin.
         """
         try:
             self._open()
@@ -130,8 +131,8 @@ class NamespaceServer:
         with suppress(PortUnavailable):  # the port closes anyway
             self.standing.stop()
         self._timer.cancel()
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._continuation is not None:
+            self._continuation.cancel()
         self._listener.close()
         self._abort_all()
         await self._sniffer.close()
@@ -144,7 +145,7 @@ class NamespaceServer:
 
     @property
     def is_silent(self) -> bool:
-        """Whether whoever connects to the port is not answered for now; on a shared port that is seen later."""
+        """Whether new connections to the port get no answer for now; on a shared port they do."""
         return self._outage is Outage.SILENT and not self.neighbours.are_several
 
     @property
@@ -160,7 +161,7 @@ class NamespaceServer:
         return self._outage
 
     def take_down(self, outage: Outage, delay: float = 0.2) -> None:
-        """Fail in this way until :meth:`bring_up`; ``delay`` in seconds, for SLOW."""
+        """Apply ``outage`` until :meth:`bring_up`; ``delay`` is in seconds, for SLOW only."""
         self.bring_up()
         if outage is Outage.REFUSE and self.neighbours.are_several:
             outage = Outage.RESET  # other namespaces use the port
@@ -187,7 +188,7 @@ class NamespaceServer:
                 self._listener.bind()
 
     def bring_up(self) -> None:
-        """Serve again; requests that came during a silent outage are answered now.
+        """End the outage; requests that arrived during a silent one are answered now.
 
         Raises PortUnavailable, and stays down, when another program took the port during a refusing outage.
         """
@@ -201,8 +202,8 @@ class NamespaceServer:
             for transport in self._sniffer.transports:
                 if not transport.is_closing():
                     transport.resume_reading()
-            unheard, self._unheard = self._unheard, []
-            for sock in unheard:
+            sockets, self._silent_sockets = self._silent_sockets, []
+            for sock in sockets:
                 self._sniffer.welcome(sock)
 
     def _abort_all(self) -> None:
@@ -212,20 +213,23 @@ class NamespaceServer:
         for transport in [*(wire.transport for wire in self.wires.values()), *others]:
             _abort(transport)
         others.clear()
-        for sock in self._unheard:
+        for sock in self._silent_sockets:
             _reset(sock)
-        self._unheard.clear()
-        self._sniffer.send_away()
+        self._silent_sockets.clear()
+        self._sniffer.close_silent()
 
     def admit(self, wire: AmqpWire) -> None:
-        """A client of the shared port turned to this namespace: apply its outage."""
+        """Apply the current outage to a client of the shared port that has chosen this namespace."""
         if self._outage is Outage.RESET:
             _abort(wire.transport)
         elif self._outage is Outage.SILENT:
             wire.mute()
 
     def turns_away(self, transport: asyncio.Transport | None) -> bool:
-        """Whether a request over HTTP on a shared port stays unanswered; during a reset its connection is aborted."""
+        """Whether an HTTP request on a shared port must not be answered.
+
+        A reset also aborts its connection.
+        """
         if not self.neighbours.are_several:
             return False  # then the port itself fails
         if self._outage is Outage.RESET and transport is not None:
@@ -237,24 +241,24 @@ class NamespaceServer:
         if outage is Outage.RESET:
             _reset(sock)
         elif outage is Outage.SILENT:
-            self._unheard.append(sock)
+            self._silent_sockets.append(sock)
         else:
             self._sniffer.welcome(sock)
 
-    # -- after each chunk, request or timer
+    # -- the end of a turn, commits and timers
 
     def end_turn(self) -> None:
         """Deliver waiting messages, send pending answers, and arm the timer.
 
         Call after each chunk of data, request or timer.
         """
-        if self.frontend.deliver(self.read_clocks()) and self._rest is None:
-            self._rest = asyncio.get_running_loop().call_soon(self._go_on)
+        if self.frontend.deliver(self.read_clocks()) and self._continuation is None:
+            self._continuation = asyncio.get_running_loop().call_soon(self._continue)
         self._commits.end_turn()
         self._arm()
 
-    def _go_on(self) -> None:
-        self._rest = None
+    def _continue(self) -> None:
+        self._continuation = None
         self.end_turn()
 
     @property
@@ -298,7 +302,7 @@ class NamespaceServer:
 
 
 def _abort(transport: asyncio.Transport) -> None:
-    """End it with a reset."""
+    """Abort a transport with a TCP reset."""
     if not transport.is_closing():  # a closed TLS transport has no socket
         sock = transport.get_extra_info("socket")
         if sock is not None:

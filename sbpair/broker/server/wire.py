@@ -10,14 +10,16 @@ from typing import Any, Protocol, cast
 
 from ..clock import ClockReading
 from ..faults import CutAfter, Operation
-from ..frontends.amqp.client_connection import MOST_CONNECTIONS, ClientConnection
+from ..frontends.amqp.client_connection import MAX_CONNECTIONS, ClientConnection
 from ..frontends.namespace_frontend import NamespaceFrontend
 from .event_loop import Alarm
 from .host_names import Neighbours
 
 CHUNK = 262_144
-LEAVES_WITHIN = 1.0  # seconds from our last answer to the close, for a client that does not close
-UNHEARD = 8_388_608  # bytes that such a client may still send
+CLOSE_TIMEOUT = (
+    1.0  # seconds after the last answer until the connection is closed, if the client does not close it
+)
+MAX_DISCARDED = 8_388_608  # bytes from such a client that are read and dropped
 
 
 class WireHost(Protocol):
@@ -53,12 +55,12 @@ class AmqpWire(asyncio.Protocol):
         self._is_mute = False
         self._is_dead = False
         self._cut: CutAfter | None = None
-        self._passed = 0  # bytes, in the direction that is cut
+        self._passed = 0  # bytes, in the direction of the cut
         self._late: deque[tuple[float, bytes]] = deque()
-        self._aside = b""  # waits for the commit that is under way
+        self._held_output = b""  # waits for the commit in progress
         self._unheard_yet = b""  # came while mute: uvloop reads once more before it pauses
-        self._leaving: asyncio.TimerHandle | None = None  # everything is sent: see _leave
-        self._unheard = 0
+        self._closing: asyncio.TimerHandle | None = None  # set once everything is sent: see _close_gracefully
+        self._discarded = 0
         self.transport: asyncio.Transport
         self.client: ClientConnection
 
@@ -71,7 +73,7 @@ class AmqpWire(asyncio.Protocol):
             server.frontend,
             now,
             self if server.neighbours.are_several else None,
-            is_refused=len(server.wires) >= MOST_CONNECTIONS,
+            is_refused=len(server.wires) >= MAX_CONNECTIONS,
         )
         effect = self._server.frontend.apply_fault(Operation.CONNECT, "", now)
         self._cut = effect if isinstance(effect, CutAfter) else None
@@ -85,7 +87,10 @@ class AmqpWire(asyncio.Protocol):
         return [each.frontend for each in self._server.neighbours.all]
 
     def move(self, hostname: str | None) -> NamespaceFrontend | None:
-        """Move the connection to the namespace that ``hostname`` means; None, and no move, when it means none."""
+        """Move the connection to the namespace that ``hostname`` names.
+
+        Returns its frontend; None, without a move, if there is no such namespace.
+        """
         server: WireHost | None = self._server.neighbours.named(hostname)
         if server is None:
             return None
@@ -97,16 +102,16 @@ class AmqpWire(asyncio.Protocol):
         return server.frontend
 
     def data_received(self, data: bytes) -> None:
-        """Process one chunk; answers leave in one write."""
+        """Process one chunk of data; its answers are sent in one write."""
         if self._is_dead:
             return
         if self._is_mute:
             self._unheard_yet += data
             self.transport.pause_reading()
             return
-        if self._leaving is not None:
-            self._unheard += len(data)
-            if self._unheard > UNHEARD:
+        if self._closing is not None:
+            self._discarded += len(data)
+            if self._discarded > MAX_DISCARDED:
                 self.transport.close()
             return
         data = self._before_cut("in", data)
@@ -114,11 +119,11 @@ class AmqpWire(asyncio.Protocol):
         self._server.end_turn()
 
     def eof_received(self) -> bool:
-        """Close: a client that has stopped reading gets no answers."""
+        """Close the connection: half-closed connections are not served."""
         return False
 
     def _before_cut(self, direction: str, data: bytes) -> bytes:
-        """The bytes that may still pass; the connection closes after the last of them."""
+        """Return the bytes before an injected cut; the connection is closed after the last of them."""
         cut = self._cut
         if cut is None or cut.direction != direction:
             return data
@@ -135,8 +140,8 @@ class AmqpWire(asyncio.Protocol):
         otherwise lose the bytes still unread.
         """
         self._timer.cancel()
-        if self._leaving is not None:
-            self._leaving.cancel()
+        if self._closing is not None:
+            self._closing.cancel()
         try:
             if self._sock is not None and exc is not None:
                 self._read_the_rest(self._sock)
@@ -155,12 +160,12 @@ class AmqpWire(asyncio.Protocol):
             return  # nothing more, or the reset itself
 
     def pause_writing(self) -> None:
-        """The client does not read: send nothing more, and read nothing more, until it does."""
+        """Stop delivering and reading: the client does not read."""
         self.client.set_clogged(True, self._server.read_clocks())
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Continue: the client reads again."""
         if not self._is_mute:
             self.transport.resume_reading()
         self.client.set_clogged(False, self._server.read_clocks())
@@ -170,23 +175,23 @@ class AmqpWire(asyncio.Protocol):
         """Write everything pending, in one piece, unless a commit must come first (G-26)."""
         if self._is_mute or self._server.is_holding:
             return
-        aside, self._aside = self._aside, b""
-        self._write(aside + self.client.data_to_send() if aside else self.client.data_to_send())
+        held, self._held_output = self._held_output, b""
+        self._write(held + self.client.data_to_send() if held else self.client.data_to_send())
         if self.client.is_closed and not self._late:
-            self._leave()
+            self._close_gracefully()
         else:
             self.arm()
 
-    def set_aside(self) -> None:
-        """Hold the pending bytes for the commit that begins now, and for no later one."""
+    def hold_output(self) -> None:
+        """Hold the pending output until the commit that begins now is on disk."""
         if not self._is_mute:
-            self._aside += self.client.data_to_send()
+            self._held_output += self.client.data_to_send()
 
-    def flush_aside(self) -> None:
-        """The commit is on disk: write the bytes held for it."""
+    def flush_held(self) -> None:
+        """Write the output held for a commit that is now on disk."""
         if not self._is_mute:
-            aside, self._aside = self._aside, b""
-            self._write(aside)
+            held, self._held_output = self._held_output, b""
+            self._write(held)
 
     def _write(self, data: bytes) -> None:
         data = self._before_cut("out", data)
@@ -195,16 +200,16 @@ class AmqpWire(asyncio.Protocol):
         elif data and not self.transport.is_closing():
             self.transport.write(data)
 
-    def _leave(self) -> None:
-        """Close, our half first: closing a socket with unread bytes resets it and loses our last answer.
+    def _close_gracefully(self) -> None:
+        """Close the sending half first: closing a socket with unread bytes would lose the last answer.
 
-        Bytes the client still sends are read and dropped, up to LEAVES_WITHIN seconds and UNHEARD bytes.
+        Bytes that the client still sends are dropped, up to CLOSE_TIMEOUT seconds and MAX_DISCARDED bytes.
         """
         if self._sock is None or self.transport.is_closing():
             self.transport.close()  # TLS and WebSocket have their own closing handshakes
-        elif self._leaving is None:
+        elif self._closing is None:
             loop = asyncio.get_running_loop()
-            self._leaving = loop.call_later(LEAVES_WITHIN, self.transport.close)
+            self._closing = loop.call_later(CLOSE_TIMEOUT, self.transport.close)
             try:
                 self.transport.write_eof()
                 self.transport.resume_reading()
@@ -238,7 +243,7 @@ class AmqpWire(asyncio.Protocol):
             self.arm()
 
     def die(self) -> None:
-        """Go silent for good while the socket stays open (half-open)."""
+        """Stop reading and writing permanently while the socket stays open (half-open)."""
         self._is_mute = self._is_dead = True
         self.client.receive_eof(self._server.read_clocks())
 

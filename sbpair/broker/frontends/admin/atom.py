@@ -4,9 +4,9 @@ Requests have one form; the children of the innermost element are the fields of 
 
     <entry xmlns=ATOM> <content type="application/xml"> <QueueDescription xmlns=SERVICE_BUS> fields
 
-Responses are an entry, a feed of entries, or an error. This module knows elements and namespaces, not entities.
-Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep nesting or a
-body over ``MAX_BODY`` is refused before it costs anything.
+Responses are an entry, a feed of entries, or an error. This module knows elements and namespaces, not
+entities. Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep
+nesting or a body over ``MAX_BODY`` is refused before it costs anything.
 """
 
 from __future__ import annotations

@@ -55,7 +55,10 @@ class MethodNotAllowed(BrokerError):
 
 
 def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
-    """The 401 for a caller without ``right`` on the request's path; None when permitted. ``now_s``: epoch seconds."""
+    """The 401 for a caller without ``right`` on the request's path.
+
+    None when permitted. ``now_s``: epoch seconds.
+    """
     token = request.headers.get("authorization")
     try:
         path = "/".join(segments_of(request))

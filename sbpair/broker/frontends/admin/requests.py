@@ -75,7 +75,10 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
-    """The 401 for a caller without Manage on the request's path; None when permitted. ``now_s``: epoch seconds."""
+    """The 401 for a caller without Manage on the request's path.
+
+    None when permitted. ``now_s``: epoch seconds.
+    """
     return refused(request, verifier, Right.MANAGE, now_s)
 
 

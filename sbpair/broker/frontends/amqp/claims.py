@@ -23,7 +23,7 @@ from ..namespace_frontend import NamespaceFrontend
 PLAIN_HOST = "localhost"  # SASL PLAIN has no audience: the key is for the whole namespace
 PLAIN_SPAN_S = 24 * 3600
 MOST_CLAIMS = 2_048
-"""Of one connection, which has at most half as many links."""
+"""Maximum claims of one connection, which has at most half as many links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Claims:
         return True
 
     def require(self, path: str, rights: tuple[Right, ...], now_s: int) -> None:
-        """Raises Unauthorized unless one of ``rights`` on ``path`` is held."""
+        """Raise Unauthorized unless one of ``rights`` on ``path`` is granted."""
         if not any(claim.covers(path, right, now_s) for claim in self._claims.values() for right in rights):
             wanted = " or ".join(right.value for right in rights)
             raise Unauthorized(
@@ -87,11 +87,11 @@ class Claims:
             )
 
     def next_expiry(self) -> int | None:
-        """When the first claim runs out, in seconds since the epoch."""
+        """When the first claim expires, in seconds since the epoch."""
         return min((claim.grant.expires for claim in self._claims.values()), default=None)
 
     def drop_expired(self, now_s: int) -> None:
-        """Forget what has run out."""
+        """Remove expired claims."""
         self._claims = {
             name: claim for name, claim in self._claims.items() if not claim.grant.is_expired(now_s)
         }
@@ -104,7 +104,10 @@ class SharedPort(Protocol):
         """All namespaces of the port."""
 
     def move(self, hostname: str | None) -> NamespaceFrontend | None:
-        """Move the connection to the namespace that ``hostname`` means; None, and no move, when it means none."""
+        """Move the connection to the namespace that ``hostname`` names.
+
+        Returns its frontend; None, without a move, if there is no such namespace.
+        """
 
 
 def owners(port: SharedPort, plain: bytes, now_s: int) -> list[NamespaceFrontend]:
@@ -115,5 +118,5 @@ def owners(port: SharedPort, plain: bytes, now_s: int) -> list[NamespaceFrontend
 
 
 def names(frontends: Sequence[NamespaceFrontend]) -> str:
-    """Their names, for error texts."""
+    """Return their names for error texts."""
     return ", ".join(frontend.namespace.name for frontend in frontends)

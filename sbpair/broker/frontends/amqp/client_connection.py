@@ -57,7 +57,7 @@ from ..namespace_frontend import NamespaceFrontend
 from ..refusals import tracked
 from ..validation import check_enabled, check_received_from, check_sent_to
 from .claims import Claims, SharedPort, names, owners
-from .connection_limits import MOST_TRIES, Confinement, Idleness
+from .connection_limits import MAX_TRIES, Confinement, Idleness
 from .coordinator import CoordinatorNode
 from .faults import end_faulted, refusal
 from .management import manage
@@ -67,19 +67,19 @@ from .queue_sender import TRANSFER_DESTINATION, QueueSender
 from .request_response import MAX_CLAIM_SIZE, MAX_REQUEST_SIZE, RequestLink, ResponseLink, put_token
 from .session_receiver import SessionReceiver, SessionWait, asked_session, has_session_filter
 
-IDLE_TIME_OUT = 240.0  # Python's client heartbeats rarely, so be lenient
-FIRST_DELIVERY_ID = 2**30  # the SDK matches delivery-ids of both directions: keep ours away from its own
-MOST_CONNECTIONS = 5_000  # to one namespace
-MOST_RECEIVERS = 5_000  # on one entity at a time
+IDLE_TIME_OUT = 240.0  # generous, since the Python SDK rarely sends heartbeats
+FIRST_DELIVERY_ID = 2**30  # far from the client's own ids, since the SDK mixes up the two directions
+MAX_CONNECTIONS = 5_000  # to one namespace
+MAX_RECEIVERS = 5_000  # on one entity at a time
 TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
-MOST_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
+MAX_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
 MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
 
 
 class ClientConnection:
     """A client's connection to one namespace; on a shared ``port`` the client names the namespace.
 
-    ``is_refused``: there are too many connections; the client is told and disconnected.
+    ``is_refused``: there are too many connections; the client is disconnected with that reason.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class ClientConnection:
         self._engine.receive_data(data, now.connection)
         self._read_events(now)
         if self._held_back:
-            self._let_go_on(now)
+            self._resume_receivers(now)
 
-    def _let_go_on(self, now: ClockReading) -> None:
+    def _resume_receivers(self, now: ClockReading) -> None:
         for node in [each for each in self._held_back if not each.link.session.pending]:
             self._held_back.discard(node)
             node.unclogged(now)
@@ -147,12 +147,15 @@ class ClientConnection:
         self._held_back.add(node)
 
     def receive_eof(self, now: ClockReading) -> None:
-        """The client sends nothing more; its message locks stay, its places in line do not."""
+        """End the connection: the client sends nothing more.
+
+        Message locks remain, waiting receivers leave the line.
+        """
         self._engine.receive_eof(now.connection)
         self._read_events(now)
 
     def data_to_send(self) -> bytes:
-        """The bytes that must go out now."""
+        """Return the bytes to send now."""
         return self._engine.data_to_send()
 
     @property
@@ -177,13 +180,13 @@ class ClientConnection:
         return min(timer, idle - self._ahead)
 
     def handle_timer(self, now: ClockReading) -> None:
-        """Process heartbeats, idle links, expired claims, delayed answers, and attaches that waited in vain."""
+        """Process heartbeats, idle links, expired claims, delayed answers and attaches that timed out."""
         self._ahead, self._wall_behind = now.ahead, now.connection - now.wall
         if self._claim_by is not None and now.idle >= self._claim_by:
             self._claim_by = None
             if not self.claims:
                 self.close(CONNECTION_FORCED, "No valid claim was shown in time.", now)
-        self._end_what_is_idle(now)
+        self._end_idle(now)
         self._expire_claims(now)
         for link in self._waits.pop_due(int(now.connection * 1000)):
             self._give_up(link, now)
@@ -192,7 +195,7 @@ class ClientConnection:
         self._engine.handle_timer(now.connection)
         self._read_events(now)
 
-    def _end_what_is_idle(self, now: ClockReading) -> None:
+    def _end_idle(self, now: ClockReading) -> None:
         if now.idle < self._idleness.next_timer():
             return
         if self._idleness.is_bare_too_long(now.idle):
@@ -209,7 +212,7 @@ class ClientConnection:
             return
         self.claims.drop_expired(now.wall)
         for node in list(self._nodes.values()):
-            if node.queue is not None and not self._may(node, now):
+            if node.queue is not None and not self._is_permitted(node, now):
                 text = "The token of this link has expired."
                 node.link.refuse(self.frontend.refusal(Unauthorized(text), node.queue.path, now.entity))
 
@@ -245,8 +248,8 @@ class ClientConnection:
         if self.claims:
             self._confinement.lift(self.frontend.namespace.tier)
 
-    def _hear_a_stranger(self, now: ClockReading) -> None:
-        """Process events one at a time, and only a limited number of attaches and requests, until a claim is valid."""
+    def _read_unclaimed(self, now: ClockReading) -> None:
+        """Process events one at a time, with few attaches and requests, until a claim is valid."""
         confinement = self._confinement
         while confinement.is_on and (events := self._engine.events()):
             for event in events:
@@ -258,11 +261,11 @@ class ClientConnection:
                     self._on.get(type(event), self._nothing)(event, now)
                 self._trust()
             if confinement.is_exhausted:
-                self.close(UNAUTHORIZED_ACCESS, f"{MOST_TRIES} requests have shown no valid claim.", now)
+                self.close(UNAUTHORIZED_ACCESS, f"{MAX_TRIES} requests have shown no valid claim.", now)
 
     def _read_events(self, now: ClockReading) -> None:
         if self._confinement.is_on:
-            self._hear_a_stranger(now)
+            self._read_unclaimed(now)
         while events := self._engine.events():
             at, end = 0, len(events)
             while at < end:
@@ -300,15 +303,18 @@ class ClientConnection:
     def _sasl_init_received(self, event: SaslInitReceived, now: ClockReading) -> None:
         if event.mechanism == "PLAIN":
             self._plain = event.initial_response or b""
-            is_of_several = self._port is not None and self._seek_owner(self._port, event.hostname, now)
+            is_of_several = self._port is not None and self._find_owner(self._port, event.hostname, now)
             is_good = self.claims.put_plain(self._plain, now.wall)
             self._trust()
             self._engine.authenticate(is_good or is_of_several)
         else:
             self._engine.authenticate(event.mechanism in MECHANISMS)  # grants access to $cbs only
 
-    def _seek_owner(self, port: SharedPort, hostname: str | None, now: ClockReading) -> bool:
-        """Turn to the namespace that SASL PLAIN means; True when several share its key and ``open`` must decide."""
+    def _find_owner(self, port: SharedPort, hostname: str | None, now: ClockReading) -> bool:
+        """Select the namespace of a SASL PLAIN key.
+
+        Return True if several share it and ``open`` must decide.
+        """
         frontend = port.move(hostname)
         found = owners(port, self._plain or b"", now.wall) if frontend is None else []
         if len(found) == 1:
@@ -320,7 +326,7 @@ class ClientConnection:
             self.frontend.rejections.note(now.entity, "SASL PLAIN", Unauthorized.condition, text)
         if frontend is not None:
             self._owner = frontend
-            self._turn_to(frontend, now)
+            self._select(frontend, now)
         return len(found) > 1
 
     def _connection_opened(self, event: ConnectionOpened, now: ClockReading) -> None:
@@ -338,11 +344,11 @@ class ClientConnection:
             why = f", and several of them have the key: {names(found)}. Name one in it." if found else "."
             self.close(NOT_FOUND, text + why, now)
         elif frontend is not self.frontend:
-            self._turn_to(frontend, now)
+            self._select(frontend, now)
             if self._plain is not None:
                 self.claims.put_plain(self._plain, now.wall)
 
-    def _turn_to(self, frontend: NamespaceFrontend, now: ClockReading) -> None:
+    def _select(self, frontend: NamespaceFrontend, now: ClockReading) -> None:
         self.frontend = frontend
         self.claims = Claims(frontend.verifier, now.wall)
         self._confinement.impose()
@@ -356,7 +362,7 @@ class ClientConnection:
             self._drop(link, now)
 
     def _refuse(self, now: ClockReading) -> None:
-        error = TooManyConnections("connections to the namespace", MOST_CONNECTIONS)
+        error = TooManyConnections("connections to the namespace", MAX_CONNECTIONS)
         self.frontend.rejections.note(now.entity, self.frontend.namespace.name, error.condition, str(error))
         self.close(error.condition, str(error), now)
 
@@ -377,7 +383,7 @@ class ClientConnection:
             if node.queue is not None:
                 self.frontend.remove_tenant(node.queue, node)
 
-    # -- attaching
+    # -- attach
 
     def _link_attached(self, event: LinkAttached, now: ClockReading) -> None:
         link, attach = event.link, event.attach
@@ -470,7 +476,7 @@ class ClientConnection:
     def _give_up(self, link: Link, now: ClockReading) -> None:
         node = self._nodes.get(link)
         if isinstance(node, SessionWait):
-            node.ran_out(now)
+            node.timed_out(now)
             self._drop(link, now)
 
     def _answer(self, link: Link, attach: Attach, node: Node) -> None:
@@ -512,11 +518,14 @@ class ClientConnection:
         links = sum(
             isinstance(node, RequestLink | ResponseLink) for node in self._nodes.values() if not node.queue
         )
-        if links >= MOST_CLAIM_LINKS:
-            raise TooManyConnections("links on '$cbs' of a connection", MOST_CLAIM_LINKS)
+        if links >= MAX_CLAIM_LINKS:
+            raise TooManyConnections("links on '$cbs' of a connection", MAX_CLAIM_LINKS)
 
     def _destination(self, attach: Attach, now: ClockReading) -> Entity | None:
-        """The destination of a link that sends via its target. Raises as an attach to the destination would."""
+        """The destination of a link that sends via its target.
+
+        Raises as an attach to the destination would.
+        """
         path = (attach.properties or {}).get(TRANSFER_DESTINATION)
         if path is None:
             return None
@@ -530,7 +539,7 @@ class ClientConnection:
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, now: ClockReading) -> Node:
         check_received_from(queue)
-        if len(self.frontend.tenants_of(queue)) >= MOST_RECEIVERS:
+        if len(self.frontend.tenants_of(queue)) >= MAX_RECEIVERS:
             self._check_receivers(queue)
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
@@ -550,8 +559,8 @@ class ClientConnection:
 
     def _check_receivers(self, queue: Entity) -> None:
         receivers = sum(isinstance(each, QueueReceiver) for each in self.frontend.tenants_of(queue))
-        if receivers >= MOST_RECEIVERS:
-            raise TooManyConnections(f"receivers on '{queue.path}'", MOST_RECEIVERS)
+        if receivers >= MAX_RECEIVERS:
+            raise TooManyConnections(f"receivers on '{queue.path}'", MAX_RECEIVERS)
 
     def _request_node(self, link: Link, queue: Entity | None, address: str) -> Node:
         if isinstance(link, SenderLink):
@@ -569,7 +578,7 @@ class ClientConnection:
             self.claims.require(address.path, (right,), now.wall)
         self._claim_by = None
 
-    def _may(self, node: Node, now: ClockReading) -> bool:
+    def _is_permitted(self, node: Node, now: ClockReading) -> bool:
         is_request = isinstance(node, RequestLink | ResponseLink)
         kind = NodeKind.MANAGEMENT if is_request else NodeKind.QUEUE
         try:

@@ -1,14 +1,14 @@
-"""Limits on a connection: little memory and few tries before a valid claim, and idle timeouts.
+"""Limits of a connection: memory and attempts before a valid claim, and idle timeouts.
 
     a link to an entity     10 min without a message, credit or settlement    amqp:link:detach-forced
     a connection            5 min without a link                              amqp:connection:forced
     a new connection        60 s without a link                               amqp:connection:forced
 
-Links to ``$cbs`` and ``$management`` may stay idle, and count as links of the connection. Times are in seconds
-of connection time, which a test may advance.
+Links to ``$cbs`` and ``$management`` may stay idle, and count as links of the connection. Times are in
+seconds of connection time, which a test may advance.
 
-Before its first valid claim a client needs a link or two on $cbs and a request; anything more it leaves
-unfinished or asks for would be at the expense of other clients.
+Before its first valid claim a client needs one or two links on $cbs and one request; a client that uses more
+would do so at the expense of others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .node import Node
 from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
 
-HELD_FOR_A_STRANGER = 256 * 1024  # bytes of links and unfinished deliveries
+MAX_UNCLAIMED_BYTES = 256 * 1024  # bytes of links and unfinished deliveries
 HELD = {Tier.BASIC: 64 * 2**20, Tier.STANDARD: 64 * 2**20, Tier.PREMIUM: 1024 * 2**20}  # for all others
-MOST_TRIES = 64  # attaches and requests before a valid claim
+MAX_TRIES = 64  # attaches and requests before a valid claim
 
 
 class Confinement:
@@ -39,7 +39,7 @@ class Confinement:
         """Apply the limits: the client has no valid claim for the namespace it means."""
         self.is_on = True
         self._tries = 0
-        self._engine.allowance = HELD_FOR_A_STRANGER
+        self._engine.allowance = MAX_UNCLAIMED_BYTES
 
     def lift(self, tier: Tier) -> None:
         """Lift the limits: the client has a valid claim."""
@@ -54,7 +54,7 @@ class Confinement:
     @property
     def is_exhausted(self) -> bool:
         """Whether the client has used up its tries."""
-        return self.is_on and self._tries > MOST_TRIES
+        return self.is_on and self._tries > MAX_TRIES
 
 
 LINK_SPAN, BARE_SPAN, NEW_SPAN = 600.0, 300.0, 60.0  # seconds

@@ -22,7 +22,7 @@ from ..refusals import tracked
 from .node import ConnectionContext, Node
 
 CREDIT = 100
-MOST_OPEN = 100
+MAX_OPEN = 100
 PATH = "$coordinator"  # in trackers
 
 
@@ -81,8 +81,8 @@ class CoordinatorNode(Node):
                 return ACCEPTED
 
     def _declare(self) -> Declared:
-        if len(self._open) >= MOST_OPEN:
-            raise TooManyTransactions(MOST_OPEN)
+        if len(self._open) >= MAX_OPEN:
+            raise TooManyTransactions(MAX_OPEN)
         namespace = self.connection.frontend.namespace
         txn_id = bytes(namespace.new_token())
         self._open[txn_id] = Transaction(namespace, self._anchor)

@@ -1,4 +1,4 @@
-"""The $management node of an entity: finds the requested operation, checks rights, credits and faults, and runs it.
+"""The $management node of an entity: checks rights, credits and faults, and runs the requested operation.
 
 An unknown operation is refused with ``amqp:not-implemented`` and its name.
 """
@@ -29,8 +29,10 @@ _VENDOR = "com.microsoft:"
 
 @dataclass(frozen=True, slots=True)
 class ManagementOperation:
-    """An operation: how to run it, the right it requires, whether it sends (and so meets the faults of sends),
-    whether it may be part of a transaction, and its cost in credits; each message in it costs more.
+    """An operation of the node.
+
+    The fields say how to run it, the right it requires, whether it sends (and is subject to the faults of sends),
+    whether it may be part of a transaction, and its cost in credits, to which its messages add.
     """
 
     run: Callable[[ManagementCall], Answer]

@@ -26,8 +26,9 @@ Body = dict[object, object]
 
 @dataclass(frozen=True, slots=True)
 class ManagementCall:
-    """One request: its ``body``, the ``queue``, the connection, ``now`` in milliseconds, and the transaction it is
-    part of.
+    """One request: its ``body``, the ``queue``, the connection, ``now`` in milliseconds, and its transaction.
+
+
 
     The accessors raise InvalidArgument or OutOfRange, and name the field.
     """

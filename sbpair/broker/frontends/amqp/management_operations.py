@@ -25,8 +25,8 @@ from .request_response import Answer
 
 _LONG, _TIMESTAMP = 0x81, 0x83
 MOST_PEEKED = 256
-MOST_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
-MOST_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
+MAX_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
+MAX_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
 
 
 def peek(call: ManagementCall) -> Answer:
@@ -37,7 +37,7 @@ def peek(call: ManagementCall) -> Answer:
     for message in call.queue.peek(start, min(most, MOST_PEEKED), call.now, call.session_id()):
         encoded = peeked(message)
         size += len(encoded)
-        if messages and size > MOST_PEEKED_BYTES:
+        if messages and size > MAX_PEEKED_BYTES:
             break
         messages.append({"message": encoded})
     call.charge(len(messages) - 1)
@@ -108,7 +108,7 @@ def update_disposition(call: ManagementCall) -> Answer:
 def batch_delete(call: ManagementCall) -> Answer:
     """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
     tier = call.connection.frontend.namespace.tier
-    most, asked = MOST_DELETED[tier], call.whole("message-count")
+    most, asked = MAX_DELETED[tier], call.whole("message-count")
     if not 1 <= asked <= most:
         raise OutOfRange(f"message-count is {asked}: 1 to {most} in a namespace of the {tier.value} tier.")
     before = call.body.get("enqueued-time-utc")
@@ -145,7 +145,7 @@ MOST_SESSIONS = 100
 
 
 def list_sessions(call: ManagementCall) -> Answer:
-    """A page of the sessions with active messages or state, or of those whose state was set after a given time."""
+    """A page of the sessions with active messages or state, or with state set after a given time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
     skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MOST_SESSIONS), MOST_SESSIONS)
     call.queue.touch(call.now)

@@ -58,7 +58,10 @@ class ConnectionContext(Hashable, Protocol):
 
 
 class Node:
-    """One end of a link, at ``queue`` or at the namespace (None). Events a kind of node does not use are ignored."""
+    """One end of a link, at ``queue`` or at the namespace (None).
+
+    Events a kind of node does not use are ignored.
+    """
 
     def __init__(
         self, connection: ConnectionContext, link: SenderLink | ReceiverLink, queue: Entity | None

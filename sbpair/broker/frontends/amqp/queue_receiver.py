@@ -1,7 +1,8 @@
 """A client's receiver link on a queue: deliveries and their settlement.
 
-Peek-lock, unless the client has everything sent settled (``snd-settle-mode`` 1): then receive-and-delete. Locks
-outlive the link: a token is valid on any link. The answers to a settlement are those the clients expect:
+Peek-lock, unless the client has everything sent settled (``snd-settle-mode`` 1): then receive-and-delete.
+Locks outlive the link: a token is valid on any link. The answers to a settlement are those the clients
+expect:
 
     state sent                            the queue                answered (settled, role sender)
     accepted                              completes                accepted
@@ -71,11 +72,11 @@ class QueueReceiver(Node):
 
     @property
     def line(self) -> Entity | SessionLock:
-        """The entity it waits at while it has credit."""
+        """The entity that it waits for while it has credit."""
         return self.queue
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
-        """Source and properties of the answering attach: the source unchanged, because clients compare its address."""
+        """Source and properties of the answering attach; clients compare the address of the source."""
         return attach.source, None
 
     @property
@@ -154,7 +155,7 @@ class QueueReceiver(Node):
         self.link.detach(self._frontend.refusal(error, self.queue.path, now.entity))
 
     def deliver_run(self, most: int, now: ClockReading) -> int:
-        """Deliver up to ``most`` messages, within the credit, being alone in the line; the number delivered.
+        """Deliver up to ``most`` messages within the credit, while alone in the line; return how many.
 
         Raises as :meth:`deliver`.
         """
@@ -263,7 +264,10 @@ class QueueReceiver(Node):
         self.queue.complete(token, now)
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
-        """Apply the client's ``state`` to its message; the state to answer with. Raises LockLost and others."""
+        """Apply the client's ``state`` to its message; the state to answer with.
+
+        Raises LockLost and others.
+        """
         if isinstance(state, TransactionalState):
             transaction = self.connection.transaction(state.txn_id)
             transaction.settle(settlement_of(self.queue, token, state.outcome), now)
@@ -276,13 +280,16 @@ class QueueReceiver(Node):
         self._frontend.leave(self, now)
 
     def unclogged(self, now: ClockReading) -> None:
-        """The connection takes more again."""
+        """Return to the line: the connection can send again."""
         if self.is_hungry:
             self._frontend.wait(self, now)
 
 
 def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
-    """The settlement that the client's ``state`` requests. Raises NotImplementedHere for a non-terminal state."""
+    """The settlement that the client's ``state`` requests.
+
+    Raises NotImplementedHere for a non-terminal state.
+    """
     match state:
         case Accepted():
             return Settlement(queue, token, Verb.COMPLETE)

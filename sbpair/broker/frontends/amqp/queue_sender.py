@@ -42,7 +42,7 @@ class QueueSender(Node):
         self.is_starved = False  # NoCredit
 
     def answer(self) -> dict[object, object]:
-        """The properties of the answering attach: the largest batch, and the destination of a link that sends via."""
+        """The properties of the answering attach: the largest batch and, when sending via, the destination."""
         properties: dict[object, object] = {_BATCH_SIZE: self.queue.description.max_batch_size}
         if self._destination is not None:
             properties[TRANSFER_DESTINATION] = self._destination.path
@@ -62,7 +62,10 @@ class QueueSender(Node):
             self._link.flow(CREDIT)
 
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
-        """Store the message in memory, then answer; the answer leaves once Commits has it on the disk (G-26)."""
+        """Store the message in memory, then answer.
+
+        The answer leaves once Commits has it on the disk (G-26).
+        """
         effect = self._frontend.apply_fault(Operation.SEND, self.queue.path, now)
         if effect is not None:
             self._apply_fault(effect, event, now)
@@ -116,7 +119,7 @@ class QueueSender(Node):
             self._answer(event, answer if effect.happens else fault_outcome(effect, self._tracker, now))
 
     def _store(self, event: MessageReceived, now: int, effect: Effect | None = None) -> DeliveryState | None:
-        """Store; the answer, or None when it comes later (Q-16)."""
+        """Store messages and return the answer, or None if it follows later (Q-16)."""
         visible_at = now + round(effect.seconds * 1000) if isinstance(effect, LateVisibility) else None
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:

@@ -7,8 +7,8 @@ A response goes to the receiver link that the request's reply-to names (JavaScri
 node), else to one of the same session. Clients grant credit only once, so credit is not required.
 
 On $cbs a client presents a token and is granted what it proves (claims-based security). Python declares
-``type`` jwt even for a shared access signature, so the form of the token decides. An invalid token is answered
-401, a name without an entity 404, and never both at once: the token is checked first.
+``type`` jwt even for a shared access signature, so the form of the token decides. An invalid token is
+answered 401, a name without an entity 404, and never both at once: the token is checked first.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from .queue_receiver import SETTLED, QueueReceiver
 FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 TIMEOUT = "com.microsoft:timeout"
-PATIENCE = 65_000  # milliseconds, for clients that name none
+DEFAULT_TIMEOUT = 65_000  # milliseconds, for clients that give none
 _TICKS_AT_EPOCH, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
 
 
@@ -54,7 +54,7 @@ def asked_session(attach: Attach) -> str | None:
 
 def patience(attach: Attach) -> int:
     """How many milliseconds the attach may wait. Raises InvalidArgument."""
-    span = (attach.properties or {}).get(TIMEOUT, PATIENCE)
+    span = (attach.properties or {}).get(TIMEOUT, DEFAULT_TIMEOUT)
     if not isinstance(span, int) or isinstance(span, bool) or span < 0:
         raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
     return int(span)
@@ -73,7 +73,7 @@ class SessionReceiver(QueueReceiver):
 
     @property
     def line(self) -> Entity | SessionLock:
-        """The session, where it waits alone."""
+        """The session lock; no other receiver waits for it."""
         return self.lock
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
@@ -159,7 +159,7 @@ class SessionWait(Node):
         """Refuse the attach."""
         self.link.refuse(self.connection.frontend.refusal(error, self.queue.path, now.entity))
 
-    def ran_out(self, now: ClockReading) -> None:
+    def timed_out(self, now: ClockReading) -> None:
         """The timeout has passed."""
         tracker = self.connection.frontend.tracker(self.queue.path)
         self.link.refuse(condition_of(OperationTimedOut(self.span / 1000), tracker, now.entity))

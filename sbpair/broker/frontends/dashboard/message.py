@@ -12,7 +12,7 @@ Row = dict[str, object]
 LONGEST_VALUE = 2_000  # characters
 LONGEST_BODY = 16_384  # bytes, or characters
 MOST_VALUES = 200
-MOST_BYTES_SHOWN = 1_024  # of a binary body
+MAX_BYTES_SHOWN = 1_024  # of a binary body
 
 
 def message_view(encoded: bytes) -> Row:
@@ -98,8 +98,8 @@ def _data(data: bytes) -> Row:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        is_whole = len(data) <= MOST_BYTES_SHOWN
-        shown_part = data[:MOST_BYTES_SHOWN].hex(" ")
+        is_whole = len(data) <= MAX_BYTES_SHOWN
+        shown_part = data[:MAX_BYTES_SHOWN].hex(" ")
         return {"kind": "bytes", "size": len(data), "hex": shown_part, "is_whole": is_whole}
     is_whole = len(text) <= LONGEST_BODY
     return {"kind": "text", "size": len(data), "text": text[:LONGEST_BODY], "is_whole": is_whole}

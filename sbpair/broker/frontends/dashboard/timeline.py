@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 
 Row = dict[str, object]
 Records = Callable[[], Iterable[Mapping[str, object]]]
-"""Answers the journal records that came since it was last asked."""
+"""Returns the journal records added since the last call."""
 
 KEPT = 300  # events
 MOST_ENTITIES, MOST_SPANS = 50, 60
-MOST_KINDS = 200  # of events, whose messages are counted
+MAX_KINDS = 200  # of events, whose messages are counted
 LONGEST = 300  # characters
 
 STATE_AFTER = {
@@ -31,7 +31,7 @@ _REASONS = ("cause", "reason", "description")
 
 @dataclass(slots=True)
 class TimelineEvent:
-    """One event, or several equal ones, from ``at`` to ``until`` (ISO-8601), with the number of ``messages``."""
+    """One event, or several equal ones, from ``at`` to ``until`` (ISO 8601), for ``messages`` messages."""
 
     at: str
     until: str
@@ -74,7 +74,7 @@ class PairTimeline:
         if event in _UNTOLD or record.get("role") == BROKER:
             return
         count = _messages(record)
-        if event in self.messages or len(self.messages) < MOST_KINDS:
+        if event in self.messages or len(self.messages) < MAX_KINDS:
             self.messages[event] = self.messages.get(event, 0) + count
         if event in STATE_AFTER:
             self._open.clear()

@@ -29,7 +29,7 @@ from ..namespace_frontend import NamespaceFrontend
 from ..rest.receiver import RestReceiver
 
 SAMPLES = 90
-EVERY = 900  # milliseconds at least between two samples: several people may look
+EVERY = 900  # milliseconds, minimum between two samples, however many viewers there are
 MOST_KEYS = 400
 
 Sample = tuple[int, tuple[int, ...]]
@@ -42,7 +42,10 @@ class History:
         self._kept: OrderedDict[str, deque[Sample]] = OrderedDict()
 
     def add(self, key: str, at: int, values: Sequence[int]) -> list[Sample]:
-        """Take a sample at ``at`` (milliseconds) unless one was just taken; returns all samples of the key."""
+        """Take a sample at ``at`` (milliseconds) unless one was just taken.
+
+        Returns all samples of the key.
+        """
         samples = self._kept.setdefault(key, deque(maxlen=SAMPLES))
         self._kept.move_to_end(key)
         if not samples or at - samples[-1][0] >= EVERY:

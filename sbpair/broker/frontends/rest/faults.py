@@ -37,7 +37,10 @@ class _Refused(BrokerError):
 
 
 def faulted_response(effect: Effect | None, request: Request, now: ClockReading) -> FaultedResponse:
-    """The outcome of a request under ``effect``; the response is still missing when the request is carried out."""
+    """The outcome of a request under ``effect``.
+
+    The response is still missing when the request is carried out.
+    """
     match effect:
         case None:
             return UNTOUCHED

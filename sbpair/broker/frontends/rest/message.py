@@ -28,7 +28,7 @@ from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgument
 from ..admin.http_messages import Request
 from ..message_form import (
-    MOST_IN_BATCH,
+    MAX_IN_BATCH,
     PARTITION_KEY,
     SCHEDULED,
     UINT_MAX,
@@ -37,7 +37,7 @@ from ..message_form import (
     shown_time_to_live,
 )
 
-FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no time to live at all
+FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no limit
 LARGEST_WHOLE = 2**63
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,7 +74,10 @@ def _unquoted(text: str) -> object:
 
 
 def write_header(value: object) -> str | None:
-    """A property as a header value, in ASCII without control characters; None when a header cannot express it."""
+    """A property as a header value, in ASCII without control characters.
+
+    None when a header cannot express it.
+    """
     match value:
         case bool():
             return "true" if value else "false"
@@ -163,7 +166,7 @@ _TEXTS = {
 _KEYS = {"PartitionKey": PARTITION_KEY, "ViaPartitionKey": VIA_PARTITION_KEY}
 
 
-# -- in
+# -- requests to messages
 
 
 @dataclass(slots=True)
@@ -208,8 +211,8 @@ def read_message(request: Request, now: Instant) -> bytes:
 def read_batch(body: bytes, now: Instant) -> bytes:
     """The AMQP batch of a JSON array of messages. Raises InvalidArgument."""
     entries = _json(body, "The body")
-    if not isinstance(entries, list) or not 0 < len(entries) <= MOST_IN_BATCH:
-        raise InvalidArgument(f"The body is not a JSON array of 1 to {MOST_IN_BATCH} messages.")
+    if not isinstance(entries, list) or not 0 < len(entries) <= MAX_IN_BATCH:
+        raise InvalidArgument(f"The body is not a JSON array of 1 to {MAX_IN_BATCH} messages.")
     messages = (_entry(entry, f"Message {number}", now) for number, entry in enumerate(entries))
     return b"".join(encode(Described(Section.DATA, message)) for message in messages)
 
@@ -286,7 +289,7 @@ def _text_of(raw: str) -> str:
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-# -- out
+# -- messages to responses
 
 
 def told(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:

@@ -46,7 +46,7 @@ class RestReceiver:
 
     @property
     def line(self) -> Entity:
-        """The queue the request waits at."""
+        """The queue the request waits for."""
         return self.queue
 
     @property

@@ -125,7 +125,10 @@ def call_of(request: Request) -> RestCall | None:
 
 
 def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response | None:
-    """The 401 for a caller without Send, or Listen, on the entity; None when permitted. ``now_s``: epoch seconds."""
+    """The 401 for a caller without Send, or Listen, on the entity.
+
+    None when permitted. ``now_s``: epoch seconds.
+    """
     return refused(call.request, frontend.verifier, call.right, now_s)
 
 
