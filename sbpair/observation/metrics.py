@@ -37,8 +37,8 @@ METRICS = (
     Metric("sbpair_entity_state", ("path", "state"), "1 for the state an entity is in, 0 for the others"),
     Metric("sbpair_suspicions_total", ("path",), "failures that started the failover interval"),
     Metric("sbpair_failovers_total", ("path",), "times an entity failed over"),
-    Metric("sbpair_failbacks_total", ("path",), "times it came back to the primary"),
-    Metric("sbpair_parked_messages_total", ("path", "backlog"), "messages a backlog queue accepted"),
+    Metric("sbpair_failbacks_total", ("path",), "times an entity returned to the primary"),
+    Metric("sbpair_parked_messages_total", ("path", "backlog"), "messages that a backlog queue accepted"),
     Metric("sbpair_pings_total", ("path",), "pings sent, billed as messages"),
     Metric("sbpair_ping_failures_total", ("path",), "pings that were not accepted"),
     Metric("sbpair_backlog_withdrawals_total", ("backlog",), "times a backlog queue left the rotation"),
@@ -49,8 +49,10 @@ METRICS = (
     Metric(
         "sbpair_side_refusals_total", ("side",), "times a namespace began to refuse the client as a whole"
     ),
-    Metric("sbpair_spooled_messages_total", ("path",), "messages that went to the spool"),
-    Metric("sbpair_spool_replayed_messages_total", ("path",), "messages a broker took from the spool"),
+    Metric("sbpair_spooled_messages_total", ("path",), "messages written to the spool"),
+    Metric(
+        "sbpair_spool_replayed_messages_total", ("path",), "messages from the spool that a broker accepted"
+    ),
     Metric(
         "sbpair_spool_refused_messages_total",
         ("path",),
@@ -61,15 +63,21 @@ METRICS = (
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
     Metric("sbpair_syphon_backlog_detaches_total", ("backlog",), "links to a backlog queue refused or lost"),
     Metric("sbpair_syphon_backlogs_missing_total", ("backlog",), "backlog queues found not to exist"),
-    Metric("sbpair_syphon_destinations_held", (), "destinations that cannot take messages now"),
+    Metric("sbpair_syphon_destinations_held", (), "destinations that cannot accept messages now"),
 )
 
 # Gauges with one label, read from a syphon at each scrape.
 READ = (
     Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
-    Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait; 1000 are that many or more"),
-    Metric("sbpair_syphon_backlog_oldest_seconds", ("backlog",), "how long the oldest has waited"),
-    Metric("sbpair_syphon_backlog_stranded", ("backlog",), "1 for one beyond the count that holds messages"),
+    Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait, counted up to 1000"),
+    Metric(
+        "sbpair_syphon_backlog_oldest_seconds", ("backlog",), "waiting time of the oldest message in seconds"
+    ),
+    Metric(
+        "sbpair_syphon_backlog_stranded",
+        ("backlog",),
+        "1 for a backlog queue beyond the count that holds messages",
+    ),
 )
 
 # event: (metric, the fields that are its labels, the field that holds the amount, or "")

@@ -109,7 +109,7 @@ class _Pages:
         return _json(self._status.state(), 200)
 
     async def close(self, application: web.Application) -> None:
-        """Cancel a probe still under way."""
+        """Cancel a probe in progress."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)

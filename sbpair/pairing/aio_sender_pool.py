@@ -196,14 +196,14 @@ class _Opening:
 
 
 async def _at_once() -> None:
-    """The name of the host is known."""
+    """The default of ``find``: no look-up is needed."""
 
 
 class AsyncSenderPool:
     """The senders to one entity.
 
-    ``find`` looks up the host beforehand. ``failed`` is told of an opening that failed while no call waited
-    for it, ``opened`` of every pooled that is open. ``is_plain``: the SDK does as it always does.
+    ``find`` looks up the host before a link is opened. ``failed`` is called with the error of an opening for which no
+    call waited, ``opened`` with every sender that was opened. ``is_plain`` leaves the SDK's own behaviour unchanged.
     """
 
     def __init__(

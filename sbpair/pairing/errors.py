@@ -130,4 +130,4 @@ class SpoolError(PairingError):
 
 
 class SpoolFullError(SpoolError):
-    """The message was not accepted: neither namespace took it, and the spool is full."""
+    """The message was not accepted: neither namespace accepted it, and the spool is full."""

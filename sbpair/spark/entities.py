@@ -238,7 +238,7 @@ class Entities:
         except TimeoutError:
             if not settler.completed:
                 raise
-            logger.warning("%s: settling up to %d timed out; the next batch goes on", path, upto)
+            logger.warning("%s: settling up to %d timed out; the next batch continues", path, upto)
         return settler.completed
 
 

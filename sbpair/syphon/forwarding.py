@@ -178,7 +178,7 @@ class ForwardingSession:
         return lasted >= LEAST_IDLE_LIFE and not any(pump.unsettled for pump in self._pumps)
 
     async def _reconnect_primary(self) -> bool:
-        """Reconnect the primary alone: the long polls of the backlogs, which are billed, go on (P-41)."""
+        """Reconnect the primary alone: the long polls of the backlogs, which are billed, continue (P-41)."""
         try:
             async with asyncio.timeout(RECONNECT_WITHIN):
                 self._primary = await self._connect_primary()

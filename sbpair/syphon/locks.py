@@ -130,7 +130,7 @@ class LockRenewal:
         self._loop.call_soon(self.renew_due)
 
     def renew_due(self) -> None:
-        """Start renewing the locks that end soon, and the doubtful ones, unless a renewal is under way."""
+        """Start renewing the locks that end soon, and the doubtful ones, unless a renewal is in progress."""
         if self._connection is None or (self._renewing is not None and not self._renewing.done()):
             return
         now = self._loop.time()

@@ -397,7 +397,7 @@ def webhook_kinds() -> str:
 
 def proved(letters: str) -> str:
     """Each id that begins with one of these, who saw it hold, and the tests that say so."""
-    return table(("id", "seen by", "tests"), list(_proved(letters)))
+    return table(("id", "client", "tests"), list(_proved(letters)))
 
 
 def faults_driven() -> str:
@@ -407,7 +407,7 @@ def faults_driven() -> str:
     text = (ROOT / "docs" / "spec" / "promises.md").read_text("utf-8")
     what = {row.id: row.cells[1] for row in rows_of(text)}
     return table(
-        ("id", "fault", "seen by", "tests"), [(name, what[name], *rest) for name, *rest in _proved("F")]
+        ("id", "fault", "client", "tests"), [(name, what[name], *rest) for name, *rest in _proved("F")]
     )
 
 
@@ -429,7 +429,7 @@ def _proved(letters: str) -> Iterator[tuple[str, str, str]]:
 def proof_clients() -> str:
     from tests.tools.proofs import CLIENTS
 
-    return table(("seen by", "who that is"), [(name, doc) for name, doc in CLIENTS.items()])
+    return table(("client", "description"), [(name, doc) for name, doc in CLIENTS.items()])
 
 
 def interop() -> str:

@@ -1,9 +1,8 @@
-"""Which test proves which requirement, and through whose eyes?
+"""The requirements that each test proves, and the client that it observes them with.
 
-`@pytest.mark.spec("T-5")` on a test says what it proves; nothing else has to be said. Whose eyes it looks
-through is read off: where the file stands, what the test takes, whether it is async. Where that would be
-wrong, a `@pytest.mark.client("java")` on the test, its class or its file (`pytestmark`) says it; the names
-are those of `CLIENTS`. The files are read, not run: a test that is skipped proves nothing.
+`@pytest.mark.spec("T-5")` names the requirement. The client is derived from the directory of the file, the fixtures
+of the test, and whether it is async. `@pytest.mark.client("java")` on the test, its class or its file (`pytestmark`)
+overrides it; the names are those of `CLIENTS`. Files are parsed, not run: a test that is skipped proves nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")
 """What a row may end with: the release that keeps it, or why none does."""
 
 CLIENTS = {
-    "model": "the entities alone, told the time: no wire",
+    "model": "the broker's entities alone, with a simulated clock and without a network",
     "sbpair": "sbpair's own sender, syphon or commands",
-    "amqp": "AMQP and HTTP by hand: bytes in and bytes out",
-    "azure-servicebus": "the unmodified Python SDK, blocking, its administration client too",
+    "amqp": "raw AMQP and HTTP, written by the tests",
+    "azure-servicebus": "the unmodified blocking Python SDK, including its administration client",
     "azure-servicebus.aio": "the unmodified Python SDK for asyncio",
     "javascript": "the unmodified JavaScript SDK",
     "java": "the unmodified Java SDK",
@@ -34,7 +33,7 @@ CLIENTS = {
     "proton": "qpid-proton",
     "rhea": "rhea",
 }
-"""Whose eyes, by the name of the mark."""
+"""The clients, by the name in the marker."""
 
 _BY_HAND = {"lab", "guarded", "ask"}  # fixtures of tests/broker that speak AMQP or HTTP
 

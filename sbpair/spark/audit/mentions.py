@@ -38,15 +38,15 @@ NO_NUMBER = 0  # in a receiver's record, for a message without a sequence number
 COUNTS: Mapping[str, str] = {
     "accepted_by_primary": "(event = 'send_accepted' AND stored_in = 'primary')"
     " OR (event = 'spool_replayed' AND backlog IS NULL)",
-    "told_backlog": "event = 'send_accepted' AND stored_in = 'backlog'",
-    "told_parked": "event = 'message_parked'",
-    "told_spool": "event = 'send_accepted' AND stored_in = 'spool'",
-    "told_spooled": "event = 'message_spooled'",
+    "accepted_by_backlog": "event = 'send_accepted' AND stored_in = 'backlog'",
+    "parked_events": "event = 'message_parked'",
+    "accepted_by_spool": "event = 'send_accepted' AND stored_in = 'spool'",
+    "spooled_events": "event = 'message_spooled'",
     "left_spool": "event = 'spool_replayed'",
     "refused_in_spool": "event = 'spooled_message_refused'",
     "raised": "event = 'send_raised'",
     "raised_ambiguously": "event = 'send_raised' AND ambiguous",
-    "rested_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
+    "stored_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
     "accepted_ambiguously": "event = 'send_accepted' AND stored_in <> 'primary' AND ambiguous",
     "accepted_by_primary_ambiguously": "event = 'send_accepted' AND stored_in = 'primary' AND ambiguous",
     "forwarded": "event = 'messages_forwarded'",
@@ -102,7 +102,7 @@ def mentions(events: DataFrame) -> DataFrame:
     ids = F.broadcast(pathless.select("primary", "message_id"))
     parked = (
         rows.where("path IS NOT NULL")
-        .where(is_any("told_parked"))
+        .where(is_any("parked_events"))
         .join(ids, ["primary", "message_id"], "left_semi")
         .select(*KEY, "path")
         .distinct()

@@ -13,9 +13,9 @@ from .folds import Folds, again, first
 from .mentions import COUNTS, KEY, common, counted, is_any, mentions
 
 RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
-    "parked": ("told_parked", "told_backlog"),
-    "spooled": ("told_spooled", "told_spool"),
-    "detoured_ambiguously": ("rested_ambiguously", "accepted_ambiguously"),
+    "parked": ("parked_events", "accepted_by_backlog"),
+    "spooled": ("spooled_events", "accepted_by_spool"),
+    "detoured_ambiguously": ("stored_ambiguously", "accepted_ambiguously"),
 }
 AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
 HELD = {  # copies in a broker's store: added minus removed

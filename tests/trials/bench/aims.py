@@ -1,4 +1,4 @@
-"""What we aim at, each aim beside the figure that tells whether it holds.
+"""Performance targets, each with the figure that decides whether it is met.
 
 An aim names a figure and a bound; the evidence is other figures, which tell the reason where it does not
 hold.
@@ -68,15 +68,15 @@ def _cpu(what: str) -> tuple[Of, ...]:
 
 
 _ONE_CORE = (
-    "the broker is one thread of Python: it spends {0} µs a message, so one core gives at most {rate0} a "
-    "second; RabbitMQ used all cores for {1} a second"
+    "the broker is one Python thread: it spends {0} µs per message, so one core processes at most {rate0} per "
+    "second; RabbitMQ used all cores for {1} per second"
 )
 _HOME, _OVER = {"peer": "sbpair"}, {"over": "rabbitmq"}
 _FAR = of("syphon.relay", relay="syphon", network="20 ms")
 _NEAR = of("syphon.relay", relay="syphon", network="loopback")
 _RELAY_COST = (
-    "the syphon's process spends {0} µs a message and the broker's {1} µs, each on one core: at most {rate0} "
-    "and {rate1} a second where each has a core of its own"
+    "the syphon's process spends {0} µs per message and the broker's {1} µs, each on one core: at most {rate0} "
+    "and {rate1} per second with a core each"
 )
 _RELAY_CPU = (
     of("syphon.relay_cpu", relay="syphon", network="loopback"),
@@ -117,8 +117,8 @@ AIMS: tuple[Aim, ...] = (
         AT_LEAST,
         4,
         6,
-        "{0} a second: a message costs {1} µs as in memory, {2} µs more in the loop for its row, {3} µs in "
-        "the thread that syncs; the disk alone takes {4} such messages a second, a sync for each 256",
+        "{0} per second: a message costs {1} µs as in memory, {2} µs more in the event loop for its row, and {3} µs "
+        "in the syncing thread; the disk alone accepts {4} such messages per second, with a sync per 256",
         (
             of("broker.durable_enqueue", **_HOME),
             of("broker.enqueue_cpu", **_HOME),
@@ -133,7 +133,7 @@ AIMS: tuple[Aim, ...] = (
         AT_MOST,
         0.7,
         None,
-        "{0} µs against {1} µs; a server that only answers takes {2} µs: two wake-ups of a process",
+        "{0} µs against {1} µs; a server that only echoes takes {2} µs: two process wake-ups",
         (of("broker.ack_p50", **_HOME), of("broker.ack_p50", peer="rabbitmq"), of("broker.echo_p50")),
     ),
     Aim(
@@ -142,7 +142,7 @@ AIMS: tuple[Aim, ...] = (
         AT_MOST,
         0.5,
         None,
-        "{0} µs against {1} µs; a server that only answers takes {2} µs",
+        "{0} µs against {1} µs; a server that only echoes takes {2} µs",
         (of("broker.ack_p99", **_HOME), of("broker.ack_p99", peer="rabbitmq"), of("broker.echo_p99")),
     ),
     Aim("start of the command to the first accepted message, ms", of("command"), AT_MOST, 350),
@@ -155,7 +155,7 @@ AIMS: tuple[Aim, ...] = (
             AT_MOST,
             1.2,
             None,
-            "the caches of the processor hold a thousand messages, and not a million",
+            "the processor's caches hold a thousand messages, but not a million",
         )
         for kind in ("plain", "partitioned", "session", "scheduled", "with a time to live", "deferred")
     ),

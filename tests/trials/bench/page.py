@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots, out of a stored run. No figure is written by hand."""
+"""Generates docs/performance.md and its plots from a stored run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SECTIONS = {
 }
 HEAD = """# Performance
 
-Every figure on this page comes from a run of `python -m tests.trials.bench --out docs/performance.json`,
-which stored it in [performance.json](performance.json); a second run is one with
-`--again docs/performance.json`. `python -m tests.trials.bench --docs` writes the page from that file.
-What is compared was measured in the same run, in turns, so that all had the same weather: trust the ratios
-before the absolute figures. *Range* is the least and the greatest round.
+All figures on this page were measured by `python -m tests.trials.bench --out docs/performance.json` and are
+stored in [performance.json](performance.json); the second run used `--again docs/performance.json`.
+`python -m tests.trials.bench --docs` generates this page from that file. Compared systems were measured
+alternately in the same run, under the same conditions, so the ratios are more reliable than the absolute
+figures. *Range* gives the lowest and the highest round.
 
 """
 
@@ -50,7 +50,7 @@ def write(stored: Mapping[str, Any]) -> None:
 def text(stored: Mapping[str, Any]) -> str:
     """The page of a stored run."""
     figures: list[Figure] = stored["figures"]
-    parts = [HEAD, *_settings(stored), "## What we aim at\n\n"]
+    parts = [HEAD, *_settings(stored), "## Targets\n\n"]
     parts += _aims(figures, stored.get("again", {}).get("figures", ()))
     for module in dict.fromkeys(str(figure["by"]) for figure in figures):
         title = SECTIONS.get(module, module)
@@ -103,7 +103,7 @@ def _aims(figures: Sequence[Figure], again: Sequence[Figure]) -> Iterable[str]:
         why = "" if holds else aim.because(figures)
         rows.append((aim.what, bound, _number(found["median"]), *second, "yes" if holds else "**no**", why))
     second = ["second run"] if again else []
-    yield from _table(("aim", "bound", "median", *second, "holds", "where it does not: why"), rows)
+    yield from _table(("target", "bound", "median", *second, "met", "reason if not met"), rows)
 
 
 def _figures(figures: Sequence[Figure]) -> Iterable[str]:
