@@ -1,4 +1,4 @@
-"""A namespace on disk without a broker: what is written, and what is there again."""
+"""A namespace on disk without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One namespace and its file, which can be closed, or crashed, and opened again."""
+"""A stored namespace that tests can close, crash and open again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANT = tuple(
 
 
 class Kept:
-    """The namespace ``contoso`` in the directory ``path``."""
+    """The namespace ``contoso`` in the data directory ``path``."""
 
     def __init__(self, path: Path, now: int = NOON, **settings: object) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Kept:
         self.open(now)
 
     def crashed_copy(self, where: Path, now: int = NOON) -> Kept:
-        """What a process would find that began after this one was killed, now."""
+        """Open a copy of the files as they are now, as after a kill of this process."""
         shutil.copytree(self.path, where, ignore=shutil.ignore_patterns("reserve"))
         return Kept(where, now, **self._settings)
 
@@ -60,9 +60,9 @@ class Kept:
 
 
 def contents(namespace: Namespace, now: int) -> dict[str, object]:
-    """All that is to outlive a process: of each entity its description, messages, numbers, ids and states.
+    """Return everything that must survive a restart: descriptions, messages, numbers, ids and session states.
 
-    Ids whose window has passed at ``now`` are left out: they are forgotten when the next one comes.
+    Ids whose duplicate detection window has passed at ``now`` are left out, since they are removed lazily.
     """
     entities: list[Entity] = [*namespace.queues(), *namespace.topics()]
     entities += [each for topic in namespace.topics() for each in namespace.subscriptions(topic.path)]

@@ -1,4 +1,4 @@
-"""Damage in a data directory: all that was acknowledged is there, or the broker refuses to start."""
+"""Damage in a data directory: everything acknowledged is restored, or the broker refuses to start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENDS = 40
 
 @pytest.fixture
 def used(kept: Kept) -> Kept:
-    """A namespace after some commits, as a process that was killed leaves it: database, log and mark."""
+    """A namespace after some commits, as left by a killed process: database, log and mark."""
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.policy()
     for number in range(SENDS):
@@ -34,7 +34,9 @@ def used(kept: Kept) -> Kept:
             queue.receive_and_delete(NOON)
             kept.store.commit()
         if number == SENDS // 2:
-            kept.store.connection.execute("PRAGMA wal_checkpoint")  # so that there is both: file and log
+            kept.store.connection.execute(
+                "PRAGMA wal_checkpoint"
+            )  # so that both database and log have contents
     return kept
 
 
@@ -50,7 +52,7 @@ def bytes_of(where: Path) -> dict[str, bytes]:
 @pytest.mark.spec("R-41", "F-90")
 @pytest.mark.parametrize("name", [DATABASE, LOG, MARK])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_flipped_bit_costs_no_message_or_is_refused(
+def test_a_flipped_bit_is_refused_or_loses_no_message(
     used: Kept, tmp_path: Path, name: str, seed: int
 ) -> None:
     committed, keys = contents(used.namespace, NOON), used.store.policy()
@@ -67,19 +69,19 @@ def test_a_flipped_bit_costs_no_message_or_is_refused(
             again = Kept(where)
         except StoreDamaged as error:
             refused += str(where / DATABASE) in str(error)  # or the log, or the mark
-            assert bytes_of(where) == before  # it can be looked into, and put right
+            assert bytes_of(where) == before  # left unchanged for repair
             continue
         assert contents(again.namespace, NOON) == committed
         assert again.store.policy() == keys
         again.close()
         shutil.rmtree(where)
-    assert refused or name == DATABASE  # what of it is in the log too is not read
+    assert refused or name == DATABASE  # pages that are also in the log are not read
 
 
 @pytest.mark.spec("R-41")
 @pytest.mark.parametrize("what", ["gone", "empty", "cut"])
 @pytest.mark.parametrize("name", [DATABASE, LOG])
-def test_a_file_that_is_gone_empty_or_cut_is_refused_by_name(
+def test_a_missing_empty_or_truncated_file_is_refused_by_name(
     used: Kept, tmp_path: Path, name: str, what: str
 ) -> None:
     where = left_by(used, tmp_path / "left")
@@ -95,7 +97,7 @@ def test_a_file_that_is_gone_empty_or_cut_is_refused_by_name(
 
 
 @pytest.mark.spec("R-41")
-def test_a_database_that_is_gone_after_an_orderly_end_is_refused(used: Kept) -> None:
+def test_a_missing_database_is_refused_after_a_clean_shutdown(used: Kept) -> None:
     used.close()
     used.file.unlink()
     with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: it is missing, though \d+ commits"):
@@ -129,7 +131,7 @@ def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) 
 
 
 @pytest.mark.spec("R-41")
-def test_who_takes_the_mark_away_goes_on_with_what_there_is(used: Kept, tmp_path: Path) -> None:
+def test_deleting_the_mark_accepts_the_database_as_it_is(used: Kept, tmp_path: Path) -> None:
     where = left_by(used, tmp_path / "left")
     (where / LOG).unlink()
     with pytest.raises(StoreDamaged):
@@ -146,8 +148,8 @@ def test_who_takes_the_mark_away_goes_on_with_what_there_is(used: Kept, tmp_path
 
 
 @pytest.mark.spec("R-41", "G-26")
-def test_a_commit_whose_end_was_not_told_to_the_mark_is_there(used: Kept, tmp_path: Path) -> None:
-    """A kill between the sync and the mark; a machine without power may have a mark older still."""
+def test_a_commit_that_the_mark_does_not_record_yet_is_kept(used: Kept, tmp_path: Path) -> None:
+    """After a kill between sync and mark, or a power failure, the mark may lag by some commits."""
     marks = []
     queue = used.namespace.queue("orders")
     for _ in range(3):
@@ -164,7 +166,7 @@ def test_a_commit_whose_end_was_not_told_to_the_mark_is_there(used: Kept, tmp_pa
 
 
 @pytest.mark.spec("R-41")
-def test_a_namespace_that_was_removed_begins_anew(used: Kept) -> None:
+def test_a_deleted_namespace_starts_empty(used: Kept) -> None:
     used.disk.delete("contoso")
     assert not list(used.path.glob("contoso.*"))
     used.reopen()
@@ -172,7 +174,7 @@ def test_a_namespace_that_was_removed_begins_anew(used: Kept) -> None:
 
 
 @pytest.mark.spec("R-41", "G-26")
-def test_a_process_killed_before_its_first_commit_leaves_nothing_that_is_refused(tmp_path: Path) -> None:
+def test_files_of_a_process_killed_before_its_first_commit_are_accepted(tmp_path: Path) -> None:
     mark = Mark.fresh(len(MIGRATIONS))
     lefts: list[dict[str, bytes]] = [
         {MARK: b""},
@@ -189,10 +191,10 @@ def test_a_process_killed_before_its_first_commit_leaves_nothing_that_is_refused
 
 
 @pytest.mark.spec("R-41", "G-26")
-def test_the_names_of_database_and_mark_are_on_the_disk_before_anything_is_acknowledged(
+def test_the_directory_is_synced_after_database_and_mark_are_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that stops keeps what was synced: a file whose directory was not has no name after it."""
+    """After a power failure, a file whose directory was not synced may be missing."""
     fsync, named = os.fsync, set[str]()
 
     def recorded(descriptor: int) -> None:
@@ -233,7 +235,7 @@ def test_a_database_whose_kind_or_layout_was_changed_is_damaged(used: Kept, prag
 
 @pytest.mark.spec("R-66", "R-41")
 @pytest.mark.parametrize("behind", [1, 3])
-def test_how_many_commits_are_missing_is_told_with_the_name_of_the_log(used: Kept, behind: int) -> None:
+def test_the_number_of_missing_commits_is_reported_with_the_name_of_the_log(used: Kept, behind: int) -> None:
     identity = used.store.settings()["identity"]
     used.close()
     commits = used.store.commits
@@ -248,7 +250,7 @@ def test_how_many_commits_are_missing_is_told_with_the_name_of_the_log(used: Kep
 
 
 @pytest.mark.spec("R-66", "R-41")
-def test_a_mark_that_cannot_be_read_is_told_with_the_systems_reason(used: Kept) -> None:
+def test_an_unreadable_mark_is_reported_with_the_reason(used: Kept) -> None:
     used.close()
     (used.path / MARK).unlink()
     (used.path / MARK).mkdir()
@@ -257,7 +259,7 @@ def test_a_mark_that_cannot_be_read_is_told_with_the_systems_reason(used: Kept) 
 
 
 @pytest.mark.spec("R-66", "R-41")
-def test_a_file_that_is_no_database_is_refused_and_is_damage_only_where_one_of_ours_was(used: Kept) -> None:
+def test_a_file_that_is_not_a_database_is_damage_only_if_there_was_a_mark(used: Kept) -> None:
     used.close()
     used.file.write_bytes(b"not a database" * 1000)
     with pytest.raises(StoreDamaged, match="file is not a database"):

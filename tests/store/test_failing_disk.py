@@ -1,4 +1,4 @@
-"""A disk that is full, or that fails: nothing is answered that was not stored (F-89)."""
+"""A full or failing disk: nothing is acknowledged that was not stored (F-89)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PATIENCE = 30.0
 
 
 def fill_up(kept: Kept) -> None:
-    """SQLite finds the disk full at the next page."""
+    """Make SQLite report a full disk when it needs another page."""
     connection = kept.store.connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 @pytest.mark.spec("F-89")
-def test_a_full_disk_costs_the_reserve_and_what_was_taken_is_kept(
+def test_a_full_disk_releases_the_reserve_and_keeps_accepted_messages(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
@@ -56,19 +56,17 @@ def test_a_full_disk_costs_the_reserve_and_what_was_taken_is_kept(
     kept.store.commit()
     assert not (kept.path / "reserve").exists()
     assert not kept.store.has_room()
-    queue.complete(queue.receive(NOON).lock_token, NOON)  # receiving goes on
+    queue.complete(queue.receive(NOON).lock_token, NOON)  # messages can still be settled
     kept.store.commit()
     monkeypatch.undo()
-    assert kept.store.has_room()  # there is room again: it is set aside, and sends are taken
+    assert kept.store.has_room()  # with free space, the reserve is allocated again
     assert (kept.path / "reserve").exists()
     kept.reopen()
     assert kept.namespace.queue("orders").counts(NOON).active == 9
 
 
 @pytest.mark.spec("F-89")
-def test_a_commit_that_fails_is_not_tried_again_and_leaves_what_was_committed(
-    kept: Kept, tmp_path: Path
-) -> None:
+def test_a_failed_commit_is_not_retried_and_keeps_earlier_commits(kept: Kept, tmp_path: Path) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue(StoredMessage(bare=b"first"), NOON)
     kept.store.commit()
@@ -81,29 +79,29 @@ def test_a_commit_that_fails_is_not_tried_again_and_leaves_what_was_committed(
     kept.store.connection.execute("PRAGMA max_page_count = 1000000")
     with pytest.raises(StoreFailed):
         kept.store.commit()
-    assert kept.store.has_work  # so nothing is said ever after
+    assert kept.store.has_work  # answers are held forever
     kept.reopen()
     assert contents(kept.namespace, NOON) == committed
 
 
 @pytest.mark.spec("F-89")
-def test_a_change_that_cannot_be_written_down_is_a_commit_that_failed(
+def test_a_change_that_cannot_be_encoded_is_a_failed_commit(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
-    monkeypatch.setattr(kept.store, "_parts", None)  # what is no error of SQLite's
+    monkeypatch.setattr(kept.store, "_parts", None)  # fails with an error that is not SQLite's
     queue.enqueue(StoredMessage(bare=b"first"), NOON)
     with pytest.raises(StoreFailed):
         kept.store.commit()
     monkeypatch.undo()
-    assert kept.store.has_work  # so nothing is said ever after
+    assert kept.store.has_work  # answers are held forever
     with pytest.raises(StoreFailed):
         kept.store.commit()
 
 
 @pytest.mark.spec("F-89")
-def test_sends_are_refused_on_a_full_disk_and_receives_go_on(
+def test_on_a_full_disk_sends_are_refused_and_receives_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbpair.broker.store.directory import DataDirectory
@@ -133,8 +131,8 @@ def test_sends_are_refused_on_a_full_disk_and_receives_go_on(
 
 @pytest.mark.spec("F-89", "G-26")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_after_a_sync_that_failed_the_broker_answers_nothing_and_stops(tmp_path: Path) -> None:
-    """The system itself answers each fdatasync with EIO, from one on."""
+def test_after_a_failed_sync_the_broker_answers_nothing_and_stops(tmp_path: Path) -> None:
+    """strace makes every fdatasync after the first 39 fail with EIO."""
     broker = ["broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json"]
     command = [sys.executable, "-m", "sbpair.cli", *broker, "--data", str(tmp_path / "data")]
     inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40+"]
@@ -157,11 +155,11 @@ def test_after_a_sync_that_failed_the_broker_answers_nothing_and_stops(tmp_path:
     assert 0 < acknowledged < 40
     with Broker({"contoso": 0}, data=tmp_path / "data") as again:
         found = again.namespace("contoso").counts("orders").active
-    assert acknowledged <= found <= acknowledged + 1  # the one that was under way may be there
+    assert acknowledged <= found <= acknowledged + 1  # the send in progress may have been stored
 
 
 async def send_until_it_ends(connection_string: str) -> int:
-    """How many sends were accepted, one after another."""
+    """Send until the connection ends; return how many sends were accepted."""
     connection = await connect(parse(connection_string))
     sender = await connection.open_sender("orders")
     accepted = 0
@@ -176,14 +174,14 @@ async def send_until_it_ends(connection_string: str) -> int:
 
 
 @pytest.mark.spec("R-42")
-def test_a_disk_that_is_full_of_our_messages_takes_others_once_they_are_gone(
+def test_a_disk_full_of_messages_accepts_others_once_they_are_removed(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(100)], NOON)
     kept.store.commit()
     assert kept.store.directory.release_reserve()
-    free = [SMALL]  # what the reserve gave up: never again enough for another
+    free = [SMALL]  # the space of the reserve: not enough to allocate another
     monkeypatch.setattr(kept.store.directory, "_free", lambda: free[0])
     assert not kept.store.has_room()
     for _ in range(100):
@@ -195,4 +193,4 @@ def test_a_disk_that_is_full_of_our_messages_takes_others_once_they_are_gone(
     kept.store.commit()
     assert kept.store.connection.execute("PRAGMA page_count").fetchone() == pages
     free[0] = 0
-    assert not kept.store.has_room()  # another program took what the log needs
+    assert not kept.store.has_room()  # no space for the write-ahead log

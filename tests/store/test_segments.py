@@ -1,4 +1,4 @@
-"""Messages lie in segments: what a segment costs, what stays of it, and when its room is given back."""
+"""Segments: rows written and deleted, compaction, and the packed format of messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_messages_of_one_commit_are_one_row(kept: Kept, orders: Queue) -> None:
     assert rows(kept, "segment") == 1
 
 
-def test_a_segment_that_is_partly_settled_has_one_row_beside_it_and_none_of_both_when_all_is(
+def test_a_partly_removed_segment_has_one_extra_row_and_an_empty_one_is_deleted(
     kept: Kept, orders: Queue
 ) -> None:
     fill(kept, orders, 500)
@@ -54,7 +54,7 @@ def test_a_segment_that_is_partly_settled_has_one_row_beside_it_and_none_of_both
     assert (rows(kept, "segment"), rows(kept, "settled")) == (0, 0)
 
 
-def test_what_changed_lies_beside_its_segment_until_it_is_settled(kept: Kept, orders: Queue) -> None:
+def test_a_changed_message_has_an_amendment_until_it_is_removed(kept: Kept, orders: Queue) -> None:
     fill(kept, orders, 3)
     orders.defer(orders.receive(NOON).lock_token, NOON, {"why": "later"})
     orders.abandon(orders.receive(NOON).lock_token, NOON)
@@ -75,14 +75,14 @@ def test_what_changed_lies_beside_its_segment_until_it_is_settled(kept: Kept, or
     assert [rows(kept, table) for table in ("segment", "settled", "amendment")] == [0, 0, 0]
 
 
-def test_large_messages_are_not_put_into_one_segment_without_bound(kept: Kept, orders: Queue) -> None:
+def test_the_size_of_a_segment_is_limited(kept: Kept, orders: Queue) -> None:
     fill(kept, orders, 40, bytes(100_000))
     found = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
     assert len(found) > 1
     assert max(size for (size,) in found) < segments.MAX_BYTES + 200_000
 
 
-def test_a_queue_that_is_deleted_leaves_no_segment(kept: Kept, orders: Queue) -> None:
+def test_deleting_a_queue_deletes_its_segments(kept: Kept, orders: Queue) -> None:
     fill(kept, orders, 3000)
     settle(kept, orders, 10)
     other = kept.namespace.create_queue("other", QueueDescription(), NOON)
@@ -95,10 +95,10 @@ def test_a_queue_that_is_deleted_leaves_no_segment(kept: Kept, orders: Queue) ->
 
 
 @pytest.mark.spec("G-26", "F-15")
-def test_few_messages_left_of_many_do_not_hold_the_room_of_all(
+def test_few_remaining_messages_do_not_occupy_the_space_of_many(
     kept: Kept, orders: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each segment one message stays: what they hold is bounded, and they are as they were."""
+    """With one message left in each segment, the space used stays bounded, and the messages are unchanged."""
     monkeypatch.setattr(segments, "ALLOWED_WASTE", 100_000)
     most = 0
     for _ in range(20):
@@ -117,7 +117,7 @@ def test_few_messages_left_of_many_do_not_hold_the_room_of_all(
 
 
 @pytest.mark.spec("R-66", "F-15")
-def test_what_was_settled_before_a_restart_counts_as_waste_after_it(
+def test_messages_removed_before_a_restart_count_as_waste_after_it(
     kept: Kept, orders: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(kept, orders, 200)
@@ -126,18 +126,18 @@ def test_what_was_settled_before_a_restart_counts_as_waste_after_it(
     monkeypatch.setattr(segments, "ALLOWED_WASTE", 0)
     settle(kept, kept.namespace.queue("orders"), 1)
     ((held,),) = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
-    assert held < 50 * 1200  # it was written anew, with what is left
+    assert held < 50 * 1200  # rewritten with the remaining messages
     assert rows(kept, "settled") == 0
 
 
 @pytest.mark.spec("R-66")
-def test_what_all_messages_of_a_run_share_is_written_once() -> None:
+def test_a_value_shared_by_all_messages_is_written_once() -> None:
     many = [StoredMessage(bare=b"x", sequence_number=n, session_id="s" * 100) for n in range(1, 101)]
     plain = [StoredMessage(bare=b"x", sequence_number=n) for n in range(1, 101)]
     assert len(pack_messages(many)) - len(pack_messages(plain)) == 8 + 100
 
 
-def test_a_blob_holds_every_field_of_every_message() -> None:
+def test_packing_preserves_every_field() -> None:
     key = b"\xff\x00".decode("utf-8", "surrogateescape")
     messages = [
         StoredMessage(bare=b"x", sequence_number=1, message_id="a\0b", overhead=3),
@@ -161,7 +161,7 @@ def test_a_blob_holds_every_field_of_every_message() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 7, 9, 30])
-def test_a_blob_that_ends_too_soon_is_told(cut: int) -> None:
+def test_a_truncated_blob_is_an_error(cut: int) -> None:
     blob = pack_messages([StoredMessage(bare=b"a body", message_id="m", sequence_number=1)])
     with pytest.raises(ValueError, match="is truncated"):
         unpack_messages(blob[:cut])

@@ -1,4 +1,4 @@
-"""What is committed is there again: random work on entities, crashed after any commit (G-26)."""
+"""Durability: random work on entities, with crashes between commits, restores exactly what was committed (G-26)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def furnished(namespace: Namespace, now: int) -> None:
 
 
 class Worker:
-    """Does one thing after another with a namespace; the same with the same seed."""
+    """Performs random operations on a namespace, reproducibly for a seed."""
 
     def __init__(self, namespace: Namespace, seed: int) -> None:
         self.namespace = namespace
@@ -58,7 +58,7 @@ class Worker:
         try:
             work()
         except BrokerError:
-            pass  # refused: nothing of it is done
+            pass  # refused: nothing was changed
         self.namespace.forward(self.now)
 
     def message(self) -> StoredMessage:
@@ -147,9 +147,7 @@ def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(
-            segments, "ALLOWED_WASTE", -(2**40)
-        )  # each that is more than half settled is rewritten
+        monkeypatch.setattr(segments, "ALLOWED_WASTE", -(2**40))  # every sparse segment is rewritten
     kept = Kept(tmp_path / "data")
     furnished(kept.namespace, NOON)
     worker, chance = Worker(kept.namespace, seed), random.Random(seed)
@@ -175,8 +173,8 @@ def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(
 
 
 @pytest.mark.spec("G-26")
-def test_work_goes_on_after_a_restart_as_if_there_had_been_none(tmp_path: Path) -> None:
-    """Restarted after every few steps, and never: the same messages in the end, but for what was locked."""
+def test_restarts_do_not_change_the_outcome(tmp_path: Path) -> None:
+    """With and without a restart every few steps, the same messages remain."""
     outcomes = []
     for restarts in (False, True):
         kept = Kept(tmp_path / str(restarts))
@@ -206,7 +204,7 @@ def test_work_goes_on_after_a_restart_as_if_there_had_been_none(tmp_path: Path) 
 
 
 @pytest.mark.spec("G-26")
-def test_a_lock_ends_with_the_process_and_costs_no_delivery(kept: Kept) -> None:
+def test_a_lock_ends_with_the_process_without_counting_a_delivery(kept: Kept) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue(StoredMessage(bare=b"x"), NOON)
     message = queue.receive(NOON)
@@ -217,17 +215,17 @@ def test_a_lock_ends_with_the_process_and_costs_no_delivery(kept: Kept) -> None:
     assert (message.sequence_number, message.delivery_count) == (1, 1)
 
 
-def test_sequence_numbers_go_on_where_all_messages_are_gone(kept: Kept) -> None:
+def test_sequence_numbers_continue_after_a_restart_without_messages(kept: Kept) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     for _ in range(3):
         queue.enqueue(StoredMessage(bare=b"x"), NOON)
         queue.receive_and_delete(NOON)
-    queue.reserve(StoredMessage(bare=b"x"))  # promised, and never sent
+    queue.reserve(StoredMessage(bare=b"x"))  # reserved, never sent
     kept.reopen()
     assert kept.namespace.queue("orders").enqueue(StoredMessage(bare=b"x"), NOON) == 5
 
 
-def test_an_id_within_the_window_is_known_after_a_restart_and_one_before_it_is_not_on_the_disk(
+def test_a_restart_keeps_ids_within_the_duplicate_detection_window_only(
     kept: Kept,
 ) -> None:
     queue = kept.namespace.create_queue(
@@ -245,7 +243,7 @@ def test_an_id_within_the_window_is_known_after_a_restart_and_one_before_it_is_n
     assert queue.enqueue(StoredMessage(bare=b"x", message_id="old"), NOON + 20_001) == 3
 
 
-def test_time_that_the_broker_was_off_makes_no_entity_idle(kept: Kept) -> None:
+def test_time_without_a_broker_does_not_count_as_idle(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(auto_delete_on_idle=300_000), NOON)
     later = NOON + 86_400_000
     kept.reopen(later)
@@ -257,7 +255,7 @@ def test_time_that_the_broker_was_off_makes_no_entity_idle(kept: Kept) -> None:
     assert kept.namespace.queues() == []
 
 
-def test_a_target_that_is_gone_does_not_keep_an_entity_from_coming_back(kept: Kept) -> None:
+def test_an_entity_is_restored_although_its_forwarding_target_was_deleted(kept: Kept) -> None:
     kept.namespace.create_queue("archive", QueueDescription(), NOON)
     kept.namespace.create_queue("orders", QueueDescription(forward_to="archive"), NOON)
     kept.namespace.delete("archive")
@@ -265,7 +263,7 @@ def test_a_target_that_is_gone_does_not_keep_an_entity_from_coming_back(kept: Ke
     assert kept.namespace.queue("orders").description.forward_to == "archive"
 
 
-def test_a_partition_key_of_any_bytes_comes_back(kept: Kept) -> None:
+def test_a_partition_key_of_arbitrary_bytes_is_restored(kept: Kept) -> None:
     key = b"\xff\x00".decode("utf-8", "surrogateescape")
     kept.namespace.create_queue("orders", QueueDescription(), NOON).enqueue(
         StoredMessage(bare=b"x", partition_key=key, via_partition_key=key), NOON
@@ -275,7 +273,7 @@ def test_a_partition_key_of_any_bytes_comes_back(kept: Kept) -> None:
     assert (message.partition_key, message.via_partition_key) == (key, key)
 
 
-def test_a_span_longer_than_the_file_can_hold_is_kept_as_the_longest(kept: Kept) -> None:
+def test_a_time_to_live_above_the_maximum_is_stored_as_the_maximum(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON).enqueue(
         StoredMessage(bare=b"x", time_to_live=2**64 - 1), NOON
     )
@@ -284,7 +282,7 @@ def test_a_span_longer_than_the_file_can_hold_is_kept_as_the_longest(kept: Kept)
     assert (message.time_to_live, message.expires_at) == (2**63 - 1, 2**63 - 1)
 
 
-def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept) -> None:
+def test_the_rules_of_a_subscription_are_restored(kept: Kept) -> None:
     namespace = kept.namespace
     furnished(namespace, NOON)
     parameters = {"@a": 5, "@b": 2.5, "@c": "text", "@d": True, "@e": datetime(2026, 1, 2, tzinfo=UTC),
@@ -306,7 +304,7 @@ def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept
     assert [len(each) for each in before] == [3, 0]
     subscription = kept.namespace.subscription("events", "all")
     kept.namespace.delete("events/Subscriptions/all")
-    remove_rule(subscription, "never")  # by a link that was there before
+    remove_rule(subscription, "never")  # through a link that was attached before
     kept.reopen()
     assert [each.name for each in kept.namespace.subscriptions("events")] == ["dead"]
 
@@ -315,7 +313,7 @@ def test_the_rules_of_a_subscription_come_back_as_they_were_asked_for(kept: Kept
 
 
 @pytest.mark.spec("S-10")
-def test_only_its_owner_reads_what_is_kept(kept: Kept) -> None:
+def test_the_files_are_readable_by_their_owner_only(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o700
@@ -326,25 +324,25 @@ def test_only_its_owner_reads_what_is_kept(kept: Kept) -> None:
 
 
 @pytest.mark.spec("R-66", "G-26")
-def test_a_commit_is_synced_and_a_file_is_laid_out_as_reckoned(kept: Kept) -> None:
+def test_the_database_has_the_expected_settings(kept: Kept) -> None:
     def setting(name: str) -> object:
         return kept.store.connection.execute(f"PRAGMA {name}").fetchone()[0]
 
     names = ("journal_mode", "locking_mode", "synchronous", "fullfsync", "secure_delete", "page_size")
     assert [setting(name) for name in names] == ["wal", "exclusive", 2, 1, 0, 8192]
     assert setting("wal_autocheckpoint") == 1024  # pages: 8 MiB
-    assert setting("busy_timeout") == 0  # who else has the file open is told at once
+    assert setting("busy_timeout") == 0  # a second process fails at once
     assert setting("application_id") == 0x53424252
 
 
 @pytest.mark.spec("R-66", "G-26")
-def test_a_namespace_is_as_old_after_a_restart_as_it_was_before(kept: Kept) -> None:
+def test_a_restart_keeps_the_creation_time_of_a_namespace(kept: Kept) -> None:
     kept.reopen(NOON + 5000)
     assert kept.namespace.created_at == NOON
 
 
 @pytest.mark.spec("R-66", "G-26")
-def test_further_policies_are_there_again_as_they_were_kept_last(kept: Kept) -> None:
+def test_additional_policies_are_restored(kept: Kept) -> None:
     assert kept.store.policies() == []
     reader = SharedAccessPolicy("reader", "one", "other", frozenset({Right.LISTEN}))
     both = SharedAccessPolicy("both", "a", "b", frozenset({Right.SEND, Right.LISTEN}))
@@ -367,7 +365,7 @@ def test_two_namespaces_whose_names_differ_by_case_are_refused(kept: Kept) -> No
 
 
 @pytest.mark.spec("R-66", "F-90")
-def test_a_namespace_that_was_released_can_be_kept_again(kept: Kept) -> None:
+def test_a_detached_namespace_can_be_attached_again(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.disk.detach("Contoso")
     again = Namespace("contoso", created_at=NOON, change_log=ChangeLog())
@@ -378,13 +376,13 @@ def test_a_namespace_that_was_released_can_be_kept_again(kept: Kept) -> None:
 
 
 @pytest.mark.spec("F-90")
-def test_a_second_broker_on_the_directory_is_refused_by_name(kept: Kept) -> None:
+def test_a_second_broker_on_the_directory_is_refused_with_the_process_id_of_the_first(kept: Kept) -> None:
     with pytest.raises(StoreInUse, match=r"in use by process \d+: one broker owns it at a time"):
         Kept(kept.path)
 
 
 @pytest.mark.spec("F-90")
-def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
+def test_a_database_with_a_newer_layout_is_refused_unchanged(kept: Kept) -> None:
     kept.close()
     connection = sqlite3.connect(kept.file)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
@@ -399,7 +397,7 @@ def test_a_file_of_a_newer_layout_is_refused_and_left_alone(kept: Kept) -> None:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
 
 
-def test_an_older_layout_is_brought_up_step_by_step_and_a_step_that_fails_changes_nothing(kept: Kept) -> None:
+def test_migrations_run_in_order_and_a_failing_one_changes_nothing(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.close()
     connection, more = sqlite3.connect(kept.file, isolation_level=None), "ALTER TABLE entity ADD COLUMN more"
@@ -423,7 +421,7 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("F-90")
-def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_detected_or_harmless(kept: Kept, tmp_path: Path) -> None:
     namespace = kept.namespace
     furnished(namespace, NOON)
     worker = Worker(namespace, 1)
@@ -453,7 +451,7 @@ def test_a_flipped_bit_is_found_out_wherever_it_is(kept: Kept, tmp_path: Path) -
     assert found >= 10
 
 
-def test_a_flipped_bit_in_a_body_is_told_with_its_entity_and_file(kept: Kept) -> None:
+def test_a_flipped_bit_in_a_body_is_reported_with_entity_and_file(kept: Kept) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
     kept.close()
@@ -463,9 +461,7 @@ def test_a_flipped_bit_in_a_body_is_told_with_its_entity_and_file(kept: Kept) ->
 
 
 @pytest.mark.spec("F-90")
-def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finished(
-    kept: Kept, tmp_path: Path
-) -> None:
+def test_a_torn_or_zeroed_end_of_the_log_loses_unfinished_commits_only(kept: Kept, tmp_path: Path) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.commit()
     log = kept.file.with_name("contoso.sqlite-wal")
@@ -489,7 +485,7 @@ def test_a_torn_or_zeroed_end_of_the_log_costs_only_commits_that_were_not_finish
             again.close()
 
 
-def test_a_file_that_could_not_be_read_is_left_alone_and_can_be_tried_again(kept: Kept) -> None:
+def test_a_damaged_file_is_left_unchanged_and_can_be_attached_once_repaired(kept: Kept) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
     kept.close()
@@ -521,7 +517,7 @@ def test_a_namespace_of_another_kind_is_refused(tmp_path: Path, settings: dict[s
 
 @pytest.mark.spec("G-26", "R-66")
 @pytest.mark.parametrize("is_partitioned", [False, True])
-def test_with_a_queue_goes_all_that_was_kept_of_it_and_the_next_of_its_name_begins_anew(
+def test_deleting_a_queue_deletes_all_of_its_rows_and_the_name_can_be_reused(
     kept: Kept, is_partitioned: bool
 ) -> None:
     asked = QueueDescription(
@@ -530,7 +526,7 @@ def test_with_a_queue_goes_all_that_was_kept_of_it_and_the_next_of_its_name_begi
     for round_ in range(2):
         queue = kept.namespace.create_queue("orders", asked, NOON)
         first = StoredMessage(bare=b"x", message_id="m", session_id="s")
-        assert queue.enqueue(first, NOON) & 0xFF == 1  # known in neither round
+        assert queue.enqueue(first, NOON) & 0xFF == 1  # not a duplicate in either round
         lock = queue.sessions.accept("s", NOON)
         assert queue.sessions.state(lock, NOON) is None
         queue.sessions.set_state(lock, b"state", NOON)

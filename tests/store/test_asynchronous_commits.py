@@ -1,4 +1,4 @@
-"""While a commit is synced the broker goes on: what is answered behind which of them (G-26)?"""
+"""The broker continues while a commit is synced; each answer waits for the commit of its changes (G-26)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE = Message(body=DataBody((b"x",))).encode()
 
 
 class Gate:
-    """A disk that syncs when it is told to: each commit waits at it for its turn."""
+    """A disk whose syncs the test controls: each commit waits here until it may pass."""
 
     def __init__(self) -> None:
         self.arrived, self.passing = threading.Semaphore(0), threading.Semaphore(0)
@@ -43,7 +43,7 @@ class Gate:
             raise self.failure
 
     async def wait(self) -> None:
-        """Until a commit stands at it."""
+        """Wait until a commit has arrived."""
         assert await asyncio.to_thread(self.arrived.acquire, timeout=PATIENCE)
 
     def open(self) -> None:
@@ -92,7 +92,7 @@ async def test_an_answer_waits_for_its_own_commit_and_for_no_later_one(broker: B
         later = [asyncio.create_task(each.send(ONE)) for each in (other, third)]
         gate.passing.release()
         assert isinstance(await asyncio.wait_for(first, PATIENCE), Accepted)
-        await gate.wait()  # the two share the next commit, which is not through
+        await gate.wait()  # both share the next commit, which is not complete
         assert not any(each.done() for each in later)
         gate.open()
         answers = await asyncio.wait_for(asyncio.gather(*later), PATIENCE)
@@ -100,7 +100,7 @@ async def test_an_answer_waits_for_its_own_commit_and_for_no_later_one(broker: B
 
 
 @pytest.mark.spec("G-26")
-async def test_what_is_changed_by_a_call_waits_for_the_commit_before_it(broker: Broker, gate: Gate) -> None:
+async def test_a_change_by_a_call_waits_for_the_commit_in_progress(broker: Broker, gate: Gate) -> None:
     async with senders(broker, 1) as (one,):
         gate.is_open = False
         first = asyncio.create_task(one.send(ONE))
@@ -113,7 +113,7 @@ async def test_what_is_changed_by_a_call_waits_for_the_commit_before_it(broker: 
 
 
 @pytest.mark.spec("G-26", "F-89")
-async def test_of_a_commit_that_fails_aside_nothing_is_answered_nor_of_what_came_behind_it(
+async def test_after_a_failed_sync_neither_its_commit_nor_later_ones_are_answered(
     broker: Broker, gate: Gate
 ) -> None:
     async with senders(broker, 2) as (one, other):
@@ -125,12 +125,12 @@ async def test_of_a_commit_that_fails_aside_nothing_is_answered_nor_of_what_came
         gate.failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
         gate.open()
         answers = await asyncio.wait_for(asyncio.gather(first, second), PATIENCE)
-        assert answers == [None, None]  # the connection went, and nobody knows
+        assert answers == [None, None]  # the connection was closed: the outcome is unknown
     assert isinstance(broker.failure, StoreFailed)
 
 
 @pytest.mark.spec("G-26")
-def test_a_store_that_is_closed_ends_the_commit_that_is_under_way_and_writes_the_rest(
+def test_closing_a_store_completes_the_commit_in_progress_and_writes_later_changes(
     kept: Kept, gate: Gate
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
@@ -143,7 +143,7 @@ def test_a_store_that_is_closed_ends_the_commit_that_is_under_way_and_writes_the
 
 
 @pytest.mark.spec("F-89")
-def test_a_disk_that_is_full_at_the_sync_costs_the_reserve_and_what_was_taken_is_kept(
+def test_a_full_disk_at_the_sync_releases_the_reserve_and_keeps_accepted_messages(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
