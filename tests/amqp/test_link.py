@@ -12,6 +12,7 @@ from sbpair.amqp.events import (
     LinkAttached,
     LinkDetached,
     MessageReceived,
+    SessionEnded,
 )
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.performatives import ACCEPTED, Condition, Coordinator, Rejected, Source, Target
@@ -326,3 +327,86 @@ def test_more_deliveries_than_a_link_may_leave_unsettled_end_it(make_pair) -> No
 def test_a_coordinator_is_a_target_too(pair) -> None:
     _, theirs = ends(pair, target=Coordinator(("amqp:local-transactions",)))
     assert theirs.remote_attach.target == Coordinator(("amqp:local-transactions",))
+
+
+# --- a session's window
+
+
+def test_a_window_is_used_up_to_its_last_frame_and_restored_at_half(make_pair) -> None:
+    pair = make_pair(limits=Limits(incoming_window=4))
+    sender, _ = pair.sending_link()
+    session = pair.server.sessions[0]
+    assert pair.session.out.window == 4
+    for number, left in ((0, 3), (1, 4), (2, 3)):  # at half of it the peer hears of a new one
+        sender.transfer(b"x", tag=b"%d" % number)
+        pair.exchange()
+        assert session._window == left
+    session._window = 1
+    sender.transfer(b"x", tag=b"last")
+    sender.transfer(b"x", tag=b"next")
+    data = pair.client.data_to_send()
+    pair.server.receive_data(data, 0.0)
+    assert [type(event) for event in pair.server.events()] == [MessageReceived] * 2
+    session._window = 0
+    pair.exchange()
+    sender.transfer(b"x", tag=b"beyond")
+    pair.exchange()
+    (ended,) = pair.server_saw(SessionEnded)
+    assert ended.session is session
+    text = "a transfer beyond our incoming-window"
+    assert ended.condition == Condition("amqp:session:window-violation", text)
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, None, Rejected(Condition("a:b", "c"))])
+def test_a_disposition_arrives_as_it_was_said_and_continues_one_of_its_kind(pair, state) -> None:
+    sender, receiver = pair.sending_link()
+    numbers = [sender.transfer(b"x", tag=b"%d" % n) for n in range(6)]
+    pair.exchange()
+    same = Rejected(Condition("a:b", "c")) if isinstance(state, Rejected) else state
+    for number, each, settled in (
+        (numbers[0], state, True),
+        (numbers[1], same, True),
+        (numbers[2], same, False),
+        (numbers[3], Rejected(Condition("other")), False),
+        (numbers[5], Rejected(Condition("other")), False),
+    ):
+        receiver.dispose(number, number, each, settled=settled)
+    pair.exchange()
+    said = [(e.first, e.last, e.state, e.settled) for e in pair.client_saw(DispositionReceived)]
+    assert said == [
+        (numbers[0], numbers[1], state, True),
+        (numbers[2], numbers[2], state, False),
+        (numbers[3], numbers[3], Rejected(Condition("other")), False),
+        (numbers[5], numbers[5], Rejected(Condition("other")), False),
+    ]
+    assert {event.link for event in pair.client_saw(DispositionReceived)} == {sender}
+
+
+def test_a_session_that_ended_says_nothing_more_and_is_told_of_once(pair) -> None:
+    sender, receiver = pair.sending_link()
+    number = sender.transfer(b"x", tag=b"1")
+    pair.exchange()
+    session = receiver.session
+    receiver.dispose(number, number, ACCEPTED)
+    session.end(Condition("a:b"))
+    session.end()
+    pair.exchange()
+    assert [event.state for event in pair.client_saw(DispositionReceived)] == [ACCEPTED]
+    assert [event.condition for event in pair.client_saw(SessionEnded)] == [Condition("a:b")]
+    assert [event.condition for event in pair.server_saw(SessionEnded)] == [None]
+    assert (session.is_open, pair.session.is_open, pair.server.sessions) == (False, False, [])
+    session.flow(None)
+    receiver.flow(5)
+    assert not pair.server.data_to_send()
+    with pytest.raises(LocalProtocolError):
+        pair.session.attach_sender("late", target=Target("q"))
+
+
+def test_the_count_a_sender_begins_with_is_its_own(pair) -> None:
+    sender, theirs = ends(pair, initial_delivery_count=41)
+    assert (sender.delivery_count, theirs.delivery_count) == (41, 41)
+    assert theirs.remote_attach.initial_delivery_count == 41
+    theirs.attach(source=Source("a"), target=Target("q"))
+    theirs.flow(5)
+    pair.exchange()
+    assert sender.credit == 5

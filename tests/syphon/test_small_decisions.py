@@ -1,0 +1,236 @@
+"""Decisions of the syphon that need no broker: options, pauses, credit, memory, and what is kept of a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from sbpair.amqp.performatives import Condition
+from sbpair.client.errors import ConnectionLost, SyphonError, SyphonFaulted, TokenRefused
+from sbpair.client.route import Route
+from sbpair.syphon.backoff import Backoff
+from sbpair.syphon.claims import as_fault, is_refusal
+from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
+from sbpair.syphon.delivery import Destination
+from sbpair.syphon.options import SyphonOptions
+from sbpair.syphon.overflow import FIRST_BATCH, LockedDelivery, Overflow
+
+pytestmark = pytest.mark.spec("R-66")
+
+SPANS = {
+    "missing_backlog_interval": (1, 3600),
+    "operation_timeout": (1, 600),
+    "retry_backoff_max": (0.1, 600),
+    "stop_timeout": (0, 600),
+    "overdue_after": (1, 604_800),
+    "measure_every": (1, 3600),
+}
+COUNTS = {"backlog_queue_count": (1, 10_000), "window": (1, 5000), "memory_budget": (2**20, 2**40)}
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_a_span_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
+    least, most = SPANS[name]
+    for fits in (least, most):
+        assert (
+            getattr(SyphonOptions(**cast("Any", {name: timedelta(seconds=fits)})), name).total_seconds()
+            == fits
+        )
+    for wrong in (timedelta(seconds=least - 0.01), timedelta(seconds=most + 0.01), 5):
+        with pytest.raises(ValueError) as told:
+            SyphonOptions(**cast("Any", {name: wrong}))
+        assert str(told.value) == f"{name} must be a timedelta from {least:g} s to {most:g} s, not {wrong!r}"
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
+    least, most = COUNTS[name]
+    for fits in (least, most):
+        assert getattr(SyphonOptions(**cast("Any", {name: fits})), name) == fits
+    for wrong in (least - 1, most + 1, True, 2.0, "7"):
+        with pytest.raises(ValueError) as told:
+            SyphonOptions(**cast("Any", {name: wrong}))
+        assert str(told.value) == f"{name} must be a whole number from {least} to {most}, not {wrong!r}"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"only_backlogs": (0, 10)}, "only_backlogs must be a whole number from 0 to 9, not 10"),
+        ({"only_backlogs": (-1,)}, "only_backlogs must be a whole number from 0 to 9, not -1"),
+        ({"allowed_destinations": ["a"]}, "allowed_destinations must be a tuple of paths, not ['a']"),
+        ({"allowed_destinations": ("a", 7)}, "allowed_destinations must be a tuple of paths, not ('a', 7)"),
+        ({"allowed_destinations": ()}, "allowed_destinations must name a path; omit it to allow all"),
+        (
+            {"allowed_destinations": ("a", "b,c")},
+            "allowed_destinations cannot hold 'b,c': list each path separately",
+        ),
+        ({"http_proxy": "http://p"}, "http_proxy needs over_websocket: AMQP over TCP does not use a proxy"),
+    ],
+)
+def test_what_the_options_cannot_mean_is_told(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        SyphonOptions(**options)
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize("url", ["ftp://p", "http://", "http://p:0", "http://p:99999", "p:80", "http://[p"])
+def test_a_proxy_that_is_no_url_is_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError) as told:
+        SyphonOptions(over_websocket=True, http_proxy=url)
+    assert str(told.value) == "http_proxy must be http:// or https:// and a host"
+
+
+def test_the_options_say_how_to_connect() -> None:
+    assert SyphonOptions().route == Route(None, False, None)
+    for proxy in ("http://p", "https://u:secret@p:8080"):
+        options = SyphonOptions(connection_verify="ca.pem", over_websocket=True, http_proxy=proxy)
+        assert options.route == Route("ca.pem", True, proxy)
+        assert "secret" not in repr(options)
+    assert SyphonOptions(allowed_destinations=("/a/",), only_backlogs=(0, 9)).only_backlogs == (0, 9)
+
+
+def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> None:
+    for jitter, part in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0)):
+        backoff = Backoff(1.0, 10.0, lambda jitter=jitter: jitter)  # type: ignore[misc]
+        assert [backoff.failed() for _ in range(5)] == [each * part for each in (1.0, 2.0, 4.0, 8.0, 10.0)]
+        assert backoff.failures == 5
+        backoff.succeeded()
+        assert backoff.failed() == part
+    backoff = Backoff(1.0, 1e300, lambda: 1.0, failures=5000)
+    assert backoff.failed() == 2.0**32
+
+
+def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:
+    window = Window(100, 10)
+    assert (window.limit, window.receives, window.next_timer()) == (64, 0, None)
+    assert Window(5, 10).limit == 5
+    assert [window.room(*each) for each in ((60, 0), (64, 0), (70, 0), (0, 7), (0, 12), (60, 0, 65))] == [
+        4, 0, 0, 3, 0, 3,
+    ]  # fmt: skip
+    wide = Window(1000, 1000)
+    assert [wide.grant(credit, 0, 0, 5.0) for credit in (64, 63, 33, 32, 0)] == [None, None, None, 64, 64]
+    assert (wide.receives, wide.next_timer()) == (1, 905.0)
+    assert wide.grant(3, 0, 0, 9.0, 0, 10) == 10
+    assert wide.grant(0, 0, 0, 9.0, 128) is None  # nothing is what it has
+    wide.message_arrived(10.0)
+    assert (wide.next_timer(), wide.handle_timer(909.9)) == (910.0, False)
+    assert (wide.handle_timer(910.0), wide.next_timer(), wide.handle_timer(911.0)) == (True, None, False)
+
+
+@pytest.mark.parametrize(("took", "limit"), [(15.0, 65), (15.1, 32)])
+def test_a_window_is_halved_by_a_message_that_took_more_than_a_quarter_of_its_lock(
+    took: float, limit: int
+) -> None:
+    window = Window(1000, 1000)
+    window.forwarded(took, 60.0)
+    assert window.limit == limit
+    full = Window(64, 1)
+    full.forwarded(1.0, 60.0)
+    assert full.limit == 64
+    for _ in range(9):
+        full.forwarded(60.0, 60.0)
+    assert full.limit == 1
+
+
+def test_memory_is_shared_and_who_waits_is_called_once_when_half_is_free() -> None:
+    called: list[str] = []
+    budget = MemoryBudget(100_000, 4)
+
+    def one() -> None:
+        called.append("one")
+
+    assert [budget.credit(size, one) for size in (0, 1024, 5000, 10**6)] == [24, 24, 5, 1]
+    assert MemoryBudget(100_000, 0).credit(5000, one) == 20
+    budget.used = 100_000
+    assert budget.credit(1, one) == 0
+    budget.wake_later(one)
+    budget.used = 50_001
+    budget.wake()
+    assert called == []
+    budget.used = 50_000
+    budget.wake()
+    budget.wake()
+    assert called == ["one"]
+    budget.held = 49_000
+    assert (budget.may_hold(1000), budget.may_hold(1001)) == (True, False)
+
+
+def test_the_size_that_is_expected_follows_what_comes() -> None:
+    recent = RecentSize()
+    assert recent.bytes == INITIAL_SIZE == 262_144
+    recent.update(262_144 - 400)
+    assert recent.bytes == 262_144 - 100
+    recent.update(300_000)
+    assert recent.bytes == 300_000
+    recent.update(300_000)
+    assert recent.bytes == 300_000
+
+
+class Place:
+    """A destination, as far as what overflows asks."""
+
+    def __init__(self, *, takes_more: bool) -> None:
+        self.takes_more = takes_more
+
+
+def locked(number: int, ends: float = 60.0) -> LockedDelivery:
+    return LockedDelivery(number, b"%d" % number, ends, 60.0)
+
+
+def test_what_overflowed_goes_back_in_batches_that_double_while_it_is_taken() -> None:
+    overflow = Overflow()
+    open_one, stuck = (cast("Destination", Place(takes_more=each)) for each in (True, False))
+    for number in range(4 * FIRST_BATCH):
+        overflow.put(open_one, locked(number))
+    overflow.put(stuck, locked(9999))
+    assert (len(overflow), FIRST_BATCH) == (4001, 1000)
+    assert overflow.take_ready() == list(range(1000))
+    assert overflow.take_ready() == list(range(1000, 3000))
+    assert len(overflow) == 1001
+    overflow.put(open_one, locked(5000))  # it was stuck again: carefully
+    assert overflow.take_ready() == list(range(3000, 4000))
+    assert overflow.take_ready() == [5000]
+    assert overflow.take_ready() == []
+    assert [each.delivery_id for each in overflow] == [9999]
+    assert (overflow.take_all(), len(overflow), list(overflow)) == ([9999], 0, [])
+
+
+def test_a_lock_that_has_ended_is_let_go() -> None:
+    overflow, one = Overflow(), cast("Destination", Place(takes_more=False))
+    for number, ends in ((1, 5.0), (2, 6.0), (3, 5.1)):
+        overflow.put(one, locked(number, ends))
+    assert overflow.take_expired(4.9) == []
+    assert overflow.take_expired(5.0) == [1]
+    assert overflow.take_expired(6.0) == [2, 3]
+    assert (len(overflow), overflow._entries) == (0, {})
+
+
+def refused(symbol: str | None) -> TokenRefused:
+    error = TokenRefused("no")
+    error.condition = None if symbol is None else Condition(symbol, "why")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("make", "is_one"),
+    [
+        (lambda: refused("amqp:unauthorized-access"), True),
+        (lambda: refused("com.microsoft:server-busy"), False),
+        (lambda: refused(None), False),
+        (lambda: SyphonFaulted("no"), True),
+        (lambda: ConnectionLost("no"), False),
+    ],
+)
+def test_a_refusal_of_the_credential_is_told_from_a_node_that_is_busy(
+    make: Callable[[], SyphonError], is_one: bool
+) -> None:
+    error = make()
+    assert is_refusal(error) is is_one
+    if isinstance(error, TokenRefused):
+        fault = as_fault(error)
+        assert type(fault) is (SyphonFaulted if is_one else ConnectionLost)
+        assert (str(fault), fault.condition) == ("no", error.condition)
