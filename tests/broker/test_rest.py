@@ -25,7 +25,7 @@ from sbpair.broker.frontends.rest.message import (
     read_header,
     read_instant,
     read_span,
-    told,
+    response_parts,
     write_header,
 )
 from sbpair.broker.frontends.rest.receiver import RestReceiver
@@ -232,7 +232,7 @@ def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFront
     stored = _stored(Message(application_properties=said))
     queue = frontend.namespace.queue("orders")
     queue.enqueue(stored, NOW)
-    headers, _ = told(queue.receive(NOW), queue)  # type: ignore[arg-type]
+    headers, _ = response_parts(queue.receive(NOW), queue)  # type: ignore[arg-type]
     assert headers["fine"] == '"x"'
     assert headers["span"] == '"1.01:00:00"'
     assert not {"line\nbreak", "content-length", "bytes", "unknown"} & headers.keys()

@@ -117,11 +117,13 @@ class HttpServer:
         if server.turns_away(transport):
             await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
-        spelt = {name.lower(): name for name in request.headers}
-        asked = requests.Request(request.method, raw_path, query, headers, spelt=spelt, scheme=request.scheme)
-        call = rest.call_of(asked)
+        header_names = {name.lower(): name for name in request.headers}
+        requested = requests.Request(
+            request.method, raw_path, query, headers, header_names=header_names, scheme=request.scheme
+        )
+        call = rest.call_of(requested)
         if call is None:
-            return await self._administer(server, request, asked)
+            return await self._administer(server, request, requested)
         return await self._converse(server, request, call)
 
     def _is_of_a_page(self, request: web.BaseRequest) -> bool:
@@ -139,26 +141,26 @@ class HttpServer:
     # -- administration
 
     async def _administer(
-        self, server: WireHost, request: web.BaseRequest, asked: requests.Request
+        self, server: WireHost, request: web.BaseRequest, requested: requests.Request
     ) -> web.Response:
-        refusal = requests.refusal(asked, server.frontend.verifier, server.read_clocks().wall)
+        refusal = requests.refusal(requested, server.frontend.verifier, server.read_clocks().wall)
         if refusal is not None:
-            _note(server, refusal, asked)
+            _note(server, refusal, requested)
             return _written(refusal, ends=True)
         try:
             body = await _body_of(request)
         except MessageTooLarge as error:
-            return _written(failed(error, asked, server.read_clocks().entity, 413), ends=True)
+            return _written(failed(error, requested, server.read_clocks().entity, 413), ends=True)
         if isinstance(body, web.Response):
             return body
         now: ClockReading = server.read_clocks()
-        frontend, asked = server.frontend, asked.with_body(body)
+        frontend, requested = server.frontend, requested.with_body(body)
         answer = (
-            forwarding_refusal(asked, frontend.namespace, frontend.verifier, now.wall)
-            or requests.fault_response(frontend, asked, now)
-            or requests.answer(frontend.namespace, asked, now.entity)
+            forwarding_refusal(requested, frontend.namespace, frontend.verifier, now.wall)
+            or requests.fault_response(frontend, requested, now)
+            or requests.answer(frontend.namespace, requested, now.entity)
         )
-        _note(server, answer, asked)
+        _note(server, answer, requested)
         server.end_turn()
         server.commit()  # G-26: on the disk before it is answered
         return _written(answer)
@@ -215,10 +217,10 @@ class HttpServer:
         return websocket
 
 
-def _note(server: WireHost, answer: requests.Response, asked: requests.Request) -> None:
+def _note(server: WireHost, answer: requests.Response, requested: requests.Request) -> None:
     """Record a refused request for the dashboard."""
     if answer.refused:
-        what = f"{asked.method} {unquote(asked.raw_path)}"
+        what = f"{requested.method} {unquote(requested.raw_path)}"
         server.frontend.rejections.note(
             server.read_clocks().entity, what, f"HTTP {answer.status}", answer.refused
         )

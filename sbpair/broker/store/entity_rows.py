@@ -28,13 +28,13 @@ def queues_of(entity: Entity) -> list[Queue]:
 def entity_row(number: int, entity: Entity) -> Row:
     """Return an entity as a row with id ``number``."""
     kind, topic, name, rules = "queue", None, entity.path, None
-    asked: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
+    requested: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
     if isinstance(entity, AnyTopic):
-        kind, asked = "topic", entity.requested
+        kind, requested = "topic", entity.requested
     elif isinstance(entity, AnySubscription):
-        kind, asked, topic, name = "subscription", entity.requested, entity.topic.path, entity.name
+        kind, requested, topic, name = "subscription", entity.requested, entity.topic.path, entity.name
         rules = encoded_rules(entity.rules)
-    text = json.dumps(asdict(asked), sort_keys=True)
+    text = json.dumps(asdict(requested), sort_keys=True)
     return with_checksum(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)
 
 

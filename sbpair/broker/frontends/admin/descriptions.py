@@ -37,8 +37,8 @@ class Change:
 
 
 def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    asked = read_queue_description(fields, QueueDescription())
-    return namespace.create_queue(path, _sized(namespace, asked, QueueDescription()), now)
+    requested = read_queue_description(fields, QueueDescription())
+    return namespace.create_queue(path, _sized(namespace, requested, QueueDescription()), now)
 
 
 def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
@@ -49,8 +49,8 @@ def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    asked = read_topic_description(fields, TopicDescription())
-    return namespace.create_topic(path, _sized(namespace, asked, TopicDescription()), now)
+    requested = read_topic_description(fields, TopicDescription())
+    return namespace.create_topic(path, _sized(namespace, requested, TopicDescription()), now)
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
@@ -60,25 +60,25 @@ def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
     )
 
 
-def _sized(namespace: Namespace, asked: Description, current: Description) -> Description:
+def _sized(namespace: Namespace, requested: Description, current: Description) -> Description:
     """Raises InvalidDescription for a message or entity size that the service does not offer.
 
     An unchanged size is accepted, since a test may have set it.
     """
-    size = asked.max_message_size_in_kilobytes
+    size = requested.max_message_size_in_kilobytes
     usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
     if namespace.tier is not Tier.PREMIUM and size not in usual:
         raise InvalidDescription(
             f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
         )
-    megabytes = asked.max_size_in_megabytes
+    megabytes = requested.max_size_in_megabytes
     sizes: tuple[int, ...] = namespace.tier.sizes
     is_spread = (
-        asked.enable_partitioning and namespace.tier is not Tier.PREMIUM
+        requested.enable_partitioning and namespace.tier is not Tier.PREMIUM
     )  # Q-2: checked against the layout
     if not is_spread and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
         raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: one of {sizes}.")
-    return asked
+    return requested
 
 
 CHANGES: Mapping[str, Change] = {
@@ -89,15 +89,15 @@ CHANGES: Mapping[str, Change] = {
 
 def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Create a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
-    asked = read_subscription_description(fields, SubscriptionDescription())
-    return namespace.create_subscription(topic, name, asked, now, read_first_rule(fields, now))
+    requested = read_subscription_description(fields, SubscriptionDescription())
+    return namespace.create_subscription(topic, name, requested, now, read_first_rule(fields, now))
 
 
 def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
     """Replace a subscription's description. Raises as :func:`create_subscription`."""
     current = namespace.subscription(topic, name).requested
-    asked = read_subscription_description(fields, current)
-    return namespace.update_subscription(topic, name, asked, now)
+    requested = read_subscription_description(fields, current)
+    return namespace.update_subscription(topic, name, requested, now)
 
 
 def write_description(entity: Entity, now: int) -> str:

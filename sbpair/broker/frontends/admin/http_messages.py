@@ -17,7 +17,7 @@ from . import atom
 class Request:
     """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
 
-    ``headers`` have lower-case names, ``spelt`` says how they came; ``body`` is whole,
+    ``headers`` have lower-case names, ``header_names`` says how they came; ``body`` is whole,
     ``scheme`` http or https.
     """
 
@@ -26,7 +26,7 @@ class Request:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    spelt: Mapping[str, str] = field(default_factory=dict)
+    header_names: Mapping[str, str] = field(default_factory=dict)
     scheme: str = "https"
 
     def with_body(self, body: bytes) -> Request:
@@ -66,7 +66,7 @@ def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> R
             raise Unauthorized("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, right):
-            raise Unauthorized(f"The token does not grant {right.value} on what is asked for.")
+            raise Unauthorized(f"The token does not grant {right.value} on what is requested for.")
     except InvalidToken as error:
         return failed(Unauthorized(f"The token is refused: {error.reason}."), request, now_s * 1000)
     except BrokerError as error:

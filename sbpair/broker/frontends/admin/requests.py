@@ -197,10 +197,10 @@ class _Call:
         if kind != RULE:
             raise InvalidDescription(f"The body describes a {kind}: a {RULE} is expected here.")
         subscription = self.namespace.subscription(topic, name)
-        asked = read_rule(fields, rule, self.now)
+        requested = read_rule(fields, rule, self.now)
         if self._is_update():
-            return xml(200, self._rule_entry(subscription, update_rule(subscription, asked, self.now)))
-        return xml(201, self._rule_entry(subscription, add_rule(subscription, asked, self.now)))
+            return xml(200, self._rule_entry(subscription, update_rule(subscription, requested, self.now)))
+        return xml(201, self._rule_entry(subscription, add_rule(subscription, requested, self.now)))
 
     def _delete_rule(self, topic: str, name: str, rule: str) -> Response:
         remove_rule(self.namespace.subscription(topic, name), rule)

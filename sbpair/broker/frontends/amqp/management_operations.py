@@ -108,13 +108,15 @@ def update_disposition(call: ManagementCall) -> Answer:
 def batch_delete(call: ManagementCall) -> Answer:
     """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
     tier = call.connection.frontend.namespace.tier
-    most, asked = MAX_DELETED[tier], call.whole("message-count")
-    if not 1 <= asked <= most:
-        raise OutOfRange(f"message-count is {asked}: 1 to {most} in a namespace of the {tier.value} tier.")
+    most, requested = MAX_DELETED[tier], call.whole("message-count")
+    if not 1 <= requested <= most:
+        raise OutOfRange(
+            f"message-count is {requested}: 1 to {most} in a namespace of the {tier.value} tier."
+        )
     before = call.body.get("enqueued-time-utc")
     if before is not None and not isinstance(before, Timestamp):
         raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: a timestamp is needed.")
-    deleted = call.queue.delete_waiting(asked, before, call.now, call.session_lock())
+    deleted = call.queue.delete_waiting(requested, before, call.now, call.session_lock())
     return ok({"message-count": Int(deleted)}) if deleted else nothing()
 
 

@@ -76,9 +76,9 @@ class ResponseLink(Node):
 
     def respond(self, request: Message, answer: Answer) -> None:
         """Send ``answer``, correlated with ``request``."""
-        asked = request.properties or Properties()
+        requested = request.properties or Properties()
         response = Message(
-            properties=Properties(correlation_id=asked.message_id, to=asked.reply_to),
+            properties=Properties(correlation_id=requested.message_id, to=requested.reply_to),
             application_properties=answer.properties,
             body=ValueBody(answer.body),
         )
@@ -170,8 +170,8 @@ def put_token(
     connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
 ) -> Answer:
     """Answer a put-token request: 202, 400, 401 or 404."""
-    asked = request.application_properties
-    audience, operation = asked.get("name"), asked.get("operation")
+    requested = request.application_properties
+    audience, operation = requested.get("name"), requested.get("operation")
     token = request.body.value if isinstance(request.body, ValueBody) else None
     frontend = connection.frontend
 

@@ -43,8 +43,8 @@ def has_session_filter(attach: Attach) -> bool:
 def asked_session(attach: Attach) -> str | None:
     """The name of the requested session; None for the next available. Raises InvalidArgument."""
     assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
-    asked = (attach.source.filter or {}).get(FILTER)
-    name = asked.value if isinstance(asked, Described) else asked
+    requested = (attach.source.filter or {}).get(FILTER)
+    name = requested.value if isinstance(requested, Described) else requested
     if name is not None and not isinstance(name, str):
         raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
     if name is not None and len(name) > LONGEST_ID:
@@ -80,9 +80,9 @@ class SessionReceiver(QueueReceiver):
         """Source and properties that name the granted session and its lock's expiry."""
         source = attach.source
         assert isinstance(source, Source)  # noqa: S101 - it has a session filter
-        asked, name = (source.filter or {}).get(FILTER), self.lock.session_id
+        requested, name = (source.filter or {}).get(FILTER), self.lock.session_id
         said = (
-            Described(asked.descriptor, name) if isinstance(asked, Described) else name
+            Described(requested.descriptor, name) if isinstance(requested, Described) else name
         )  # in the form of the request
         granted = {**(source.filter or {}), FILTER: said}
         ticks = _TICKS_AT_EPOCH + self.lock.locked_until * _TICKS_PER_MS

@@ -108,15 +108,15 @@ def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tup
 
 def entity_row(entity: Entity, now: int) -> EntityRow:
     """One entity with its counts."""
-    asked = entity.description
+    requested = entity.description
     return EntityRow(
         path=entity.path,
         kind=kind_of(entity),
         status=entity.status,
         health=_health(entity),
-        flags=tuple(word for field, word in _FLAGS if getattr(asked, field)),
-        forward_to=asked.forward_to,
-        quota=asked.quota_in_bytes,
+        flags=tuple(word for field, word in _FLAGS if getattr(requested, field)),
+        forward_to=requested.forward_to,
+        quota=requested.quota_in_bytes,
         counts=entity.counts(now),
     )
 
@@ -155,10 +155,10 @@ def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow,
     }
 
 
-def _settings(asked: QueueDescription | TopicDescription) -> Row:
+def _settings(requested: QueueDescription | TopicDescription) -> Row:
     """The entity's settings; of its authorization rules only names and rights, never a key (S-12)."""
-    rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in asked.authorization_rules)
-    return {**asdict(asked), "authorization_rules": ", ".join(rules) or None}
+    rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in requested.authorization_rules)
+    return {**asdict(requested), "authorization_rules": ", ".join(rules) or None}
 
 
 def _partitions(entity: Entity, now: int) -> list[Row]:

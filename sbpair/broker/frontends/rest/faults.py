@@ -33,7 +33,7 @@ UNTOUCHED = FaultedResponse()
 
 
 class _Refused(BrokerError):
-    """A refusal that a fault asked for; the condition's class says with which status."""
+    """A refusal that a fault requires; the condition's class says with which status."""
 
 
 def faulted_response(effect: Effect | None, request: Request, now: ClockReading) -> FaultedResponse:

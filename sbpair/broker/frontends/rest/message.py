@@ -201,7 +201,7 @@ def read_message(request: Request, now: Instant) -> bytes:
     if kind := request.headers.get("content-type"):
         parts.texts["content_type"] = _ascii("Content-Type", kind)
     user: dict[object, object] = {
-        request.spelt.get(name, name): read_header(_text_of(value))
+        request.header_names.get(name, name): read_header(_text_of(value))
         for name, value in request.headers.items()
         if name not in _NOT_PROPERTIES
     }
@@ -292,7 +292,7 @@ def _text_of(raw: str) -> str:
 # -- messages to responses
 
 
-def told(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
+def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
     """Headers and body of a received message; a body that is not AMQP inside is passed on as bytes."""
     try:
         sent = Message.decode(delivered(message, queue))
@@ -320,7 +320,7 @@ def message_reference(message: StoredMessage) -> str:
 
 def _broker_properties(message: StoredMessage, properties: Properties, ttl: int | None) -> dict[str, object]:
     is_locked = message.lock_token is not None
-    told: dict[str, object] = {
+    response_parts: dict[str, object] = {
         "DeliveryCount": message.delivery_count + 1,
         "EnqueuedSequenceNumber": message.enqueued_sequence_number,
         "EnqueuedTimeUtc": write_instant(message.enqueued_at),
@@ -337,7 +337,7 @@ def _broker_properties(message: StoredMessage, properties: Properties, ttl: int 
             if name != "ContentType"
         },
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in response_parts.items() if value is not None}
 
 
 def lock_id(message: StoredMessage) -> uuid.UUID | None:

@@ -14,7 +14,7 @@ from ...faults import Operation
 from ..admin.http_messages import Request, Response
 from ..namespace_frontend import NamespaceFrontend
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
-from .message import lock_id, message_reference, told
+from .message import lock_id, message_reference, response_parts
 
 NOTHING = Response(204)
 
@@ -100,11 +100,11 @@ class RestReceiver:
             self.on_fate()
 
     def _response(self, message: StoredMessage) -> Response:
-        headers, body = told(message, self.queue)
+        headers, body = response_parts(message, self.queue)
         if self._deletes:
             return Response(200, headers, body)
         segments = (quote(self.queue.path, safe="/$"), "messages", quote(message_reference(message), safe=""))
-        asked = self._request
-        host = asked.headers.get("host", self._frontend.namespace.name)
-        headers["Location"] = f"{asked.scheme}://{host}/{'/'.join(segments)}/{lock_id(message)}"
+        requested = self._request
+        host = requested.headers.get("host", self._frontend.namespace.name)
+        headers["Location"] = f"{requested.scheme}://{host}/{'/'.join(segments)}/{lock_id(message)}"
         return Response(201, headers, body)
