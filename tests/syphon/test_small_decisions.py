@@ -84,6 +84,12 @@ def test_a_proxy_that_is_no_url_is_not_repeated(url: str) -> None:
     assert str(told.value) == "http_proxy must be http:// or https:// and a host"
 
 
+def test_the_prefix_of_the_backlogs_is_a_name() -> None:
+    assert SyphonOptions(primary_namespace_name="contoso").primary_namespace_name == "contoso"
+    with pytest.raises((ValueError, TypeError)):
+        SyphonOptions(primary_namespace_name="a/b c")
+
+
 def test_the_options_say_how_to_connect() -> None:
     assert SyphonOptions().route == Route(None, False, None)
     for proxy in ("http://p", "https://u:secret@p:8080"):
@@ -114,6 +120,8 @@ def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:
     wide = Window(1000, 1000)
     assert [wide.grant(credit, 0, 0, 5.0) for credit in (64, 63, 33, 32, 0)] == [None, None, None, 64, 64]
     assert (wide.receives, wide.next_timer()) == (1, 905.0)
+    assert wide.grant(0, 0, 0, 5.0) == 64
+    assert wide.receives == 2
     assert wide.grant(3, 0, 0, 9.0, 0, 10) == 10
     assert wide.grant(0, 0, 0, 9.0, 128) is None  # nothing is what it has
     wide.message_arrived(10.0)
@@ -134,6 +142,9 @@ def test_a_window_is_halved_by_a_message_that_took_more_than_a_quarter_of_its_lo
     for _ in range(9):
         full.forwarded(60.0, 60.0)
     assert full.limit == 1
+    odd = Window(7, 1)
+    odd.forwarded(60.0, 60.0)
+    assert (odd.limit, type(odd.limit)) == (3, int)
 
 
 def test_memory_is_shared_and_who_waits_is_called_once_when_half_is_free() -> None:
@@ -145,6 +156,8 @@ def test_memory_is_shared_and_who_waits_is_called_once_when_half_is_free() -> No
 
     assert [budget.credit(size, one) for size in (0, 1024, 5000, 10**6)] == [24, 24, 5, 1]
     assert MemoryBudget(100_000, 0).credit(5000, one) == 20
+    budget.used = 99_999
+    assert (budget.credit(1, one), budget.waiting) == (1, {})
     budget.used = 100_000
     assert budget.credit(1, one) == 0
     budget.wake_later(one)
@@ -155,6 +168,7 @@ def test_memory_is_shared_and_who_waits_is_called_once_when_half_is_free() -> No
     budget.wake()
     budget.wake()
     assert called == ["one"]
+    assert (budget.held, budget.may_hold(50_000), budget.may_hold(50_001)) == (0, True, False)
     budget.held = 49_000
     assert (budget.may_hold(1000), budget.may_hold(1001)) == (True, False)
 
@@ -203,6 +217,13 @@ def test_a_lock_that_has_ended_is_let_go() -> None:
     overflow, one = Overflow(), cast("Destination", Place(takes_more=False))
     for number, ends in ((1, 5.0), (2, 6.0), (3, 5.1)):
         overflow.put(one, locked(number, ends))
+    other = cast("Destination", Place(takes_more=True))
+    overflow.put(other, locked(4, 4.0))
+    overflow.put(cast("Destination", Place(takes_more=True)), locked(5, 4.0))
+    assert overflow.take_expired(4.0) == [4, 5]
+    overflow.put(other, locked(6))
+    overflow.put(cast("Destination", Place(takes_more=True)), locked(7))
+    assert overflow.take_ready() == [6, 7]
     assert overflow.take_expired(4.9) == []
     assert overflow.take_expired(5.0) == [1]
     assert overflow.take_expired(6.0) == [2, 3]
