@@ -57,11 +57,9 @@ class EventDispatcher:
         The first callback is first called with the latest events, up to MOST_EARLY, since a new client emits events
         before its application can subscribe.
         """
-        with self._lock:
-            self._callbacks.append(callback)
-            early, self._early = self._early, None
-        for event in early or ():
-            _call(callback, event)
+        while early := self._early_or_added(callback):
+            for event in early:
+                _call(callback, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -69,6 +67,17 @@ class EventDispatcher:
                     self._callbacks.remove(callback)
 
         return unsubscribe
+
+    def _early_or_added(self, callback: Callable[[PairingEvent], object]) -> list[PairingEvent]:
+        """Return the early events not delivered yet; with none left, add ``callback`` for those to come."""
+        with self._lock:
+            early = list(self._early or ())
+            if early and self._early is not None:
+                self._early.clear()
+            else:
+                self._early = None
+                self._callbacks.append(callback)
+            return early
 
     def renew(self) -> None:
         """Replace the lock after a fork, since another thread may have held it."""

@@ -522,7 +522,7 @@ def test_a_lost_message_in_a_folder_that_was_compressed_is_found_and_what_is_not
     assert [each.name for each in summary.unread] == [f"host-7/{plain.name}.zst"]
     said = json.loads((out / "summary.json").read_text("utf-8"))
     assert said["unread"][0]["name"] == f"host-7/{plain.name}.zst"
-    assert said["headline"].startswith("unproven: 1 files not read")
+    assert said["headline"].startswith("unproven: 1 file not read")
     assert "may be journals" in (out / "report.html").read_text("utf-8")
 
 

@@ -85,10 +85,10 @@ def headline(summary: Summary) -> str:
 def _unproven(before: str, summary: Summary) -> str:
     """The reasons for which there may be messages unknown to the audit; "" if there are none."""
     reasons = [
-        f"{len(journals)} {problem}"
-        for journals, problem in (
-            (summary.unread, "files not read"),
-            (summary.holed, "journals with gaps"),
+        f"{len(journals)} {one if len(journals) == 1 else more}"
+        for journals, one, more in (
+            (summary.unread, "file not read", "files not read"),
+            (summary.holed, "journal with gaps", "journals with gaps"),
         )
         if journals
     ]

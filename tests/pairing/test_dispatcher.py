@@ -1,0 +1,49 @@
+"""Which callback receives which event, and in which order."""
+
+from __future__ import annotations
+
+from sbpair.pairing.dispatcher import MOST_EARLY, EventDispatcher
+from sbpair.pairing.events import BacklogsCreated, PairingEvent
+
+
+def event(number: int) -> PairingEvent:
+    return BacklogsCreated(at=float(number), created=(str(number),))
+
+
+def test_the_first_callback_receives_what_happened_before_it_and_the_second_does_not() -> None:
+    first: list[PairingEvent] = []
+    second: list[PairingEvent] = []
+    dispatcher = EventDispatcher()
+    dispatcher.emit([event(1), event(2)])
+
+    dispatcher.subscribe(first.append)
+    dispatcher.subscribe(second.append)
+    dispatcher.emit([event(3)])
+
+    assert first == [event(1), event(2), event(3)]
+    assert second == [event(3)]
+
+
+def test_of_what_happened_before_the_first_callback_the_latest_events_are_kept() -> None:
+    received: list[PairingEvent] = []
+    dispatcher = EventDispatcher()
+    dispatcher.emit(map(event, range(MOST_EARLY + 1)))
+
+    dispatcher.subscribe(received.append)
+
+    assert received == [event(number) for number in range(1, MOST_EARLY + 1)]
+
+
+def test_an_event_during_the_early_ones_comes_after_them() -> None:
+    received: list[PairingEvent] = []
+    dispatcher = EventDispatcher()
+    dispatcher.emit([event(1), event(2)])
+
+    def receive(happened: PairingEvent) -> None:
+        received.append(happened)
+        if happened == event(1):
+            dispatcher.emit([event(3)])
+
+    dispatcher.subscribe(receive)
+
+    assert received == [event(1), event(2), event(3)]
