@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sbpair.pairing.dispatcher import MOST_EARLY, EventDispatcher
-from sbpair.pairing.events import BacklogsCreated, PairingEvent
+from sbpair.pairing.events import EntitySuspected, PairingEvent
 
 
 def event(number: int) -> PairingEvent:
-    return BacklogsCreated(at=float(number), created=(str(number),))
+    return EntitySuspected(float(number), "orders", "no answer")
 
 
 def test_the_first_callback_receives_what_happened_before_it_and_the_second_does_not() -> None:
