@@ -252,6 +252,47 @@ def test_a_name_is_used_once_in_a_direction_while_the_session_lasts(pair) -> Non
     assert str(told.value) == "the session has ended"
 
 
+def test_a_session_may_begin_on_the_last_channel_and_answers_one_that_waits_for_it() -> None:
+    server = a_server(Open("x"), channel_max=3, limits=Limits(max_sessions=1))
+    server.receive_data(f(Begin(None, 0, 9, 9), 3), 0.0)
+    assert len(server.sessions) == 1
+    server.receive_data(f(Begin(None, 0, 9, 9), 1), 0.0)
+    assert closed(server) == ("amqp:resource-limit-exceeded", "1 sessions on this connection")
+    for answered in (0, 1):  # one that the peer itself began, and one that was answered already
+        server = a_server(Open("x"))
+        server.receive_data(BEGUN, 0.0)
+        server.begin()
+        server.receive_data(f(Begin(1, 0, 9, 9), 1), 0.0)
+        server.receive_data(f(Begin(answered, 0, 9, 9), 2), 0.0)
+        why = f"begin answers channel {answered}, which did not begin a session"
+        assert closed(server) == ("amqp:not-allowed", why)
+
+
+def test_a_close_of_the_peer_is_answered_and_told_with_its_reason() -> None:
+    server = a_server(Open("x"))
+    server.receive_data(f(Close(Condition("a:b", "c"))), 0.0)
+    assert closed(server) == ("a:b", "c")
+    assert said(server.data_to_send()) == [(0, Close())]
+
+
+def test_what_a_session_and_a_link_are_counted_as_grows_with_what_the_peer_said() -> None:
+    weights = []
+    for count in (1, 9):
+        server = a_server(Open("x"))
+        properties = {f"p{n}": n for n in range(count)}
+        server.receive_data(f(Begin(None, 0, 9, 9, properties=properties)), 0.0)
+        attach = Attach("a", 0, True, source=Source(), target=Target("q"), properties=properties)
+        server.receive_data(f(attach), 0.0)
+        (session,) = server.sessions
+        (link,) = session.links.values()
+        weights.append((session.weight, link.held_bytes))
+        assert server._held == session.weight + link.held_bytes
+        server.receive_data(f(End()), 0.0)
+        assert server._held == 0
+    assert weights[1][0] > weights[0][0] > 0
+    assert weights[1][1] > weights[0][1] > 0
+
+
 # --- time
 
 
