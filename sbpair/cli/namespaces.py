@@ -32,10 +32,10 @@ if TYPE_CHECKING:
         AzureSasCredential,
         TokenCredential,
     )
+    from azure.servicebus.management import ServiceBusAdministrationClient
 
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
     from sbpair.auth.connection_string import Namespace
-    from sbpair.pairing.address import SdkSettings, Side
     from sbpair.syphon import Syphon, SyphonOptions
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
@@ -47,6 +47,7 @@ SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
 Command = TypeVar("Command", bound=Callable[..., object])
 INSTALL = "pip install 'sbpair[identity]'"
 MOST_BACKLOGS = 10_000  # backlog queues
+ADMIN_CONNECT_TIMEOUT = 10.0  # seconds: an operator can wait longer than a send
 name_option = click.option(
     "--primary-namespace-name",
     type=PlainName(),
@@ -218,13 +219,16 @@ class NamespaceArgument:
             namespace = at_host(self.netloc, token_source(ambient(self.flag)))
         return namespace if address is None else namespace.dialled_at(address)
 
-    def side(self, role: str, settings: SdkSettings) -> Side:
-        """The namespace for the SDK's clients."""
-        from sbpair.pairing.address import Side
+    def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
+        """The SDK's administration client for the namespace, as ``role`` of a pair."""
+        from sbpair.pairing.address import SdkSettings, Side
 
+        settings = SdkSettings(connection_verify=ca_file)
         if self.connection_string is not None:
-            return Side.from_connection_string(role, self.connection_string, settings)
-        return Side(role, self.netloc, settings, credential=ambient(self.flag))
+            side = Side.from_connection_string(role, self.connection_string, settings)
+        else:
+            side = Side(role, self.netloc, settings, credential=ambient(self.flag))
+        return side.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
 
     def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:
         """The credential that opens it, for a pair whose other side has no connection string.

@@ -275,11 +275,15 @@ class Side:
         )
 
     def administration(
-        self, bridge: Callable[[AsyncTokenCredential], TokenCredential] | None = None
+        self,
+        bridge: Callable[[AsyncTokenCredential], TokenCredential] | None = None,
+        *,
+        connect_timeout: float = ADMIN_CONNECT_TIMEOUT,
     ) -> ServiceBusAdministrationClient:
         """A new SDK administration client with short timeouts; always https, always blocking.
 
-        ``bridge`` turns an asyncio credential into one that a thread can use.
+        ``bridge`` turns an asyncio credential into one that a thread can use. ``connect_timeout`` is in seconds, the
+        TLS handshake included.
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -288,7 +292,7 @@ class Side:
             credential = bridge(cast("AsyncTokenCredential", credential))
         keywords: dict[str, Any] = {
             "retry_total": 0,
-            "connection_timeout": ADMIN_CONNECT_TIMEOUT,
+            "connection_timeout": connect_timeout,
             "read_timeout": ADMIN_READ_TIMEOUT,
         }
         if self._settings.connection_verify is not None:

@@ -87,11 +87,8 @@ class Target:
 
     def administration(self) -> ServiceBusAdministrationClient:
         """An administration client of the secondary; the key needs the Manage right."""
-        from sbpair.pairing.address import SdkSettings
-
         with configuration():
-            settings = SdkSettings(connection_verify=self.ca_file)
-            return self._secondary().side("secondary", settings).administration()
+            return self._secondary().administration("secondary", self.ca_file)
 
     def _secondary(self) -> NamespaceArgument:
         if self.secondary is None:

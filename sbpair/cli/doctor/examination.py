@@ -27,7 +27,6 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefused, SyphonError, TokenRefused
 from sbpair.envelope.names import backlog_queue_name, namespace_label, path_refusal
-from sbpair.pairing.address import SdkSettings
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
@@ -221,7 +220,7 @@ class Examination:
         known[side] = one_line(error)
 
     def _administration(self, side: str) -> ServiceBusAdministrationClient:
-        return _administration_client(self.plan.sources[side], side, self.plan.ca_file)
+        return self.plan.sources[side].administration(side, self.plan.ca_file)
 
     def _sizes(self) -> dict[str, QueueRuntimeProperties]:
         try:
@@ -230,13 +229,6 @@ class Examination:
         except AzureError as error:
             self._not_described("secondary", error)
             return {}
-
-
-def _administration_client(
-    source: NamespaceArgument, side: str, ca_file: str | None
-) -> ServiceBusAdministrationClient:
-    settings = SdkSettings(connection_verify=ca_file)
-    return source.side(side, settings).administration()
 
 
 def _queue_of(client: ServiceBusAdministrationClient, path: str) -> QueueProperties | None:
