@@ -123,10 +123,10 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
     some = replace(ONE, unread=[Unread("host/<b>.zst", "packed")])
 
     assert not some.is_conserved
-    assert headline(some) == ("unproven: 1 files not read; 1 messages were read, all accounted for")
+    assert headline(some) == ("unproven: 1 file not read; 1 messages were read, all accounted for")
     assert "host/&lt;b&gt;.zst" in page(some)
     lost = replace(some, entities=[Entity("c", "o", {Verdict.LOST: 1})])
-    assert headline(lost) == "1 messages, of these 1 lost; unproven: 1 files not read"
+    assert headline(lost) == "1 messages, of these 1 lost; unproven: 1 file not read"
 
 
 @pytest.mark.spec("R-74")

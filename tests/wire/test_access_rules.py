@@ -127,7 +127,8 @@ def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) ->
 
 
 @pytest.mark.parametrize(
-    ("rights", "said"), [(["Sned"], "at least one right of Manage, Send, Listen"), (["Manage"], "also include")]
+    ("rights", "said"),
+    [(["Sned"], "at least one right of Manage, Send, Listen"), (["Manage"], "also include")],
 )
 def test_rights_that_no_policy_has_are_told(contoso: NamespaceControl, rights: list[str], said: str) -> None:
     with pytest.raises(InvalidDescription, match=said):

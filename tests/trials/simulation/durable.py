@@ -56,9 +56,9 @@ class Room:
 class DyingStore(SqliteStore):
     """A store whose process ends at the commit it is told."""
 
-    def __init__(self, path: Path, journal: ChangeLog) -> None:
+    def __init__(self, path: Path, change_log: ChangeLog) -> None:
         self.doom: tuple[int, When] | None = None  # commits that still succeed, then how it ends
-        super().__init__(Room(), path, journal)  # type: ignore[arg-type]
+        super().__init__(Room(), path, change_log)  # type: ignore[arg-type]
         self.connection.execute("PRAGMA synchronous = OFF")
         self.when_kept: list[Callable[[], None]] = []
         self.when_lost: list[Callable[[], None]] = []

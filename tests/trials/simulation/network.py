@@ -110,7 +110,7 @@ class Pipe:
     def forsake(self) -> None:
         """The broker's process has ended: what it had written still arrives, and it hears nothing more."""
         wire = self.server.protocol
-        for timer in (wire._timer, wire._leaving) if isinstance(wire, AmqpWire) else ():
+        for timer in (wire._timer, wire._closing) if isinstance(wire, AmqpWire) else ():
             if timer is not None:
                 timer.cancel()
         self.server.protocol = asyncio.Protocol()

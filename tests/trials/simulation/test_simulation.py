@@ -242,13 +242,13 @@ def leaves_what_one_replay_could_not_send(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def spools_what_a_broker_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = Pair._way
+    send_flow = Pair._send
 
     def and_spool(self, send, now, first, spool):
-        outcome = yield from way(self, send, now, first, spool)
+        outcome = yield from send_flow(self, send, now, first, spool)
         return (yield from self._spool(send)) if spool is SpoolUse.AT_ONCE else outcome
 
-    monkeypatch.setattr(Pair, "_way", and_spool)
+    monkeypatch.setattr(Pair, "_send", and_spool)
 
 
 def keeps_its_spool_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,8 @@ class World:
         def token() -> LockToken:
             return LockToken(self.rng.randbytes(16))
 
-        journal = None if self._disk is None else ChangeLog()
-        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, journal=journal)
+        change_log = None if self._disk is None else ChangeLog()
+        namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, change_log=change_log)
         namespace._context.ready = Ordered()  # type: ignore[assignment]
         server = (
             NamespaceServer(namespace, OpenAccess(), CLOCK, name, 0, _no_tls) if self._disk is None else None
@@ -140,7 +140,7 @@ class World:
                 crash_image(dead.store.path, path)
             server = DurableServer(namespace, CLOCK, path, _no_tls, self._died)
         assert server is not None
-        server.frontend._look = server.frontend._pending = Ordered()  # type: ignore[assignment]
+        server.frontend._joined = Ordered()  # type: ignore[assignment]
         server.frontend._pending = Ordered()  # type: ignore[assignment]
         return server
 
