@@ -39,7 +39,9 @@ def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> Non
     assert verdicts["lost"] == ledger["lost"]
     assert verdicts["unexpected"] == ledger["unexpected"]
     assert said["duplicated"] == ledger["duplicated"]
-    assert len([each for each in said["timeline"] if each["failed_over_at"]]) == 1  # suspicions may precede it
+    assert (
+        len([each for each in said["timeline"] if each["failed_over_at"]]) == 1
+    )  # suspicions may precede it
     billed = {
         charge["kind"]: charge["operations"] for charge in said["bill"] if charge["meter"] == "operations"
     }
