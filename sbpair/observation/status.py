@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from .listening import stop_accepting
 from .metrics import CONTENT_TYPE
 from .record import plain, scrubbed
 from .sinks import renew_in_children
@@ -187,6 +188,8 @@ class StatusServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._runner is not None:
+            if self._listener is not None:
+                await stop_accepting(self._listener)
             self._listener = None  # closed with the runner
             await self._runner.cleanup()
 

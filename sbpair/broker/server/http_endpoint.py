@@ -113,8 +113,11 @@ class HttpEndpoint(ABC):
     async def _answer(self, listener: socket.socket, stop: asyncio.Event) -> None:
         from aiohttp import web
 
+        from sbpair.observation.listening import stop_accepting
+
         runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener).start()
         await stop.wait()
+        await stop_accepting(listener)
         await runner.cleanup()
