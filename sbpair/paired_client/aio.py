@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from azure.core.async_paging import AsyncItemPaged
     from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue
-    from azure.servicebus.aio import AutoLockRenewer, ServiceBusReceiver
+    from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
 
     from .hosted_syphon import SyphonTask
 
@@ -94,8 +94,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
     ) -> AsyncItemPaged[str]:
         """The sessions of a queue of the primary, as the SDK lists them."""
-        self._check_open()
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
+        sdk = self._sdk()
         return sdk.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
 
     def list_subscription_sessions(
@@ -107,8 +106,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         timeout: float | None = None,
     ) -> AsyncItemPaged[str]:
         """The sessions of a subscription on the primary, as the SDK lists them."""
-        self._check_open()
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
+        sdk = self._sdk()
         return sdk.list_subscription_sessions(
             topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
         )
@@ -128,7 +126,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
         """The SDK's own receiver on the primary, the only side messages are received from."""
-        self._check_open()
+        sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
             sub_queue,
@@ -138,7 +136,6 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
             prefetch_count,
             LinkSettings(client_identifier, socket_timeout, keep_alive),
         )
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
         return sdk.get_queue_receiver(queue_name, **keywords)
 
     def get_subscription_receiver(
@@ -157,7 +154,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
         """The SDK's own receiver on the primary, the only side messages are received from."""
-        self._check_open()
+        sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
             sub_queue,
@@ -167,8 +164,12 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
             prefetch_count,
             LinkSettings(client_identifier, socket_timeout, keep_alive),
         )
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
         return sdk.get_subscription_receiver(topic_name, subscription_name, **keywords)
+
+    def _sdk(self) -> ServiceBusClient:
+        """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
+        self._check_open()
+        return self._runtime.sdk_client(self._primary, retry_total=None)
 
     def stand_in(self) -> StandIn[AsyncLoan]:
         """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from azure.core.paging import ItemPaged
     from azure.servicebus import (
         AutoLockRenewer,
+        ServiceBusClient,
         ServiceBusReceiveMode,
         ServiceBusReceiver,
         ServiceBusSessionFilter,
@@ -101,8 +102,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
     ) -> ItemPaged[str]:
         """The sessions of a queue of the primary, as the SDK lists them."""
-        self._check_open()
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
+        sdk = self._sdk()
         return sdk.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
 
     def list_subscription_sessions(
@@ -114,8 +114,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         timeout: float | None = None,
     ) -> ItemPaged[str]:
         """The sessions of a subscription on the primary, as the SDK lists them."""
-        self._check_open()
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
+        sdk = self._sdk()
         return sdk.list_subscription_sessions(
             topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
         )
@@ -135,7 +134,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
         """The SDK's own receiver on the primary, the only side messages are received from."""
-        self._check_open()
+        sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
             sub_queue,
@@ -145,7 +144,6 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
             prefetch_count,
             LinkSettings(client_identifier, socket_timeout, keep_alive),
         )
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
         return sdk.get_queue_receiver(queue_name, **keywords)
 
     def get_subscription_receiver(
@@ -164,7 +162,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
         """The SDK's own receiver on the primary, the only side messages are received from."""
-        self._check_open()
+        sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
             sub_queue,
@@ -174,8 +172,12 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
             prefetch_count,
             LinkSettings(client_identifier, socket_timeout, keep_alive),
         )
-        sdk = self._runtime.sdk_client(self._primary, retry_total=None)
         return sdk.get_subscription_receiver(topic_name, subscription_name, **keywords)
+
+    def _sdk(self) -> ServiceBusClient:
+        """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
+        self._check_open()
+        return self._runtime.sdk_client(self._primary, retry_total=None)
 
     def stand_in(self) -> StandIn[Loan]:
         """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""

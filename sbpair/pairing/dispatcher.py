@@ -36,8 +36,6 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.MessageSpooled: logging.DEBUG,
     events.SendRaised: logging.DEBUG,
 }
-
-
 MOST_EARLY = 100  # events kept for the first callback
 
 
@@ -47,9 +45,8 @@ class EventDispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
-        self._early: deque[PairingEvent] | None = deque(
-            maxlen=MOST_EARLY
-        )  # until the first callback subscribes
+        # Until the first callback subscribes.
+        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.

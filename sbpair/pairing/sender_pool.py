@@ -270,9 +270,8 @@ class SenderPool:
 
     def _begun(self, *, is_wanted: bool) -> _Opening:
         pooled = PooledSender(self._make())
-        pooled.until = (
-            time.monotonic() + LONGEST_OPENING
-        )  # set before it is watched, so that closing the watch ends it
+        # Set before it is watched, so that closing the watch ends it.
+        pooled.until = time.monotonic() + LONGEST_OPENING
         opening = _Opening(pooled, is_wanted=is_wanted)
         self._watch.add(pooled)
         self._openings.add(opening)
@@ -293,9 +292,7 @@ class SenderPool:
         pooled = opening.pooled
         pooled.until = time.monotonic() + LONGEST_OPENING
         error: Exception | None = None
-        is_late = (
-            pooled.has_overrun
-        )  # overrun before it began, when the watch may no longer be able to end it
+        is_late = pooled.has_overrun  # before it began: the watch may no longer be able to end it
         try:
             if not is_late:
                 pooled.open()

@@ -13,7 +13,7 @@ from signal import SIGTERM
 
 import pytest
 
-from sbpair.broker import NamespaceControl
+from sbpair.broker import Broker, NamespaceControl
 from tests.spellings import spellings
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
@@ -140,6 +140,15 @@ def start() -> Iterator[Callable[..., Running]]:
         running.process.stdout.close()
         running.process.stderr.close()
         assert_clean("".join(running.errors))
+
+
+@pytest.fixture
+def keys(broker: Broker) -> dict[str, str]:
+    """Environment with the two namespaces of the test's ``broker``."""
+    return {
+        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
+        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
+    }
 
 
 @pytest.fixture

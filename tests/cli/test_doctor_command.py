@@ -27,14 +27,6 @@ def broker():
 
 
 @pytest.fixture
-def keys(broker):
-    return {
-        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
-        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
-    }
-
-
-@pytest.fixture
 def doctor(sbpair, broker, keys):
     """Run `sbpair doctor --json`; its exit code and findings."""
 

@@ -32,14 +32,6 @@ def broker():
 
 
 @pytest.fixture
-def keys(broker):
-    return {
-        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
-        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
-    }
-
-
-@pytest.fixture
 def flags(broker):
     return (*NAMES, "--ca-file", str(broker.ca_file))
 

@@ -26,14 +26,6 @@ def broker():
         yield running
 
 
-@pytest.fixture
-def keys(broker):
-    return {
-        "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
-        "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
-    }
-
-
 def park(broker, count):
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     primary.take_down("refuse")
