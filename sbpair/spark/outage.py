@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sbpair.syphon.backoff import Backoff
+from sbpair.client.backoff import Backoff
 
 FIRST, MOST = 0.5, 30.0  # seconds between attempts
 BUSY = 10.0  # minimum delay in seconds after throttling that names none

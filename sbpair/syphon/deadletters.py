@@ -25,10 +25,10 @@ from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected, Release
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, said
 from sbpair.client.link import Receiver, Sender
+from sbpair.client.locks import renew_locks
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import redriven
 
-from .locks import renew_locks
 from .look import DEAD_LETTERS, look
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute

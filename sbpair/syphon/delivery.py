@@ -24,11 +24,11 @@ from operator import attrgetter
 from typing import Protocol
 
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
+from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ConnectionLost, SyphonError, said
 from sbpair.client.link import Sender
 from sbpair.envelope.restore import Forward, Poison
 
-from .backoff import Backoff
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
 
 FIRST_RETRY = 0.5  # seconds

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, said
 from sbpair.client.link import Sender
@@ -18,7 +19,6 @@ from sbpair.envelope.names import path_key
 from sbpair.envelope.restore import UNKNOWN_VERSION
 
 from ..pairing.pair_state import Role
-from .backoff import Backoff
 from .claims import is_refusal
 from .credit import MemoryBudget
 from .delivery import DeliveryTimeouts, Destination

@@ -1,92 +1,23 @@
-"""Message locks: how long each lasts, despite differing clocks, and their renewal over ``$management``."""
+"""Renewal of the locks of a backlog's unsettled deliveries."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from uuid import UUID
+from collections.abc import Callable, Iterable, Iterator
 
-from sbpair.amqp.message import Message, ValueBody
-from sbpair.amqp.performatives import Condition
-from sbpair.amqp.types import Array
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import LinkRefused, SyphonError
-from sbpair.client.request import CREDIT, RequestNode
+from sbpair.client.errors import SyphonError
+from sbpair.client.locks import LockClock, renew_locks
 
 from .delivery import InFlightMessage
 from .overflow import LockedDelivery
 
 logger = logging.getLogger("sbpair.syphon")
 
-DEFAULT_LOCK = 60.0  # seconds: the lock span of a backlog queue (P-11), and the longest that is relied on
-SHORTEST_LOCK, LONGEST_LOCK = 5.0, 300.0  # seconds, of any queue
-TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
 LOCKS_AT_ONCE = 200  # in one renewal request
-
-OK, GONE = 200, 410
-UUID_CODE = 0x98
-
-
-class LockClock:
-    """Measures the locks of one backlog against the local clock. Pure.
-
-    A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
-    *lead*: the lock span plus the difference of the clocks, which need not be told apart. A new lock has the greatest
-    lead; one with a smaller lead is older by the difference.
-
-        local clock    |---------- lead of a new lock ----------|
-                       |------ lead of this one ------|<- age ->|
-
-    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use.
-    Lock ends are seconds by the broker's clock, ``now`` and ``since`` by the local one.
-    """
-
-    def __init__(self) -> None:
-        self._lead: float | None = None
-        self.span = DEFAULT_LOCK
-        """Seconds that a new lock is relied on to last.
-
-        Longer than the real span only when that is below a minute and the local clock is behind as well.
-        """
-
-    @property
-    def difference(self) -> float | None:
-        """About how many seconds the broker's clock is ahead of the local one; None when they may agree."""
-        lead = self._lead
-        if lead is None or 0 < lead <= LONGEST_LOCK + SHORTEST_LOCK:
-            return None
-        return lead - DEFAULT_LOCK
-
-    def left(self, ends: float, now: float, since: float) -> float:
-        """Return the seconds certainly left of a lock taken after ``since``; 0 when it must be renewed first."""
-        lead = ends - now
-        if self._lead is None:
-            if now - since > SHORTEST_LOCK * TRUSTED_PART:
-                return 0.0
-            self._learn(lead)
-            return self.span
-        age = self._lead - lead
-        if age < 0:
-            self._learn(lead)
-            return self.span
-        return self.span - age if age <= self.span * TRUSTED_PART else 0.0
-
-    def renewed(self, ends: float, now: float) -> float:
-        """Note a lock renewed ``now``; return its seconds."""
-        self._learn(ends - now)
-        return self.span
-
-    def forget(self) -> None:
-        """Discard what was measured, after a renewal that was neither granted nor denied."""
-        self._lead, self.span = None, DEFAULT_LOCK
-
-    def _learn(self, lead: float) -> None:
-        is_plausible = 0 < lead <= LONGEST_LOCK  # otherwise the clocks differ, and the lead is not a span
-        self._lead = lead
-        self.span = min(max(lead, SHORTEST_LOCK), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
 
 
 class LockRenewal:
@@ -179,51 +110,3 @@ class LockRenewal:
                 self.doubtful.remove(message)
                 message.posted_at = now
                 message.destination.post(message)
-
-
-async def renew_locks(
-    connection: NamespaceConnection, path: str, tags: Sequence[bytes]
-) -> list[float | None]:
-    """Renew the locks with these delivery tags; return when each ends, None for a lost one.
-
-    Ends are seconds since the epoch by the broker's clock. Raises TokenRefused, ConnectionLost, and LinkRefused when
-    the request fails.
-    """
-    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
-    try:
-        ends = await _renew(node, path, tags)
-        if ends is not None or len(tags) == 1:
-            return ends or [None]
-        found: list[float | None] = []  # one lost lock fails the whole request: renew each on its own
-        for first in range(0, len(tags), CREDIT):
-            requests = (_renew(node, path, [tag]) for tag in tags[first : first + CREDIT])
-            found += [each[0] if each else None for each in await asyncio.gather(*requests)]
-        return found
-    finally:
-        await node.close()
-
-
-async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[float | None] | None:
-    """Renew all locks or none; None when one of them is lost."""
-    properties: dict[object, object] = {"operation": "com.microsoft:renew-lock", "type": "entity-mgmt"}
-    try:
-        tokens = tuple(UUID(bytes_le=tag) for tag in tags)
-    except ValueError as error:
-        raise LinkRefused(f"a delivery of {path} has no lock: its tag is not a UUID") from error
-    answer = await node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
-    status = answer.application_properties.get("statusCode")
-    if status == GONE:
-        return None
-    ends = _expirations(answer) if status == OK else []
-    if len(ends) != len(tags):
-        description = answer.application_properties.get("statusDescription")
-        condition = Condition("amqp:internal-error", f"status {status}: {description}")
-        raise LinkRefused(f"the locks on {path} were not renewed", condition)
-    return ends
-
-
-def _expirations(answer: Message) -> list[float | None]:
-    body = answer.body.value if isinstance(answer.body, ValueBody) else None
-    until = body.get("expirations") if isinstance(body, dict) else None
-    each = until.items if isinstance(until, Array) else until
-    return [end / 1000 for end in each or () if isinstance(end, int)]

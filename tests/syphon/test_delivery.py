@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.performatives import Accepted, Condition, Modified, Received, Rejected, Released
-from sbpair.syphon.backoff import Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.syphon.delivery import DeliveryAction, action_for
 
 

@@ -12,7 +12,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker.faults import Delay, Operation, RejectWith
 from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefused
-from sbpair.syphon.locks import renew_locks
+from sbpair.client.locks import renew_locks
 from tests.syphon.driven import BACKLOGS, CLOCK, Driven, play
 from tests.syphon.pair import Pair, parked, until
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from sbpair.amqp.performatives import Condition
+from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ConnectionLost, SyphonError, SyphonFaulted, TokenRefused
 from sbpair.client.route import Route
-from sbpair.syphon.backoff import Backoff
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
 from sbpair.syphon.delivery import Destination

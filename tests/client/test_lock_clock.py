@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.syphon.locks import DEFAULT_LOCK, LockClock
+from sbpair.client.locks import DEFAULT_LOCK, LockClock
 
 SKEWS = pytest.mark.parametrize("skew", [-300.0, -90.0, -20.0, 0.0, 90.0, 300.0, 86_400.0])
 NOW = 1_000_000.0
