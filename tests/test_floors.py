@@ -39,6 +39,7 @@ WITHOUT_CIRCLES = (
     "observation",
     "paired_client",
     "pairing",
+    "processor",
     "syphon",
     "testing",
 )
@@ -52,6 +53,7 @@ FLOORS: dict[str, set[str]] = {
     "client": {"amqp", "auth"},
     "pairing": {"auth", "envelope"},
     "syphon": {"amqp", "auth", "client", "envelope", "pairing"},
+    "processor": {"amqp", "auth", "client", "envelope", "pairing"},
     "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
     "paired_client": {"auth", "envelope", "observation", "pairing", "syphon"},
     "spark": {"amqp", "auth", "client", "envelope", "observation", "pairing", "syphon"},

@@ -613,6 +613,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "proofs": partial(proved, "QT"),
     "security-proved": partial(proved, "S"),
     "findings-proved": partial(proved, "R"),
+    "consumers-proved": partial(proved, "C"),
     "faults": faults,
     "fault-limits": fault_limits,
     "outages": outages,
@@ -626,9 +627,16 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-REQUIREMENT = r"[PQTGFSR]-\d+"
+REQUIREMENT = r"[PQTGFSRC]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
-SHOW_IDS = {"proofs", "security-proved", "findings-proved", "promises-proved", "faults-driven"}
+SHOW_IDS = {
+    "proofs",
+    "security-proved",
+    "findings-proved",
+    "consumers-proved",
+    "promises-proved",
+    "faults-driven",
+}
 
 
 def rendered(text: str) -> str:

@@ -1,0 +1,386 @@
+"""A received message with the names of the SDK's ``ServiceBusReceivedMessage``, decoded from its bytes on first use.
+
+The names and the kinds of values are the SDK's, so that a handler written for one reads the other. Values differ in
+one respect: they have the type that was sent. The SDK returns the keys and strings of application properties, and
+those inside a body, as ``bytes``; here they are ``str``, and an integer keeps its AMQP type
+(:class:`sbpair.amqp.Int` is an ``int``).
+
+The message is read-only. To send one on, pass ``message.raw_amqp_message`` to a sender.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from sbpair.amqp.decoding import decode
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.message import (
+    Body,
+    DataBody,
+    Header,
+    Properties,
+    Sections,
+    SequenceBody,
+    ValueBody,
+    decode_body,
+    decode_header,
+    decode_map_section,
+    decode_properties,
+    split,
+)
+from sbpair.amqp.types import Timestamp
+from sbpair.pairing.pair_state import Role
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessageState
+    from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+
+T = TypeVar("T")
+MessageId = str | bytes | int | UUID
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCK_TOKEN = 16  # bytes of a delivery tag that is one
+_PROPERTIES = b"\x00\x53\x73"
+
+
+class ReceivedMessage:  # C-11
+    """A message in the hands of a handler. Reading a value raises DecodeError if the message is not valid AMQP."""
+
+    __slots__ = ("__dict__", "_is_settled", "_locked_until", "_tag", "auto_renew_error", "payload", "side")
+
+    side: Role
+    """The namespace the message came from."""
+
+    def __init__(
+        self,
+        payload: bytes,
+        tag: bytes = b"",
+        side: Role = Role.PRIMARY,
+        locked_until: datetime | None = None,
+    ) -> None:
+        """``payload`` is the encoded message and ``tag`` its delivery tag.
+
+        ``locked_until`` replaces the time in the message: that of the session, or of a renewal.
+        """
+        self.payload = payload
+        self.side = side
+        self.auto_renew_error: Exception | None = None
+        self._tag = tag
+        self._locked_until = locked_until
+        self._is_settled = False
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> ReceivedMessage:
+        """Read an encoded message. Raises TypeError or ValueError, as the SDK does."""
+        if not isinstance(message, bytes):
+            raise TypeError("message must be bytes.")
+        if not message:
+            raise ValueError("message cannot be empty.")
+        try:
+            split(message)
+        except DecodeError as error:
+            raise ValueError(f"message is not a valid AMQP 1.0 message: {error}") from error
+        return cls(message)
+
+    def renewed(self, until: datetime) -> None:
+        """Record a renewed lock."""
+        self._locked_until = until
+
+    def settled(self) -> None:
+        """Record that the message is settled: it has no lock any more."""
+        self._is_settled = True
+
+    # Sections, each decoded once.
+
+    def _once(self, name: str, read: Callable[[], T]) -> T:
+        try:
+            found: T = self.__dict__[name]
+        except KeyError:
+            found = self.__dict__[name] = read()
+        return found
+
+    @property
+    def _sections(self) -> Sections:
+        return self._once("sections", lambda: split(self.payload))
+
+    @property
+    def _header(self) -> Header:
+        return self._once("header", lambda: decode_header(self._sections.header))
+
+    @property
+    def _properties(self) -> Properties:
+        return self._once("properties", lambda: decode_properties(self._sections.properties))
+
+    @property
+    def _annotations(self) -> dict[object, object]:
+        return self._once("annotations", lambda: decode_map_section(self._sections.message_annotations))
+
+    @property
+    def _body(self) -> Body | None:
+        return self._once("body", lambda: decode_body(self._sections.body))
+
+    # The sender's.
+
+    @property
+    def application_properties(self) -> dict[str, Any] | None:
+        """The sender's own properties, with the types that were sent; None without any."""
+        return self._once("application_properties", self._decode_application_properties)
+
+    def _decode_application_properties(self) -> dict[str, Any] | None:
+        section = self._sections.application_properties
+        return {str(key): value for key, value in decode_map_section(section).items()} if section else None
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - a value body is any value
+        """An iterator over the ``bytes`` of a data body or the lists of a sequence body; else the value."""
+        body = self._body
+        match body:
+            case DataBody():
+                return (part for part in body.sections)
+            case SequenceBody():
+                return (part for part in body.sections)
+            case ValueBody():
+                return body.value
+            case None:
+                return None
+
+    @property
+    def body_type(self) -> AmqpMessageBodyType:
+        """Which of the three kinds the body is; a message without a body counts as a value body."""
+        from azure.servicebus.amqp import AmqpMessageBodyType  # late: few handlers ask
+
+        match self._body:
+            case DataBody():
+                return AmqpMessageBodyType.DATA
+            case SequenceBody():
+                return AmqpMessageBodyType.SEQUENCE
+            case _:
+                return AmqpMessageBodyType.VALUE
+
+    @property
+    def content_type(self) -> str | None:
+        """The media type of the body."""
+        return _text(self._properties.content_type)
+
+    @property
+    def correlation_id(self) -> MessageId | None:
+        """The correlation id."""
+        return self._properties.correlation_id
+
+    @property
+    def message_id(self) -> MessageId | None:
+        """The message id."""
+        return self._once("message_id", lambda: first_property(self._sections.properties))
+
+    @property
+    def partition_key(self) -> str | None:
+        """The partition key."""
+        found = self._annotations.get("x-opt-partition-key")
+        return found.decode() if isinstance(found, bytes) else _text(found)
+
+    @property
+    def reply_to(self) -> str | None:
+        """The address for replies."""
+        return self._properties.reply_to
+
+    @property
+    def reply_to_session_id(self) -> str | None:
+        """The session for replies."""
+        return self._properties.reply_to_group_id
+
+    @property
+    def scheduled_enqueue_time_utc(self) -> datetime | None:
+        """The time that the sender scheduled the message for."""
+        return self._instant("x-opt-scheduled-enqueue-time")
+
+    @property
+    def session_id(self) -> str | None:
+        """The session the message belongs to."""
+        return self._properties.group_id
+
+    @property
+    def subject(self) -> str | None:
+        """The subject, also called label."""
+        return self._properties.subject
+
+    @property
+    def time_to_live(self) -> timedelta | None:
+        """The life of the message, counted from its enqueued time; None without a limit."""
+        milliseconds = self._header.ttl
+        return timedelta(milliseconds=milliseconds) if milliseconds else None
+
+    @property
+    def to(self) -> str | None:
+        """The address that the sender intended."""
+        return self._properties.to
+
+    # The broker's.
+
+    @property
+    def dead_letter_error_description(self) -> str | None:
+        """Why the message was dead-lettered, in words."""
+        return _text((self.application_properties or {}).get("DeadLetterErrorDescription"))
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        """Why the message was dead-lettered."""
+        return _text((self.application_properties or {}).get("DeadLetterReason"))
+
+    @property
+    def dead_letter_source(self) -> str | None:
+        """The entity that dead-lettered the message, if it was forwarded afterwards."""
+        return _text(self._annotations.get("x-opt-deadletter-source"))
+
+    @property
+    def delivery_count(self) -> int | None:
+        """The number of earlier deliveries that were abandoned or lost their lock."""
+        return self._header.delivery_count
+
+    @property
+    def enqueued_sequence_number(self) -> int | None:
+        """The sequence number in the entity that the message was forwarded from."""
+        return _whole(self._annotations.get("x-opt-enqueue-sequence-number"))
+
+    @property
+    def enqueued_time_utc(self) -> datetime | None:
+        """When the entity stored the message."""
+        return self._instant("x-opt-enqueued-time")
+
+    @property
+    def expires_at_utc(self) -> datetime | None:
+        """The enqueued time plus the time to live."""
+        enqueued, span = self.enqueued_time_utc, self.time_to_live
+        return enqueued + span if enqueued and span else None
+
+    @property
+    def lock_token(self) -> UUID | None:
+        """The token of the lock; None once the message is settled."""
+        if self._is_settled or len(self._tag) != _LOCK_TOKEN:
+            return None
+        return UUID(bytes_le=self._tag)
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """When the lock expires unless it is renewed; None once the message is settled."""
+        if self._is_settled:
+            return None
+        return self._locked_until or self._instant("x-opt-locked-until")
+
+    @property
+    def sequence_number(self) -> int | None:
+        """The number that the entity gave the message."""
+        return _whole(self._annotations.get("x-opt-sequence-number"))
+
+    @property
+    def state(self) -> ServiceBusMessageState:
+        """Active, deferred or scheduled."""
+        from azure.servicebus import ServiceBusMessageState  # late: few handlers ask
+
+        return ServiceBusMessageState(_whole(self._annotations.get("x-opt-message-state")) or 0)
+
+    @property
+    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
+        """The message as the SDK's ``AmqpAnnotatedMessage``, which senders accept."""
+        return self._once("raw_amqp_message", self._as_annotated)
+
+    @property
+    def message(self) -> AmqpAnnotatedMessage:
+        """Deprecated, as in the SDK: use :attr:`raw_amqp_message`, which this returns."""
+        warnings.warn(
+            "The `message` property is deprecated: use `raw_amqp_message`.", DeprecationWarning, stacklevel=2
+        )
+        return self.raw_amqp_message
+
+    def _as_annotated(self) -> AmqpAnnotatedMessage:
+        from azure.servicebus.amqp import AmqpAnnotatedMessage  # late: few handlers ask
+
+        sections, header, properties = self._sections, self._header, self._properties
+        body = self._body
+        kinds: dict[str, Any] = {"value_body": body.value if isinstance(body, ValueBody) else None}
+        if isinstance(body, DataBody):
+            kinds = {"data_body": list(body.sections)}
+        elif isinstance(body, SequenceBody):
+            kinds = {"sequence_body": list(body.sections)}
+        return AmqpAnnotatedMessage(
+            header={
+                "delivery_count": header.delivery_count,
+                "time_to_live": header.ttl,
+                "first_acquirer": header.first_acquirer,
+                "durable": header.durable,
+                "priority": header.priority,
+            }
+            if sections.header
+            else None,
+            properties={name: getattr(properties, name) for name in Properties.__slots__}
+            if sections.properties
+            else None,
+            application_properties=_sdk_properties(self.application_properties),
+            annotations=_sdk_map(sections.message_annotations),
+            delivery_annotations=_sdk_map(sections.delivery_annotations),
+            footer=_sdk_map(sections.footer),
+            **kinds,
+        )
+
+    def _instant(self, annotation: str) -> datetime | None:
+        found = _whole(self._annotations.get(annotation))
+        return _EPOCH + timedelta(milliseconds=found) if found else None
+
+    def __str__(self) -> str:
+        match self._body:
+            case DataBody(sections):
+                return b"".join(sections).decode()
+            case SequenceBody(lists):
+                return str(list(lists))
+            case ValueBody(value):
+                return str(value)
+            case None:
+                return str(None)
+
+    def __repr__(self) -> str:
+        try:
+            shown = f"message_id={self.message_id!r}, sequence_number={self.sequence_number!r}, "
+        except DecodeError as error:
+            shown = f"unreadable: {error}, "
+        return f"<ReceivedMessage {shown}side={self.side.value}, {len(self.payload)} bytes>"
+
+
+def first_property(section: bytes) -> MessageId | None:
+    """The message id alone: the first field of an encoded properties section. Raises DecodeError."""
+    if not section.startswith(_PROPERTIES):
+        return decode_properties(section).message_id
+    count, first = (section[5:6], 6) if section[3:4] == b"\xc0" else (section[8:12], 12)
+    if not any(count):  # an empty list
+        return None
+    found, _ = decode(section, first)
+    if found is not None and not isinstance(found, MessageId):
+        raise DecodeError(f"the message id is {found!r:.60}")
+    return found
+
+
+def _sdk_properties(properties: dict[str, Any] | None) -> dict[Any, Any] | None:
+    """Properties that the SDK can send: it takes a timestamp as a ``datetime``."""
+    if properties is None:
+        return None
+    return {
+        key: _EPOCH + timedelta(milliseconds=value) if isinstance(value, Timestamp) else value
+        for key, value in properties.items()
+    }
+
+
+def _sdk_map(section: bytes) -> dict[Any, Any] | None:
+    """A map with keys as the SDK has them, ``bytes``: it knows its annotations by these."""
+    if not section:
+        return None
+    entries = decode_map_section(section).items()
+    return {key.encode() if isinstance(key, str) else key: value for key, value in entries}
+
+
+def _text(value: object) -> str | None:
+    return str(value) if isinstance(value, str) else None
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None
