@@ -29,15 +29,16 @@ from sbpair.amqp.events import (
 from sbpair.amqp.handshake import Role
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import Link, ReceiverLink
-from sbpair.amqp.performatives import Condition, Source, Target
+from sbpair.amqp.performatives import AmqpMap, Condition, Source, Target
 from sbpair.amqp.session import Session
 from sbpair.auth.connection_string import Namespace
 
 from .claims import Tokens
-from .errors import ConnectionLost, LinkRefused
+from .errors import ConnectionLost, LinkRefused, SessionUnavailable
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
+from .session import SessionReceiver, session_filter, waiting_for
 
-AnyLink = TypeVar("AnyLink", Sender, Receiver)
+AnyLink = TypeVar("AnyLink", bound=ClientLink)
 
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
 IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
@@ -164,7 +165,42 @@ class NamespaceConnection(asyncio.Protocol):
         link = self.attach_receiver(path, snd_settle_mode=UNSETTLED, rcv_settle_mode=SECOND)
         return await self._attach(Receiver(self, link, path, on_message, on_disposition, on_drained))
 
-    def attach_receiver(self, path: str, *, snd_settle_mode: int, rcv_settle_mode: int) -> ReceiverLink:
+    async def open_session_receiver(
+        self,
+        path: str,
+        on_message: OnMessage,
+        on_disposition: OnDisposition | None = None,
+        on_drained: OnDrained | None = None,
+        *,
+        session_id: str | None = None,
+        timeout: float = 60.0,
+    ) -> SessionReceiver:
+        """As :meth:`open_receiver`, for one session of an entity that requires sessions.
+
+        ``session_id`` None takes the next available session and waits ``timeout`` seconds for one (from 0 to 49 days).
+        Raises SessionUnavailable when there is none in time, or when another receiver holds the one asked for.
+        """
+        await self.authorize(path)
+        link = self.attach_receiver(
+            path,
+            snd_settle_mode=UNSETTLED,
+            rcv_settle_mode=SECOND,
+            filters=session_filter(session_id),
+            properties=waiting_for(timeout),
+        )
+        return await self._attach(
+            SessionReceiver(self, link, path, on_message, on_disposition, on_drained, timeout=timeout)
+        )
+
+    def attach_receiver(
+        self,
+        path: str,
+        *,
+        snd_settle_mode: int,
+        rcv_settle_mode: int,
+        filters: AmqpMap | None = None,
+        properties: AmqpMap | None = None,
+    ) -> ReceiverLink:
         """Attach a receiver link in a session of its own, which ends with the link.
 
         Raises LinkRefused, ConnectionLost.
@@ -176,10 +212,11 @@ class NamespaceConnection(asyncio.Protocol):
                 f"a link to {path}",
                 lambda: session.attach_receiver(
                     name,
-                    source=Source(self.namespace.address(path)),
+                    source=Source(self.namespace.address(path), filter=filters),
                     target=Target(name),
                     snd_settle_mode=snd_settle_mode,
                     rcv_settle_mode=rcv_settle_mode,
+                    properties=properties,
                 ),
             )
         except LinkRefused:
@@ -244,6 +281,8 @@ class NamespaceConnection(asyncio.Protocol):
         self.register(link)
         try:
             await link.wait_attached()
+        except SessionUnavailable:
+            raise
         except LinkRefused:
             self._tokens.forget(link.path)  # the token may be the cause: the next link puts another
             raise

@@ -3,6 +3,7 @@
 SyphonError
  ├── ConnectionLost    the connection ended or failed; outcomes in flight are unknown
  ├── LinkRefused       the peer refused, or detached, a link
+ │    └── SessionUnavailable   no session was free in time
  ├── TokenRefused      the peer refused the token for a path
  └── SyphonFaulted     the namespace cannot be used until its configuration changes
 """
@@ -26,6 +27,13 @@ class ConnectionLost(SyphonError):
 
 class LinkRefused(SyphonError):
     """The peer refused or detached a link."""
+
+
+class SessionUnavailable(LinkRefused):
+    """No session was available in time, or another receiver holds the one that was asked for.
+
+    The condition is ``com.microsoft:timeout`` or ``com.microsoft:session-cannot-be-locked``.
+    """
 
 
 class TokenRefused(SyphonError):

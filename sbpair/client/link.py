@@ -86,25 +86,26 @@ class ClientLink(ABC):
         self._attached: asyncio.Future[None] = loop.create_future()
         self.detached: asyncio.Future[Condition | None] = loop.create_future()
         self._is_lost = False
+        self._answer_timeout = ANSWER_TIMEOUT
 
     @property
     def is_open(self) -> bool:
         return self._attached.done() and not self.detached.done()
 
     async def wait_attached(self) -> None:
-        """Wait for the peer's attach, ANSWER_TIMEOUT seconds at most.
+        """Wait for the peer's attach, a minute at most.
 
         Detaches on failure and cancellation. Raises LinkRefused, ConnectionLost.
         """
         either: tuple[asyncio.Future[Any], ...] = (self._attached, self.detached)
         try:
-            await asyncio.wait(either, timeout=ANSWER_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._answer_timeout, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.let_go()
             raise
         if not self._attached.done() and not self.detached.done():
             self.let_go()
-            raise LinkRefused(f"no link to {self.path}: no answer within {ANSWER_TIMEOUT:g} s")
+            raise LinkRefused(f"no link to {self.path}: no answer within {self._answer_timeout:g} s")
         if self.detached.done():
             error = ConnectionLost if self._is_lost else LinkRefused
             raise error(f"no link to {self.path}", self.detached.result())

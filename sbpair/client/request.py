@@ -13,12 +13,20 @@ from uuid import uuid4
 from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.performatives import Accepted, Source, Target
+from sbpair.amqp.performatives import Accepted, Condition, Source, Target
 
 from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
 
 CREDIT = 100
+OK, NO_CONTENT = 200, 204
+CONDITIONS = {  # of statuses that come without a condition, or with a vague one
+    401: "amqp:unauthorized-access",
+    403: "amqp:unauthorized-access",
+    404: "amqp:not-found",
+    429: "com.microsoft:server-busy",
+    503: "com.microsoft:server-busy",
+}
 
 
 class RequestNode:
@@ -129,6 +137,26 @@ class RequestNode:
         answer = self._answers.get(message.properties.correlation_id if message.properties else None)
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+def refusal_of(answer: Message) -> Condition | None:
+    """Why a node refused a request; None when it did not."""
+    status = answer.application_properties.get("statusCode")
+    if status in (OK, NO_CONTENT):
+        return None
+    symbol = CONDITIONS.get(status) if isinstance(status, int) else None
+    given = answer.application_properties.get("errorCondition")
+    if symbol is None and isinstance(given, str):
+        symbol = given
+    description = answer.application_properties.get("statusDescription")
+    shown = int(status) if isinstance(status, int) else status  # as a plain number, not an AMQP type
+    return Condition(symbol or "amqp:internal-error", f"status {shown}: {description}")
+
+
+def value_of(answer: Message) -> dict[Any, Any]:
+    """The map in the body of an answer; empty for any other body."""
+    value = answer.body.value if isinstance(answer.body, ValueBody) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _heard(opening: asyncio.Task[Sender]) -> None:
