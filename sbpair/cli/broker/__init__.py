@@ -24,6 +24,7 @@ from sbpair.cli.broker.arguments import (
 )
 from sbpair.cli.broker.config import planned_namespaces, with_broker_config
 from sbpair.cli.broker.endpoints import read_faults, serving_control, serving_page
+from sbpair.cli.broker.long_lived import short_collections
 from sbpair.cli.errors import ConfigurationError, ExitCode
 from sbpair.cli.parameters import ExistingPath
 from sbpair.cli.signals import SIGNALS, StopRequest
@@ -175,20 +176,23 @@ def command(
 
     from sbpair.broker import Broker, ShiftedClock  # late: loads what --help does not need
 
-    with Broker(
-        dict(namespaces),
-        host=host,
-        tier=tier,
-        credits_per_second=credits_per_second,
-        open_access=open_access,
-        data=data,
-        journal=journal,
-        on_failure=stop.set,
-        one_port=one_port,
-        clock=ShiftedClock() if driven_time else None,
-        partitions={each.name: each.partitions for each in plans if each.partitions} | dict(partitions),
-        policies={each.name: each.policies for each in plans},
-    ) as broker:
+    with (
+        short_collections(),
+        Broker(
+            dict(namespaces),
+            host=host,
+            tier=tier,
+            credits_per_second=credits_per_second,
+            open_access=open_access,
+            data=data,
+            journal=journal,
+            on_failure=stop.set,
+            one_port=one_port,
+            clock=ShiftedClock() if driven_time else None,
+            partitions={each.name: each.partitions for each in plans if each.partitions} | dict(partitions),
+            policies={each.name: each.policies for each in plans},
+        ) as broker,
+    ):
         for each in plans:
             broker.namespace(each.name).follow(each)
         for namespace, queue, is_partitioned in queues:

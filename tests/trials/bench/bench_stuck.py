@@ -2,9 +2,9 @@
 
     python -m tests.trials.bench.bench_stuck [--rounds N] [--quick]
 
-Two namespaces in one broker process, a syphon in this one, four backlogs. Among 20,000 messages for an entity
+Two namespaces in one broker process, a syphon in this one, four backlogs. Among 100,000 messages for an entity
 that takes all there are some for k others: entities that give no credit, and entities that are full. Each
-round times how long the 20,000 take, with no stuck one and with 1, 3 and 10; ratios are taken within a round.
+round times how long the 100,000 take, with no stuck one and with 1, 3 and 10; ratios are taken within a round.
 Prints its settings, then one JSON line a figure: the rate past the stuck ones as a share of the free one; the
 same by the syphon's processor time, which a busy machine does not blur; and the deliveries of each message
 that was stuck, 1 where none came twice.
@@ -106,7 +106,7 @@ async def relay(strings: tuple[str, str], pipe: Connection, messages: int) -> tu
 
 def main() -> None:
     asked = settings(__doc__, 5)
-    messages, each = (20_000 // QUICK, EACH // QUICK) if asked.quick else (20_000, EACH)
+    messages, each = (20_000 // QUICK, EACH // QUICK) if asked.quick else (100_000, EACH)
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {messages} messages that can go")
     pipe, theirs = mp.Pipe()
     process = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))

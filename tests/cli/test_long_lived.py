@@ -1,0 +1,68 @@
+"""What survives a long collection in the broker's process is not visited again until an hour has passed (R-44)."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from sbpair.cli.broker.long_lived import ALL_AGAIN, LONG, LongLivedObjects, short_collections
+
+pytestmark = pytest.mark.spec("R-44")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def frozen_as_before() -> Iterator[None]:
+    """The tests freeze what they imported; a test that returned it leaves it frozen again."""
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    gc.freeze()
+
+
+def collection(objects: LongLivedObjects, clock: Clock, took: float, generation: int = 2) -> None:
+    objects("start", {"generation": generation})
+    clock.now += took
+    objects("stop", {"generation": generation})
+
+
+def test_a_long_full_collection_sets_its_survivors_aside() -> None:
+    clock = Clock()
+    collection(LongLivedObjects(clock), clock, LONG * 2)
+    assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.parametrize(("took", "generation"), [(LONG / 2, 2), (LONG * 2, 1), (LONG * 2, 0)])
+def test_a_short_or_partial_collection_sets_nothing_aside(took: float, generation: int) -> None:
+    clock = Clock()
+    collection(LongLivedObjects(clock), clock, took, generation)
+    assert gc.get_freeze_count() == 0
+
+
+def test_after_an_hour_everything_is_collected_once_more_and_then_set_aside_again() -> None:
+    clock = Clock()
+    objects = LongLivedObjects(clock)
+    collection(objects, clock, LONG * 2)
+    clock.now += ALL_AGAIN
+    collection(objects, clock, LONG * 2)
+    assert gc.get_freeze_count() == 0
+    collection(objects, clock, LONG * 2)
+    assert gc.get_freeze_count() > 0
+
+
+def test_the_process_is_as_before_when_the_broker_has_ended() -> None:
+    callbacks = list(gc.callbacks)
+    with short_collections():
+        assert len(gc.callbacks) == len(callbacks) + 1
+        gc.freeze()
+    assert gc.callbacks == callbacks
+    assert gc.get_freeze_count() == 0
