@@ -31,6 +31,7 @@ from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import Link, ReceiverLink
 from sbpair.amqp.performatives import AmqpMap, Condition, Source, Target
 from sbpair.amqp.session import Session
+from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import Namespace
 
 from .claims import Tokens
@@ -41,6 +42,7 @@ from .session import SessionReceiver, session_filter, waiting_for
 AnyLink = TypeVar("AnyLink", bound=ClientLink)
 
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
+TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
 LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
 WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
@@ -134,18 +136,26 @@ class NamespaceConnection(asyncio.Protocol):
             self._session = self.begin()
         return self._session
 
-    async def open_sender(self, path: str) -> Sender:
-        """Authorise ``path`` and attach a sender. Raises TokenRefused, LinkRefused, ConnectionLost."""
+    async def open_sender(self, path: str, *, via: str | None = None) -> Sender:
+        """Authorise ``path`` and attach a sender.
+
+        With ``via``, the path of another entity of the namespace, messages are stored there and transferred to ``path``
+        when the transaction that they are part of commits: a transaction is on one entity, and may send via it.
+        Raises TokenRefused, LinkRefused, ConnectionLost.
+        """
         await self.authorize(path)
+        if via is not None:
+            await self.authorize(via)
         name = f"sbpair-sender-{uuid4()}"
         link = self.opening(
             f"a link to {path}",
             lambda: self.session.attach_sender(
                 name,
-                target=Target(self.namespace.address(path)),
+                target=Target(self.namespace.address(via or path)),
                 source=Source(name),
                 snd_settle_mode=UNSETTLED,
                 rcv_settle_mode=SECOND,
+                properties=None if via is None else {TRANSFER_DESTINATION: path},
             ),
         )
         return await self._attach(Sender(self, link, path))

@@ -5,6 +5,7 @@ SyphonError
  ├── LinkRefused       the peer refused, or detached, a link
  │    └── SessionUnavailable   no session was free in time
  ├── TokenRefused      the peer refused the token for a path
+ ├── RolledBack        the peer refused a transaction; nothing of it was applied
  └── SyphonFaulted     the namespace cannot be used until its configuration changes
 """
 
@@ -38,6 +39,10 @@ class SessionUnavailable(LinkRefused):
 
 class TokenRefused(SyphonError):
     """The peer refused the token for a path, or the credential gave none."""
+
+
+class RolledBack(SyphonError):
+    """The peer refused to begin or to commit a transaction: nothing of it was applied."""
 
 
 class SyphonFaulted(SyphonError):

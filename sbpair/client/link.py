@@ -22,7 +22,7 @@ from sbpair.amqp.events import (
     MessageReceived,
 )
 from sbpair.amqp.link import ReceiverLink, SenderLink
-from sbpair.amqp.performatives import Condition, DeliveryState
+from sbpair.amqp.performatives import Condition, DeliveryState, TransactionalState
 from sbpair.amqp.session import Session
 
 from .errors import ConnectionLost, LinkRefused
@@ -45,6 +45,8 @@ class Outgoing(Protocol):
 
     payload: bytes
     message_format: int
+    state: TransactionalState | None
+    """The transaction that the transfer is part of, if any."""
 
     def may_go(self, now: float) -> bool:
         """Whether to send it, asked once right before sending; ``now`` in monotonic seconds.
@@ -208,9 +210,14 @@ class Sender(ClientLink):
             self._push_is_due = True
             self._loop.call_soon(self._push)
 
-    async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
-        """Send one message and wait for its outcome."""
-        message = _Awaited(payload, message_format, asyncio.get_running_loop().create_future())
+    async def send(
+        self, payload: bytes, message_format: int = 0, state: TransactionalState | None = None
+    ) -> DeliveryState | None:
+        """Send one message, as part of a transaction if ``state`` names one, and wait for its outcome.
+
+        The outcome is None when the link ends first.
+        """
+        message = _Awaited(payload, message_format, state, asyncio.get_running_loop().create_future())
         self.transfer(message)
         return await message.outcome
 
@@ -260,7 +267,9 @@ class Sender(ClientLink):
                 written += len(message.payload)
                 tag = self._sent.to_bytes(4, "big")
                 self._sent = (self._sent + 1) % SERIAL
-                number = link.transfer(message.payload, tag=tag, message_format=message.message_format)
+                number = link.transfer(
+                    message.payload, tag=tag, message_format=message.message_format, state=message.state
+                )
                 pending[number] = message
         self._owner.flush_soon()
 
@@ -279,6 +288,7 @@ class _Awaited:
 
     payload: bytes
     message_format: int
+    state: TransactionalState | None
     outcome: asyncio.Future[DeliveryState | None]
 
     def may_go(self, now: float) -> bool:
@@ -341,10 +351,20 @@ class Receiver(ClientLink):
 
     async def settled(self, delivery_id: int, state: DeliveryState) -> DeliveryState | None:
         """Settle one delivery and wait for the peer's answer; None if the link ends first."""
-        answered: asyncio.Future[DeliveryState | None] = asyncio.get_running_loop().create_future()
-        self._settling[delivery_id] = answered
-        self.settle(delivery_id, delivery_id, state)
-        return await answered
+        (answer,) = await self.settled_run(delivery_id, delivery_id, state)
+        return answer
+
+    async def settled_run(self, first: int, last: int, state: DeliveryState) -> list[DeliveryState | None]:
+        """Settle deliveries ``first`` to ``last`` and wait for the peer's answers; None for each if the link ends."""
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[DeliveryState | None]] = []
+        for offset in range((last - first) % SERIAL + 1):
+            answer = self._settling[(first + offset) % SERIAL] = loop.create_future()
+            answers.append(answer)
+        if self.detached.done():
+            self._end(self.detached.result())
+        self.settle(first, last, state)
+        return list(await asyncio.gather(*answers))
 
     def _on_flow(self, event: MessageReceived | CreditGranted | CreditDrained) -> None:
         if isinstance(event, MessageReceived):
@@ -362,7 +382,9 @@ class Receiver(ClientLink):
             self._on_disposition(event)
         span = (event.last - event.first) % SERIAL
         for delivery_id in [each for each in self._settling if (each - event.first) % SERIAL <= span]:
-            self._settling.pop(delivery_id).set_result(event.state)
+            answered = self._settling.pop(delivery_id)
+            if not answered.done():  # cancelled
+                answered.set_result(event.state)
 
     def _end(self, condition: Condition | None) -> None:
         super()._end(condition)
