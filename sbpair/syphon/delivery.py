@@ -23,7 +23,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Protocol
 
-from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ConnectionLost, SyphonError, said
 from sbpair.client.link import Sender
@@ -120,6 +120,7 @@ class InFlightMessage:
     is_stalled: bool = False  # in flight for so long that it does not count as active
     is_released: bool = False  # its lock is given up, or kept in overflow
     message_format: int = 0
+    state: TransactionalState | None = None
     restore_again: Callable[[], Forward | Poison] | None = (
         None  # for one with a time to live: restores it as of now
     )
