@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from sbpair import EntityState
@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 MESSAGES = 12
+OF_SENDERS = [name for name in SCENARIOS if name != "silent-receiver"]
 IMPATIENT = replace(QUICK, operation_timeout=timedelta(seconds=6), ping_primary_interval=timedelta(seconds=1))
 
 
@@ -61,7 +62,7 @@ def send_all(client, ledger, pause=0.0):
 
 @pytest.mark.spec("G-1", "G-4")
 @pytest.mark.filterwarnings("ignore:.*operation_timeout:UserWarning")
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", OF_SENDERS)
 def test_a_paired_sender_loses_nothing_under(name, broker, pair):
     pair.primary.create_queue("orders", enable_partitioning=name == "partition-down")
     client, ledger = pair.client(IMPATIENT), Ledger()
@@ -77,6 +78,22 @@ def test_a_paired_sender_loses_nothing_under(name, broker, pair):
     assert report.is_conserved, report
     assert report.is_bounded, report
     assert report.acknowledged == MESSAGES, report
+
+
+def test_under_silent_receiver_the_next_receiver_gets_everything(broker, pair):
+    pair.primary.create_queue("orders")
+    with pair.client() as client, client.get_queue_sender("orders") as sender:
+        sender.send_messages([message(number) for number in range(MESSAGES)])
+    sdk = ServiceBusClient.from_connection_string(pair.primary.connection_string)
+    with sdk, pair.primary.scenario("silent-receiver", "orders"), sdk.get_queue_receiver("orders") as silent:
+        assert silent.receive_messages(MESSAGES, max_wait_time=1) == []
+        assert pair.primary.counts("orders").active == MESSAGES
+        with sdk.get_queue_receiver("orders") as other:
+            received = []
+            while len(received) < MESSAGES:
+                received += other.receive_messages(MESSAGES, max_wait_time=20)
+    assert [each.message_id for each in received] == [f"m{number}" for number in range(MESSAGES)]
+    assert {each.delivery_count for each in received} == {0}
 
 
 def until(holds):

@@ -42,6 +42,9 @@ class Sessions(Protocol):
     def release(self, lock: SessionLock, now: Instant) -> None:
         """Release the session and its locked messages, without counting a delivery."""
 
+    def lapse(self, lock: SessionLock, now: Instant) -> None:
+        """End the lock as if it had expired; does nothing on a lost one."""
+
     def lock_of(self, session_id: str) -> SessionLock | None:
         """Return the current lock on a session, or None."""
 

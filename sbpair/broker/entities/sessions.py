@@ -195,6 +195,13 @@ class MessageSessions:
             self._deadlines.drop(lock)
             self._end(lock, now, has_failed=False)
 
+    def lapse(self, lock: SessionLock, now: Instant) -> None:
+        """End the lock as if it had expired; does nothing on a lost one."""
+        if not lock.is_lost:
+            self._deadlines.drop(lock)
+            self._end(lock, now, has_failed=True)
+            self._queue.notify(lock)
+
     def lock_of(self, session_id: str) -> SessionLock | None:
         """Return the current lock on a session, or None."""
         session = self._sessions.get(session_id)
@@ -394,6 +401,10 @@ class PartitionedSessions:
     def release(self, lock: SessionLock, now: Instant) -> None:
         """Release the session and its locked messages, without counting a delivery."""
         _sessions_of(lock.queue).release(lock, now)
+
+    def lapse(self, lock: SessionLock, now: Instant) -> None:
+        """End the lock as if it had expired; does nothing on a lost one."""
+        _sessions_of(lock.queue).lapse(lock, now)
 
     def lock_of(self, session_id: str) -> SessionLock | None:
         """Return the current lock on a session, or None."""

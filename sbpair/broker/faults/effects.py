@@ -201,6 +201,27 @@ class NoCredit(Effect):
     happens: ClassVar[bool] = True
 
 
+class SilenceLink(Effect):
+    """Deliver nothing more on the receiver's link, which stays attached; a message that was locked goes back."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "silence"
+    applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.RECEIVE})
+    usual: ClassVar[frozenset[Operation]] = applies_to
+    answers: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoseLock(Effect):
+    """Deliver the message, and end its lock, or that of its session, ``seconds`` later, before it is due."""
+
+    name: ClassVar[str] = "lose-lock"
+    applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.RECEIVE})
+    usual: ClassVar[frozenset[Operation]] = applies_to
+    happens: ClassVar[bool] = True
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class LateVisibility(Effect):
     """Accept the message and keep it scheduled for ``seconds`` of entity time."""
@@ -270,6 +291,8 @@ EFFECTS: dict[str, type[Effect]] = {
         Withhold,
         Lose,
         Delay,
+        SilenceLink,
+        LoseLock,
         LateVisibility,
         Conflict,
         Disabled,

@@ -20,6 +20,7 @@ from .effects import (
     Down,
     Effect,
     LateVisibility,
+    LoseLock,
     Operation,
     Outage,
     PartitionDown,
@@ -128,7 +129,7 @@ def _has_no_entity(rule: FaultRule) -> bool:
 
 def _settings_checks(effect: Effect) -> list[tuple[bool, str]]:
     match effect:
-        case Delay(seconds) | LateVisibility(seconds):
+        case Delay(seconds) | LateVisibility(seconds) | LoseLock(seconds):
             return [(not _is_span(seconds), f"seconds is {seconds}, not below 0")]
         case Down(how, delay):
             ways = [outage.value for outage in Outage]

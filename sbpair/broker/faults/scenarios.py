@@ -11,6 +11,7 @@ from .effects import (
     Down,
     LateVisibility,
     PartitionDown,
+    SilenceLink,
     Throttle,
     Withhold,
 )
@@ -88,6 +89,13 @@ SCENARIOS: dict[str, Scenario] = {
             "ServiceBusConnectionError in bursts, and sends that succeed between them.",
             "Fails over at most once an outage, comes home between them, and parks meanwhile.",
             lambda entity: (FaultRule(Down("reset"), lasting=1.0, every=3.0),),
+        ),
+        Scenario(
+            "silent-receiver",
+            "The next receiver with a message to come gets nothing more on its link, which stays attached.",
+            "Receives that return nothing although messages wait. A new receiver gets them all.",
+            "Senders notice nothing. A processor peeks when it is idle, opens its link again, and reports it.",
+            lambda entity: (FaultRule(SilenceLink(), entity, times=1),),
         ),
     )
 }

@@ -18,6 +18,7 @@ expect:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from ....amqp.events import CreditGranted, DispositionReceived
 from ....amqp.link import SenderLink
@@ -44,7 +45,7 @@ from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, Verb
 from ...errors import BrokerError, LockLost, NotImplementedHere
-from ...faults import Delay, Effect, EndingEffect, Operation, RefusingEffect
+from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
 from ..message_form import delivered
 from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
@@ -68,6 +69,7 @@ class QueueReceiver(Node):
         self._source = queue.source_for(connection)
         self._held: dict[int, LockToken] = {}  # by delivery-id
         self._late = 0  # deliveries that a fault delays: each uses a credit
+        self._is_silent = False  # SilenceLink
         self._lost = 0  # deliveries that a fault withholds, until the client grants credit again
 
     @property
@@ -90,6 +92,7 @@ class QueueReceiver(Node):
         return (
             self._room > 0
             and self.link.is_open
+            and not self._is_silent
             and not self.connection.is_clogged
             and not self.link.session.pending
         )
@@ -105,6 +108,8 @@ class QueueReceiver(Node):
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
         """Join the line while there is credit; a drain is answered after one more try to deliver."""
+        if self._is_silent:
+            return
         self._lost = 0
         if event.credit > 0:
             if not self._frontend.is_waiting(self):
@@ -146,6 +151,13 @@ class QueueReceiver(Node):
         elif isinstance(effect, Delay):
             self._late += 1
             self.connection.later(effect.seconds, lambda: self._transfer_late(message), now)
+        elif isinstance(effect, LoseLock):
+            self._transfer(message)
+            self.connection.later(effect.seconds, lambda: self._lose_lock(message, now), now)
+        elif isinstance(effect, SilenceLink):
+            self._is_silent = True
+            if message.lock_token is not None:
+                self.queue.release(message.lock_token, now.entity)
         else:
             self._lost += 1
         return True
@@ -167,6 +179,12 @@ class QueueReceiver(Node):
         for message in messages:
             self._transfer(message)
         return len(messages)
+
+    def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
+        """End the lock of a delivered message as if it had expired, unless it is settled by now."""
+        if message.lock_token is not None:
+            with suppress(LockLost):
+                self.queue.abandon(message.lock_token, now.entity)
 
     def _transfer_late(self, message: StoredMessage) -> None:
         self._late -= 1

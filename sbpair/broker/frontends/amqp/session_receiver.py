@@ -111,6 +111,11 @@ class SessionReceiver(QueueReceiver):
                 raise SessionLockLost from None
             raise
 
+    def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
+        """End the lock of the session, and with it those of its messages."""
+        if self.queue.sessions is not None:
+            self.queue.sessions.lapse(self.lock, now.entity)
+
     def lapsed(self, now: ClockReading) -> None:
         """The session's lock expired: detach the link."""
         self.link.detach(self.connection.frontend.refusal(SessionLockLost(), self.queue.path, now.entity))
