@@ -312,7 +312,7 @@ def test_what_cannot_be_made_whole_leaves_nothing_behind_and_is_made_when_it_is_
     (half,), (whole,) = of_toml(good + broken), of_toml(good)
     with pytest.raises(BadConfiguration):
         half.follow(namespace, NOW)
-    assert [each.path for each in namespace.page(0, 9)[1]] == ["events"]
+    assert [each.path for each in namespace.directory.page(0, 9)[1]] == ["events"]
 
     whole.follow(namespace, NOW)
     assert namespace.queue("late").description.forward_to == "orders"

@@ -57,7 +57,9 @@ def describe(
 
 
 def is_refused(namespace: Namespace, asked: Request) -> bool:
-    answer = forwarding_refusal(asked, namespace, SharedAccess((ROOT,), namespace.access_rules), NOW_S)
+    answer = forwarding_refusal(
+        asked, namespace, SharedAccess((ROOT,), namespace.directory.access_rules), NOW_S
+    )
     if answer is not None:
         refused(answer, 401, "Manage is needed on it too")
         assert b"sig=" not in answer.body

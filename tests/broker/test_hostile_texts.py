@@ -87,7 +87,7 @@ def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded)
     rules = tuple(AccessRule(f"rule{n}", ("Send",), "a" * 40, "b" * 40) for n in range(12))
     for depth in range(1, 100):
         guarded.queue("a" + "/a" * depth, authorization_rules=rules)
-    verifier = SharedAccess((), guarded.namespace.access_rules)
+    verifier = SharedAccess((), guarded.namespace.directory.access_rules)
     token = f"SharedAccessSignature sr=sb%3A%2F%2Fx%2F{'a/' * 7_500}&sig=x&se=1&skn=Root"
 
     def refuse() -> None:
@@ -102,7 +102,7 @@ def test_the_rules_of_all_entities_above_a_path_are_found(guarded):
     for path in ("a", "a/b", "a/b/c", "a/bb"):
         guarded.queue(path, authorization_rules=(rule,))
 
-    found = [path for path, _ in guarded.namespace.access_rules("/A/B/c/d/e")]
+    found = [path for path, _ in guarded.namespace.directory.access_rules("/A/B/c/d/e")]
 
     assert found == ["a", "a/b", "a/b/c"]
 

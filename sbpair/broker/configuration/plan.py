@@ -95,7 +95,7 @@ class NamespacePlan:
 
 
 def _all(namespace: Namespace) -> list[Entity]:
-    return namespace.page(0, namespace.entity_count)[1]
+    return namespace.directory.page(0, len(namespace.directory))[1]
 
 
 def _subscribe(namespace: Namespace, topic: str, name: str, plan: SubscriptionPlan, now: Instant) -> None:

@@ -1,40 +1,26 @@
-"""A namespace: its entities by path, and their timers, forwarding and limits.
-
-Paths are case-insensitive and may contain slashes (``contoso/x-servicebus-transfer/0``, P-10). Queues and
-topics share one set of paths. The path of a subscription is ``events/Subscriptions/billing``;
-``/$DeadLetterQueue`` and ``/$Transfer/$DeadLetterQueue`` after a path address the sub-queues of an entity.
-"""
+"""A namespace: the creation, change and deletion of its entities, and the work that they have pending."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeGuard, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from ..errors import (
-    BrokerError,
-    EntityAlreadyExists,
-    EntityNotFound,
-    InvalidDescription,
-    Rerouting,
-    TargetNotFound,
-)
+from ..errors import BrokerError, EntityNotFound, InvalidDescription, Rerouting
 from .audit_recorder import AuditRecorder
 from .change_log import ChangeLog
 from .descriptions import (
-    TARGETS,
-    AccessRule,
     Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
+from .directory import Directory, is_queue
 from .entity import Entity
-from .indexes import Deadlines
 from .partition import Health, Layout
 from .partitioned import Partitioned
 from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic, PartitionedQueue, PartitionedTopic
-from .paths import MAX_PATH, path_of, validated_name, validated_path
+from .paths import validated_name, validated_path
 from .queue import Queue
 from .queue_context import SLICE, OperationCounts, QueueContext
 from .quotas import Credits, EntityLimits, Tier
@@ -42,11 +28,9 @@ from .rules import Rule, RuleSet
 from .rules.message_properties import LiftedForm, MessageForm
 from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
+from .timers import Call, Timers
 from .topic import Topic
 
-DEAD_LETTER = "/$deadletterqueue"
-TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
-Call = Callable[[Instant], None]
 AnyEntity = TypeVar("AnyEntity", bound=Entity)
 
 
@@ -87,8 +71,7 @@ class Namespace:
         self.layout = layout or Layout()
         self.tier = Tier.PREMIUM if self.layout.is_premium else tier
         self.credits = Credits(credits_per_second if self.tier.has_credits else None)
-        self._queues: dict[str, Entity] = {}
-        self._order: list[str] | None = None  # sorted keys, computed on demand
+        self.directory = Directory()
         self._limits = EntityLimits(self.layout)
         self._context = QueueContext(
             new_token,
@@ -99,11 +82,9 @@ class Namespace:
         )
         self.change_log = change_log
         self.audit = audit
-        self._timers = Deadlines[Entity]()
-        self._calls = Deadlines[Call]()
+        self._timers = Timers(self._context, self.directory)
         self.updates_take_locks = False
         self._blocked_forwards: dict[Queue, None] = {}  # sources whose forwarding waits for a partition
-        self._idle = Deadlines[str]()  # when to check again for idleness
 
     def transfer(self, messages: Sequence[StoredMessage], via: Entity, to: str, now: Instant) -> None:
         """Transfer messages sent via ``via`` to the entity at ``to``.
@@ -127,7 +108,7 @@ class Namespace:
         PartitionUnavailable.
         """
         resolved = self._check_creatable(path, description)
-        self._check_targets(path, resolved, None)
+        self.directory.check_targets(path, resolved, None)
         return self._create_queue(path, resolved, now)
 
     def _create_queue(self, path: str, resolved: QueueDescription, now: Instant) -> AnyQueue:
@@ -140,10 +121,10 @@ class Namespace:
 
         Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound, PartitionUnavailable.
         """
-        queue = self._plain_queue(path)
+        queue = self.directory.queue(path)
         description.check_successor_of(queue.description)
         resolved = self._resolved(description)
-        self._check_targets(queue.path, resolved, queue.description)
+        self.directory.check_targets(queue.path, resolved, queue.description)
         queue.check_manageable()
         before = queue.description
         queue.apply_description(resolved, now)
@@ -155,7 +136,7 @@ class Namespace:
 
         Raises EntityNotFound, and PartitionUnavailable while a partition is down (Q-17).
         """
-        queue = self._plain_queue(path)
+        queue = self.directory.queue(path)
         self._delete(queue)
         return queue
 
@@ -164,22 +145,11 @@ class Namespace:
 
         Raises EntityNotFound.
         """
-        key = path.casefold()
-        if not key.endswith(DEAD_LETTER):
-            return self._existing(path)
-        if key.endswith(TRANSFER_DEAD_LETTER):
-            queue = self._queues.get(key.removesuffix(TRANSFER_DEAD_LETTER))
-            part = None if queue is None else queue.transfer_dead_letter_queue
-        else:
-            queue = self._queues.get(key.removesuffix(DEAD_LETTER))
-            part = None if queue is None else queue.dead_letter_queue
-        if part is None:
-            raise EntityNotFound(path)
-        return part
+        return self.directory.at(path)
 
     def queues(self) -> list[AnyQueue]:
         """Return all queues, without sub-queues, sorted by path."""
-        return [entity for entity in self._sorted() if _is_queue(entity)]
+        return [entity for entity in self.directory if is_queue(entity)]
 
     # -- topics and subscriptions
 
@@ -210,24 +180,11 @@ class Namespace:
 
     def topic(self, path: str) -> AnyTopic:
         """Return the topic at a path. Raises EntityNotFound."""
-        topic = self._existing(path)
-        if not isinstance(topic, AnyTopic):
-            raise EntityNotFound(path)
-        return topic
-
-    def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
-        """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""
-        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # no entity has a longer path
-        end = folded.find("/")
-        while end >= 0:
-            entity = self._queues.get(folded[:end])
-            if entity is not None:
-                yield from ((entity.path, rule) for rule in entity.description.authorization_rules)
-            end = folded.find("/", end + 1)
+        return self.directory.topic(path)
 
     def topics(self) -> list[AnyTopic]:
         """Return all topics, sorted by path."""
-        return [entity for entity in self._sorted() if isinstance(entity, AnyTopic)]
+        return [entity for entity in self.directory if isinstance(entity, AnyTopic)]
 
     def create_subscription(
         self,
@@ -246,8 +203,8 @@ class Namespace:
         """
         topic = self.topic(topic_path)
         resolved = description.validated()
-        self._check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
-        self._check_targets(f"{topic.path}/Subscriptions/{name}", resolved, None)
+        self.directory.check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
+        self.directory.check_targets(f"{topic.path}/Subscriptions/{name}", resolved, None)
         self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
         topic.check_manageable()
         return self._create_subscription(topic, name, resolved, now, RuleSet(rule or Rule(created_at=now)))
@@ -281,7 +238,7 @@ class Namespace:
         """Change the description of a subscription. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
         resolved = description.validated()
-        self._check_targets(subscription.path, resolved, subscription.requested)
+        self.directory.check_targets(subscription.path, resolved, subscription.requested)
         subscription.check_manageable()
         before = subscription.description
         subscription.change(resolved, now)
@@ -310,17 +267,13 @@ class Namespace:
 
     def delete(self, path: str) -> Entity:
         """Delete the queue, topic or subscription at a path and return it. Raises as :meth:`delete_queue`."""
-        entity = self._existing(path)
+        entity = self.directory.entity(path)
         self._delete(entity)
         return entity
 
     def holds(self, entity: Entity) -> bool:
-        """Whether an entity exists.
-
-        For a sub-queue or partition, whether the entity that it belongs to does.
-        """
-        top = entity.top
-        return self._queues.get(top.path.casefold()) is top
+        """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
+        return entity in self.directory
 
     # -- restoring from a store, without repeating the checks of creation
 
@@ -348,23 +301,6 @@ class Namespace:
             self.topic(topic_path), name, description.validated(), created_at, rule_set
         )
 
-    # -- inspection
-
-    @property
-    def entity_count(self) -> int:
-        """The number of queues, topics and subscriptions."""
-        return len(self._queues)
-
-    def page(self, skip: int, most: int, find: str = "") -> tuple[int, list[Entity]]:
-        """Page through the queues, topics and subscriptions whose path contains ``find``, sorted by path.
-
-        Returns the total and at most ``most`` entities after the first ``skip``.
-        """
-        keys, word = self._in_order(), find.casefold()
-        if word:
-            keys = [key for key in keys if word in key]
-        return len(keys), [self._queues[key] for key in keys[skip : skip + most]]
-
     # -- partitions
 
     def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
@@ -386,7 +322,7 @@ class Namespace:
         """
         self._check_index(index)
         self.layout.stores[index].set(health, known_from)
-        for entity in self._queues.values():
+        for entity in self.directory:
             if isinstance(entity, Partitioned):
                 entity.health_changed()
         self._context.forwards.update(self._blocked_forwards)
@@ -402,7 +338,7 @@ class Namespace:
 
         Raises EntityNotFound.
         """
-        queues = [part for part in self._existing(path).parts() if isinstance(part, Queue)]
+        queues = [part for part in self.directory.entity(path).parts() if isinstance(part, Queue)]
         for queue in queues:
             queue.imposed_status = status
         for queue in queues:
@@ -475,52 +411,18 @@ class Namespace:
 
     def next_timer(self) -> Instant | None:
         """Return when the next timer is due, or None."""
-        self._update_timers()
-        nexts = (self._timers.next(), self._idle.next(), self._calls.next())
-        return min((at for at in nexts if at is not None), default=None)
+        return self._timers.next()
 
     def call_at(self, at: Instant, call: Call) -> None:
         """Call ``call`` once with the current time, when ``at`` has come."""
-        self._calls.set(call, at)
+        self._timers.call_at(at, call)
 
     def handle_timer(self, now: Instant) -> None:
         """Run the timers due at ``now``: one slice of work, the rest remains due."""
-        self._update_timers()
-        until = self.work_done + SLICE
-        while self.work_done < until and (due := self._timers.pop_due(now, 1)):
-            due[0].handle_timer(now)
-        for call in self._calls.pop_due(now):
-            call(now)
-        for key in self._idle.pop_due(now):
-            if key in self._queues:  # not deleted meanwhile with its topic
-                self._delete_if_idle(key, self._queues[key], now)
+        self._timers.run(now)
+        for entity in self._timers.take_idle(now):
+            self._remove(entity)
         self.forward(now, SLICE)
-
-    def _update_timers(self) -> None:
-        rescheduled = self._context.rescheduled
-        for queue in rescheduled:
-            at = queue.next_timer()
-            if at is None or not self.holds(queue):
-                self._timers.drop(queue)
-            else:
-                self._timers.set(queue, at)
-        rescheduled.clear()
-
-    def _delete_if_idle(self, key: str, queue: Entity, now: Instant) -> None:
-        span, since = queue.description.auto_delete_on_idle, queue.idle_since
-        if span is None:
-            return
-        if since is not None and since + span <= now:
-            self._remove(queue)  # T-20
-        else:
-            self._idle.set(key, (now if since is None else since) + span)
-
-    def _watch(self, queue: Entity) -> None:
-        key, span = queue.path.casefold(), queue.description.auto_delete_on_idle
-        if span is None:
-            self._idle.drop(key)
-        else:
-            self._idle.set(key, queue.updated_at + span)
 
     def _resolved(self, requested: Description) -> Description:
         if self.tier is Tier.PREMIUM and requested.enable_partitioning and not self.layout.is_premium:
@@ -533,21 +435,20 @@ class Namespace:
         """Check that an entity can be created at ``path`` and return its resolved description."""
         validated_path(path)
         resolved = self._resolved(requested)
-        self._check_free(path)
+        self.directory.check_free(path)
         self._limits.check(resolved.enable_partitioning)
         if resolved.enable_partitioning:
             self.layout.check_creatable(path)
         return resolved
 
     def _add(self, made: AnyEntity) -> AnyEntity:
-        self._queues[made.path.casefold()] = made
-        self._order = None
+        self.directory.add(made)
         self._limits.count(made, 1)
         self._described(made)
         return made
 
     def _described(self, entity: Entity) -> None:
-        self._watch(entity)
+        self._timers.described(entity)
         if self.change_log is not None:
             self.change_log.entity_described(entity)
 
@@ -570,59 +471,12 @@ class Namespace:
             entity.topic.drop(entity.name)
             entity.topic.filters.add(entity.rules, -1)
             entity.rules.counts = None
-        key = entity.path.casefold()
-        del self._queues[key]
-        self._order = None
+        self.directory.remove(entity)
         self._limits.count(entity, -1)
-        self._idle.drop(key)
+        self._timers.deleted(entity)
         if self.change_log is not None:
             self.change_log.entity_deleted(entity)
         for part in entity.parts():
             if self.audit is not None and isinstance(part, Queue):
                 part.record_deleted(self.audit)
-            self._timers.drop(part)
             self._context.ready.add(part)  # so that its links are notified
-
-    def _check_targets(
-        self,
-        path: str,
-        requested: QueueDescription | SubscriptionDescription,
-        current: QueueDescription | SubscriptionDescription | None,
-    ) -> None:
-        for field in TARGETS:  # a target must exist when it is set, and may be deleted later
-            name = getattr(requested, field)
-            if name is None or (current is not None and getattr(current, field) == name):
-                continue
-            target = self._queues.get(path_of(name).casefold())
-            if target is None:
-                raise TargetNotFound(path_of(name), path, field)
-            if isinstance(target, AnySubscription):
-                raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
-
-    def _check_free(self, path: str) -> None:
-        if path.casefold() in self._queues:
-            raise EntityAlreadyExists(path)
-
-    def _sorted(self) -> list[Entity]:
-        return [self._queues[key] for key in self._in_order()]
-
-    def _in_order(self) -> list[str]:
-        if self._order is None:
-            self._order = sorted(self._queues)
-        return self._order
-
-    def _plain_queue(self, path: str) -> AnyQueue:
-        entity = self._existing(path)
-        if not _is_queue(entity):
-            raise EntityNotFound(path)
-        return entity
-
-    def _existing(self, path: str) -> Entity:
-        entity = self._queues.get(path.casefold())
-        if entity is None:
-            raise EntityNotFound(path)
-        return entity
-
-
-def _is_queue(entity: Entity) -> TypeGuard[AnyQueue]:
-    return isinstance(entity, AnyQueue) and not isinstance(entity, AnyTopic | AnySubscription)

@@ -143,7 +143,9 @@ class Broker:
         verifier: Verifier = (
             OpenAccess()
             if self._open_access
-            else SharedAccess((*additional, policy, *self._policies.get(name, ())), namespace.access_rules)
+            else SharedAccess(
+                (*additional, policy, *self._policies.get(name, ())), namespace.directory.access_rules
+            )
         )
         server = NamespaceServer(
             namespace,

@@ -8,9 +8,10 @@ from typing import Protocol
 from unittest.mock import patch
 
 from sbpair.broker.entities.message_store import REASON
-from sbpair.broker.entities.namespace import Call, Namespace
+from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import StoredMessage
+from sbpair.broker.entities.timers import Call
 
 
 class Watcher(Protocol):

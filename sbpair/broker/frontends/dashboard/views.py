@@ -78,7 +78,7 @@ def summary(frontend: NamespaceFrontend, now: int) -> Row:
         "name": namespace.name,
         "tier": namespace.tier.value,
         "now": now,
-        "entities": namespace.entity_count,
+        "entities": len(namespace.directory),
         "rejected": frontend.rejections.total,
         "rejected_lately": frontend.rejections.since(now - LATELY),
         "faults": [active.rule.effect.name for active in frontend.faults.active][:MOST_ROWS],
@@ -102,7 +102,7 @@ class EntityRow:
 
 def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tuple[int, list[EntityRow]]:
     """The number of entities with ``find`` in their path, and a page of them, by path."""
-    total, found = frontend.namespace.page(skip, MOST_ROWS, find)
+    total, found = frontend.namespace.directory.page(skip, MOST_ROWS, find)
     return total, [entity_row(each, now) for each in found]
 
 

@@ -1,0 +1,143 @@
+"""The entities of a namespace by path.
+
+Paths are case-insensitive and may contain slashes (``contoso/x-servicebus-transfer/0``, P-10). Queues and
+topics share one set of paths. The path of a subscription is ``events/Subscriptions/billing``;
+``/$DeadLetterQueue`` and ``/$Transfer/$DeadLetterQueue`` after a path address the sub-queues of an entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
+from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
+from .entity import Entity
+from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic
+from .paths import MAX_PATH, path_of
+
+DEAD_LETTER = "/$deadletterqueue"
+TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
+
+
+class Directory:
+    """The queues, topics and subscriptions of a namespace, and their sub-queues."""
+
+    __slots__ = ("_entities", "_order")
+
+    def __init__(self) -> None:
+        self._entities: dict[str, Entity] = {}
+        self._order: list[str] | None = None  # sorted keys, computed on demand
+
+    def __len__(self) -> int:
+        return len(self._entities)
+
+    def __iter__(self) -> Iterator[Entity]:
+        """Iterate over the queues, topics and subscriptions, sorted by path."""
+        return iter([self._entities[key] for key in self._in_order()])
+
+    def __contains__(self, entity: Entity) -> bool:
+        """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
+        top = entity.top
+        return self._entities.get(top.path.casefold()) is top
+
+    def add(self, entity: Entity) -> None:
+        """Add an entity, whose path is free."""
+        self._entities[entity.path.casefold()] = entity
+        self._order = None
+
+    def remove(self, entity: Entity) -> None:
+        """Remove an entity."""
+        del self._entities[entity.path.casefold()]
+        self._order = None
+
+    def entity(self, path: str) -> Entity:
+        """Return the queue, topic or subscription at a path. Raises EntityNotFound."""
+        entity = self._entities.get(path.casefold())
+        if entity is None:
+            raise EntityNotFound(path)
+        return entity
+
+    def at(self, path: str) -> Entity:
+        """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFound."""
+        key = path.casefold()
+        if not key.endswith(DEAD_LETTER):
+            return self.entity(path)
+        if key.endswith(TRANSFER_DEAD_LETTER):
+            queue = self._entities.get(key.removesuffix(TRANSFER_DEAD_LETTER))
+            part = None if queue is None else queue.transfer_dead_letter_queue
+        else:
+            queue = self._entities.get(key.removesuffix(DEAD_LETTER))
+            part = None if queue is None else queue.dead_letter_queue
+        if part is None:
+            raise EntityNotFound(path)
+        return part
+
+    def queue(self, path: str) -> AnyQueue:
+        """Return the queue at a path. Raises EntityNotFound."""
+        entity = self.entity(path)
+        if not is_queue(entity):
+            raise EntityNotFound(path)
+        return entity
+
+    def topic(self, path: str) -> AnyTopic:
+        """Return the topic at a path. Raises EntityNotFound."""
+        topic = self.entity(path)
+        if not isinstance(topic, AnyTopic):
+            raise EntityNotFound(path)
+        return topic
+
+    def page(self, skip: int, most: int, find: str = "") -> tuple[int, list[Entity]]:
+        """Page through the queues, topics and subscriptions whose path contains ``find``, sorted by path.
+
+        Returns the total and at most ``most`` entities after the first ``skip``.
+        """
+        keys, word = self._in_order(), find.casefold()
+        if word:
+            keys = [key for key in keys if word in key]
+        return len(keys), [self._entities[key] for key in keys[skip : skip + most]]
+
+    def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
+        """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""
+        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # no entity has a longer path
+        end = folded.find("/")
+        while end >= 0:
+            entity = self._entities.get(folded[:end])
+            if entity is not None:
+                yield from ((entity.path, rule) for rule in entity.description.authorization_rules)
+            end = folded.find("/", end + 1)
+
+    def check_free(self, path: str) -> None:
+        """Raise EntityAlreadyExists if an entity has that path."""
+        if path.casefold() in self._entities:
+            raise EntityAlreadyExists(path)
+
+    def check_targets(
+        self,
+        path: str,
+        requested: QueueDescription | SubscriptionDescription,
+        current: QueueDescription | SubscriptionDescription | None,
+    ) -> None:
+        """Check that the entities to which ``requested`` newly forwards exist; they may be deleted later.
+
+        Raises TargetNotFound, and InvalidDescription for a subscription.
+        """
+        for field in TARGETS:
+            name = getattr(requested, field)
+            if name is None or (current is not None and getattr(current, field) == name):
+                continue
+            target = self._entities.get(path_of(name).casefold())
+            if target is None:
+                raise TargetNotFound(path_of(name), path, field)
+            if isinstance(target, AnySubscription):
+                raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
+
+    def _in_order(self) -> list[str]:
+        if self._order is None:
+            self._order = sorted(self._entities)
+        return self._order
+
+
+def is_queue(entity: Entity) -> TypeGuard[AnyQueue]:
+    """Whether an entity is a queue, neither a topic nor a subscription."""
+    return isinstance(entity, AnyQueue) and not isinstance(entity, AnyTopic | AnySubscription)
