@@ -22,7 +22,7 @@ from sbpair.broker.entities import (
 )
 from sbpair.broker.entities.quotas import Credits, Tier
 from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
-from sbpair.broker.frontends.amqp import client_connection
+from sbpair.broker.frontends.amqp import attach
 from tests.broker.test_management import manage
 
 NOON = 1_800_000_000_000
@@ -215,7 +215,7 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
 
 def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
     lab.queue()
-    monkeypatch.setattr(client_connection, "MAX_RECEIVERS", 3)
+    monkeypatch.setattr(attach, "MAX_RECEIVERS", 3)
     client = lab.client()
     links = [client.receiver("orders") for _ in range(4)]
     assert [link.is_refused for link in links] == [False, False, False, True]

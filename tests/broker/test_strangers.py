@@ -8,7 +8,7 @@ from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Source, Target
 from sbpair.broker.auth import make_token
-from sbpair.broker.frontends.amqp.client_connection import MAX_CLAIM_LINKS
+from sbpair.broker.frontends.amqp.attach import MAX_CLAIM_LINKS
 from sbpair.broker.frontends.amqp.connection_limits import MAX_TRIES, MAX_UNCLAIMED_BYTES
 from tests.costs import steps_of
 

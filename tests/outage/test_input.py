@@ -179,7 +179,7 @@ def links_of(namespace: NamespaceControl) -> set[int]:
     """Every link that is open to a namespace, by what the broker has for it."""
 
     def found(server: NamespaceServer) -> set[int]:
-        return {id(node) for wire in server.wires.values() for node in wire.client._nodes.values()}
+        return {id(node) for wire in server.wires.values() for node in wire.client.links}
 
     return namespace.look(found)
 
@@ -188,7 +188,7 @@ def senders_of(namespace: NamespaceControl) -> int:
     """How many links have brought, or may bring, messages to a queue of a namespace."""
 
     def found(server: NamespaceServer) -> int:
-        nodes = [node for wire in server.wires.values() for node in wire.client._nodes.values()]
+        nodes = [node for wire in server.wires.values() for node in wire.client.links]
         return sum(isinstance(node, QueueSender) for node in nodes)
 
     return namespace.look(found)

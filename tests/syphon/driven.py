@@ -83,7 +83,7 @@ class Driven:
             name: (
                 sum(len(wire.client._engine.sessions) for wire in server.wires.values()),
                 sum(_engine_counts(wire.client._engine)[1] for wire in server.wires.values()),
-                sum(len(wire.client._nodes) for wire in server.wires.values()),
+                sum(len(wire.client.links) for wire in server.wires.values()),
                 len(server.wires),
             )
             for name, server in self.servers.items()

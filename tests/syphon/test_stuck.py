@@ -161,7 +161,7 @@ def test_a_destination_that_takes_one_a_second_gets_all_it_takes_and_the_others_
                 link = next(
                     node._link
                     for wire in world.servers["contoso"].wires.values()
-                    for node in wire.client._nodes.values()
+                    for node in wire.client.links
                     if node.queue is not None and node.queue.path == "orders"
                 )
                 for number in range(10):

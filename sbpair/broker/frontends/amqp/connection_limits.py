@@ -14,6 +14,7 @@ would do so at the expense of others.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from ....amqp.connection import Connection
 from ...entities.quotas import Tier
@@ -24,15 +25,17 @@ from .queue_sender import QueueSender
 MAX_UNCLAIMED_BYTES = 256 * 1024  # bytes of links and unfinished deliveries
 HELD = {Tier.BASIC: 64 * 2**20, Tier.STANDARD: 64 * 2**20, Tier.PREMIUM: 1024 * 2**20}  # for all others
 MAX_TRIES = 64  # attaches and requests before a valid claim
+TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 
 
 class Confinement:
-    """The limits on a connection without a valid claim."""
+    """The limits on a connection without a valid claim, which begins at ``now``."""
 
-    __slots__ = ("_engine", "_tries", "is_on")
+    __slots__ = ("_claim_by", "_engine", "_tries", "is_on")
 
-    def __init__(self, engine: Connection) -> None:
+    def __init__(self, engine: Connection, now: float) -> None:
         self._engine = engine
+        self._claim_by = now + TIME_TO_CLAIM
         self.impose()
 
     def impose(self) -> None:
@@ -55,6 +58,17 @@ class Confinement:
     def is_exhausted(self) -> bool:
         """Whether the client has used up its tries."""
         return self.is_on and self._tries > MAX_TRIES
+
+    def next_timer(self) -> float:
+        """When to call :meth:`is_overdue`; infinity for never."""
+        return self._claim_by if self.is_on else inf
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the connection must be closed for want of a claim; True once."""
+        if now < self.next_timer():
+            return False
+        self._claim_by = inf
+        return True
 
 
 LINK_SPAN, BARE_SPAN, NEW_SPAN = 600.0, 300.0, 60.0  # seconds

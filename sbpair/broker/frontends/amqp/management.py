@@ -87,7 +87,7 @@ def manage(
             return _failure(500, fault.condition, fault.description, frontend.tracker(queue.path), now)
         transaction = None
         if isinstance(state, TransactionalState):
-            transaction = connection.transaction(state.txn_id)
+            transaction = connection.links.transaction(state.txn_id)
             if not operation.is_transactional:
                 raise NotAllowed(
                     f"{_name(request)} cannot be part of a transaction: ask for it outside of any."
@@ -95,7 +95,7 @@ def manage(
         answer = operation.run(ManagementCall(connection, queue, body_of(request), now.entity, transaction))
         return None if isinstance(fault, Withhold) else answer
     except BrokerError as error:
-        connection.refused(state, error)
+        connection.links.refused(state, error)
         frontend.rejections.note(now.entity, management_of(queue.path), error.condition, str(error))
         return _failure(error.status, error.condition, str(error), frontend.tracker(queue.path), now)
 

@@ -6,21 +6,19 @@ through the link. There is one node for each link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ....amqp.link import ReceiverLink, SenderLink
-from ....amqp.performatives import Condition, DeliveryState
+from ....amqp.performatives import Condition
 from ...clock import ClockReading
 from ...entities.entity import Entity
-from ...entities.transaction import Transaction
-from ...errors import BrokerError
 from ..namespace_frontend import NamespaceFrontend
 from .claims import Claims
 
 if TYPE_CHECKING:
-    from .queue_receiver import QueueReceiver
+    from .links import Links
 
 
 class ConnectionContext(Hashable, Protocol):
@@ -38,23 +36,15 @@ class ConnectionContext(Hashable, Protocol):
     def is_clogged(self) -> bool:
         """Whether the client fails to read what was sent: deliver nothing more until it does."""
 
-    def nodes(self) -> Iterable[object]:
-        """The nodes of all links of the connection."""
+    @property
+    def links(self) -> Links:
+        """The links of the connection."""
 
     def close(self, symbol: str, text: str, now: ClockReading) -> None:
         """Close from the broker's side, with a reason."""
 
     def later(self, seconds: float, act: Callable[[], None], now: ClockReading) -> None:
         """Call ``act`` after ``seconds`` if the connection still exists."""
-
-    def hold_back(self, node: QueueReceiver) -> None:
-        """The window of the receiver's session is used up: put it back in line when the window opens."""
-
-    def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
-        """Report a refusal: when ``state`` makes it part of a transaction, the transaction fails."""
-
-    def transaction(self, txn_id: bytes) -> Transaction:
-        """The open transaction of that id, declared on this connection. Raises UnknownTransaction."""
 
 
 class Node:

@@ -104,7 +104,7 @@ class QueueReceiver(Node):
     def passed_over(self) -> None:
         """When the session's window is used up, return to the line once it opens."""
         if self.link.session.pending:
-            self.connection.hold_back(self)
+            self.connection.links.hold_back(self)
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
         """Join the line while there is credit; a drain is answered after one more try to deliver."""
@@ -274,7 +274,7 @@ class QueueReceiver(Node):
                 return ACCEPTED
             return self.apply(token, state, now.entity)
         except BrokerError as error:
-            self.connection.refused(state, error)
+            self.connection.links.refused(state, error)
             return Rejected(self._frontend.refusal(error, self.queue.path, now.entity))
 
     def complete(self, token: LockToken, now: int) -> None:
@@ -287,7 +287,7 @@ class QueueReceiver(Node):
         Raises LockLost and others.
         """
         if isinstance(state, TransactionalState):
-            transaction = self.connection.transaction(state.txn_id)
+            transaction = self.connection.links.transaction(state.txn_id)
             transaction.settle(settlement_of(self.queue, token, state.outcome), now)
             return TransactionalState(state.txn_id, answer_to(state.outcome))
         settlement_of(self.queue, token, state).apply(now)

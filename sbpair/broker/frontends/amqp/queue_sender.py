@@ -126,7 +126,7 @@ class QueueSender(Node):
             if txn_id is None:
                 self._take(self._messages(event, now, visible_at), now)
                 return ACCEPTED
-            transaction = self.connection.transaction(txn_id)
+            transaction = self.connection.links.transaction(txn_id)
             via = None if self._destination is None else self.queue
             transaction.send(self._destination or self.queue, self._messages(event, now), now, via)
             return TransactionalState(txn_id, ACCEPTED)
@@ -134,7 +134,7 @@ class QueueSender(Node):
             self._frontend.namespace.call_at(rerouting.at, lambda then: self._store_again(event, then))
             return None
         except BrokerError as error:
-            self.connection.refused(event.state, error)
+            self.connection.links.refused(event.state, error)
             return Rejected(self._frontend.refusal(error, self.queue.path, now))
 
     def _take(self, messages: list[StoredMessage], now: int) -> None:

@@ -135,7 +135,7 @@ class RequestLink(Node):
     def _response_link(self, request: Message) -> ResponseLink | None:
         candidates = [
             node
-            for node in self.connection.nodes()
+            for node in self.connection.links
             if isinstance(node, ResponseLink) and node.address == self.address and node.link.is_open
         ]
         reply_to = request.properties.reply_to if request.properties else None

@@ -273,7 +273,7 @@ def _session(session: MessageSession) -> Row:
 
 def connection(client: ClientConnection, peer: str) -> Row:
     """One AMQP connection and its links."""
-    nodes = [node for node in client.nodes() if node.queue is not None]
+    nodes = [node for node in client.links if node.queue is not None]
     return {
         "peer": peer,
         "container": client.container[:LONGEST],

@@ -1,0 +1,186 @@
+"""An attach and the node that it asks for: the checks that come first, and the answer.
+
+address                 link of the client      node
+$cbs                    either                  RequestLink, ResponseLink
+orders/$management      either                  RequestLink, ResponseLink
+orders                  sends                   QueueSender
+orders                  receives                QueueReceiver, SessionReceiver, SessionWait
+(coordinator)           sends                   CoordinatorNode
+"""
+
+from __future__ import annotations
+
+from ....amqp.link import Link, ReceiverLink, SenderLink
+from ....amqp.performatives import Attach, Coordinator, Source, Target
+from ...auth import Right
+from ...clock import ClockReading
+from ...entities.entity import Entity
+from ...entities.paths import MAX_ADDRESS, path_of
+from ...entities.quotas import Tier
+from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere, TooManyConnections
+from ..address import Address, NodeKind, management_of, parse_address
+from ..validation import check_enabled, check_received_from, check_sent_to
+from .claims import Claims
+from .coordinator import CoordinatorNode
+from .management import manage
+from .node import ConnectionContext, Node
+from .queue_receiver import SETTLED, QueueReceiver
+from .queue_sender import TRANSFER_DESTINATION, QueueSender
+from .request_response import MAX_CLAIM_SIZE, MAX_REQUEST_SIZE, RequestLink, ResponseLink, put_token
+from .session_receiver import Granted, SessionReceiver, SessionWait, asked_session, has_session_filter
+
+MAX_RECEIVERS = 5_000  # on one entity at a time
+MAX_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
+
+
+def address_of(link: Link, attach: Attach) -> str:
+    """The address in an attach, unchecked; "" when there is none, "$coordinator" for the coordinator."""
+    terminus = attach.source if isinstance(link, SenderLink) else attach.target
+    if isinstance(terminus, Coordinator):
+        return "$coordinator"
+    return "" if terminus is None or terminus.dynamic else terminus.address or ""
+
+
+def check_address(link: Link, attach: Attach) -> None:
+    """Raise NotImplementedHere or InvalidArgument when an address is missing or too long."""
+    address = address_of(link, attach)
+    if not address:
+        raise NotImplementedHere("A link without an address (dynamic, anonymous) is not implemented.")
+    if len(address) > MAX_ADDRESS:
+        raise InvalidArgument(
+            f"The address has {len(address)} characters: at most {MAX_ADDRESS} are allowed."
+        )
+
+
+def is_to_entity(link: Link, attach: Attach) -> bool:
+    """Whether the link is to an entity or its management node, not to $cbs or the coordinator."""
+    if isinstance(link, ReceiverLink) and isinstance(attach.target, Coordinator):
+        return False
+    return parse_address(address_of(link, attach)).kind is not NodeKind.CLAIMS
+
+
+def is_permitted(node: Node, claims: Claims, now: ClockReading) -> bool:
+    """Whether the claims still permit the link of this node."""
+    is_request = isinstance(node, RequestLink | ResponseLink)
+    kind = NodeKind.MANAGEMENT if is_request else NodeKind.QUEUE
+    try:
+        _require(claims, node.link, Address(kind, node.queue.path if node.queue else ""), now)
+    except BrokerError:
+        return False
+    return True
+
+
+def _require(claims: Claims, link: Link, address: Address, now: ClockReading) -> None:
+    if address.kind is NodeKind.MANAGEMENT:
+        claims.require(management_of(address.path), (Right.LISTEN, Right.SEND), now.wall)
+    else:
+        right = Right.LISTEN if isinstance(link, SenderLink) else Right.SEND
+        claims.require(address.path, (right,), now.wall)
+
+
+class NodeFactory:
+    """Creates the nodes for the links of a connection; ``granted`` is called when a session is granted later."""
+
+    def __init__(self, connection: ConnectionContext, granted: Granted) -> None:
+        self._connection = connection
+        self._granted = granted
+
+    def node(self, link: Link, attach: Attach, now: ClockReading) -> Node:
+        """The node of a link. Raises BrokerError when the link is refused."""
+        if isinstance(attach.target, Coordinator) and isinstance(link, ReceiverLink):
+            return self._coordinator(link)
+        address = parse_address(address_of(link, attach))
+        if address.kind is NodeKind.CLAIMS:
+            self._check_claim_links()
+            return self._request_node(link, None, "$cbs")
+        _require(self._connection.claims, link, address, now)
+        queue = self._connection.frontend.namespace.queue(address.path)
+        if address.kind is NodeKind.MANAGEMENT:
+            return self._request_node(link, queue, management_of(queue.path))
+        if isinstance(link, SenderLink):
+            return self._queue_receiver(link, attach, queue, now)
+        assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
+        check_sent_to(queue)
+        check_enabled(queue, "SendDisabled")
+        return QueueSender(self._connection, link, queue, self._destination(attach, now))
+
+    def _coordinator(self, link: ReceiverLink) -> Node:
+        if self._connection.frontend.namespace.tier is Tier.BASIC:
+            raise NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
+        return CoordinatorNode(self._connection, link)  # its transactions' operations need rights
+
+    def _check_claim_links(self) -> None:
+        links = sum(
+            isinstance(node, RequestLink | ResponseLink) for node in self._connection.links if not node.queue
+        )
+        if links >= MAX_CLAIM_LINKS:
+            raise TooManyConnections("links on '$cbs' of a connection", MAX_CLAIM_LINKS)
+
+    def _destination(self, attach: Attach, now: ClockReading) -> Entity | None:
+        """The destination of a link that sends via its target.
+
+        Raises as an attach to the destination would.
+        """
+        path = (attach.properties or {}).get(TRANSFER_DESTINATION)
+        if path is None:
+            return None
+        if not isinstance(path, str):
+            raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: the path of an entity is needed.")
+        path = path_of(path[:MAX_ADDRESS])
+        self._connection.claims.require(path, (Right.SEND,), now.wall)
+        queue = self._connection.frontend.namespace.queue(path)
+        check_sent_to(queue)
+        return queue
+
+    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, now: ClockReading) -> Node:
+        check_received_from(queue)
+        if len(self._connection.frontend.tenants_of(queue)) >= MAX_RECEIVERS:
+            self._check_receivers(queue)
+        deletes = attach.snd_settle_mode == SETTLED
+        if queue.sessions is None:
+            if has_session_filter(attach):
+                raise NotAllowed(
+                    f"The entity '{queue.path}' does not require sessions: attach without a session filter."
+                )
+            return QueueReceiver(self._connection, link, queue, deletes=deletes)
+        if not has_session_filter(attach):
+            raise NotAllowed(
+                "It is not possible for an entity that requires sessions to create a non-sessionful message "
+                f"receiver: attach to '{queue.path}' with a session filter."
+            )
+        wait = SessionWait(self._connection, link, queue, attach, self._granted)
+        lock = queue.sessions.accept(asked_session(attach), now.entity)
+        return wait if lock is None else SessionReceiver(self._connection, link, lock, deletes=deletes)
+
+    def _check_receivers(self, queue: Entity) -> None:
+        tenants = self._connection.frontend.tenants_of(queue)
+        if sum(isinstance(each, QueueReceiver) for each in tenants) >= MAX_RECEIVERS:
+            raise TooManyConnections(f"receivers on '{queue.path}'", MAX_RECEIVERS)
+
+    def _request_node(self, link: Link, queue: Entity | None, address: str) -> Node:
+        if isinstance(link, SenderLink):
+            return ResponseLink(self._connection, link, queue, address)
+        assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
+        return RequestLink(self._connection, link, queue, address, put_token if queue is None else manage)
+
+
+def answer_attach(node: Node, attach: Attach) -> None:
+    """Answer the attach of this node's link."""
+    link = node.link
+    if isinstance(link, SenderLink):
+        source, properties = attach.source, None
+        if isinstance(node, QueueReceiver):
+            source, properties = node.answer(attach)
+        link.attach(source=source, target=attach.target or Target(), properties=properties)
+        return
+    limit = MAX_REQUEST_SIZE if node.queue is not None else MAX_CLAIM_SIZE
+    if isinstance(node, QueueSender):
+        limit = node.queue.description.max_message_size
+    link.attach(
+        source=attach.source or Source(),
+        target=attach.target,
+        max_message_size=limit,
+        properties=node.answer() if isinstance(node, QueueSender) else None,
+    )
+    if isinstance(node, QueueSender):
+        node.tolerate(limit)

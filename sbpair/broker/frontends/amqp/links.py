@@ -1,0 +1,236 @@
+"""The links of one client's connection, each with its node.
+
+Events of the engine reach the node of their link here, and links end here: by the client, with their session or
+connection, idle, or without a valid claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import ceil
+
+from ....amqp.errors import CONNECTION_FORCED, DETACH_FORCED
+from ....amqp.events import (
+    CreditGranted,
+    DispositionReceived,
+    LinkAttached,
+    LinkDetached,
+    MessageReceived,
+    SessionEnded,
+)
+from ....amqp.link import Link
+from ....amqp.performatives import Attach, Condition, DeliveryState, TransactionalState
+from ...clock import ClockReading
+from ...entities.indexes import Deadlines
+from ...entities.paths import MAX_PATH, path_of
+from ...entities.transaction import Transaction
+from ...errors import BrokerError, Unauthorized, UnknownTransaction
+from ...faults import Effect, EndingEffect, NoCredit, Operation, RefusingEffect
+from ..address import parse_address
+from ..refusals import tracked
+from .attach import NodeFactory, address_of, answer_attach, check_address, is_permitted, is_to_entity
+from .connection_limits import Idleness
+from .coordinator import CoordinatorNode
+from .faults import end_faulted, refusal
+from .node import ConnectionContext, Node
+from .queue_receiver import QueueReceiver
+from .queue_sender import QueueSender
+from .session_receiver import SessionReceiver, SessionWait
+
+
+class Links:
+    """The links of one connection; iterating yields their nodes."""
+
+    def __init__(self, connection: ConnectionContext, now: ClockReading) -> None:
+        self._connection = connection
+        self._factory = NodeFactory(connection, self._session_granted)
+        self._nodes: dict[Link, Node] = {}
+        self._waits = Deadlines[Link]()  # attaches that wait for a session; ms of the connection's clock
+        self._held_back: set[QueueReceiver] = set()  # by the window of their session
+        self._idleness = Idleness(now.idle)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    # -- events
+
+    def messages_received(self, run: list[MessageReceived], now: ClockReading) -> None:
+        """Consecutive messages of one link arrived."""
+        node = self._nodes.get(run[0].link)
+        if node is not None:
+            node.used = now
+            node.messages_received(run, now)
+
+    def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
+        """The client settled deliveries."""
+        node = self._nodes.get(event.link)
+        if node is not None:
+            node.used = now
+            node.disposition_received(event, now)
+
+    def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
+        """The client changed the credit of a link."""
+        node = self._nodes.get(event.link)
+        if node is not None:
+            node.used = now
+            node.credit_granted(event, now)
+
+    def link_attached(self, event: LinkAttached, now: ClockReading) -> None:
+        """The client attaches a link: open it, refuse it, or let it wait for a session."""
+        link, attach = event.link, event.attach
+        try:
+            check_address(link, attach)
+            effect = self._apply_fault(link, attach, now)
+            if effect is not None and not isinstance(effect, NoCredit):
+                return
+            node = self._factory.node(link, attach, now)
+        except BrokerError as error:
+            path = path_of(address_of(link, attach))[:MAX_PATH]  # no entity has a longer one
+            link.refuse(self._connection.frontend.refusal(error, path, now.entity))
+            return
+        if isinstance(node, QueueSender):
+            node.is_starved = effect is not None
+        if isinstance(node, SessionWait):
+            self._keep(node, now)
+            self._waits.set(link, ceil(now.connection * 1000) + node.span)
+            self._connection.frontend.wait_for_session(node, now)
+        else:
+            self._open(node, attach, now)
+
+    def link_detached(self, event: LinkDetached, now: ClockReading) -> None:
+        """The client ended a link."""
+        self._drop(event.link, now)
+
+    def session_ended(self, event: SessionEnded, now: ClockReading) -> None:
+        """A session ended, and its links with it."""
+        for link in [link for link in self._nodes if link.session is event.session]:
+            self._drop(link, now)
+
+    def connection_closed(self, now: ClockReading) -> None:
+        """The connection ended, and all its links with it."""
+        for link in list(self._nodes):
+            self._drop(link, now)
+
+    # -- delivery
+
+    def hold_back(self, node: QueueReceiver) -> None:
+        """The window of the receiver's session is used up: put it back in line when the window opens."""
+        self._held_back.add(node)
+
+    def resume(self, now: ClockReading) -> None:
+        """Put receivers back in line whose windows have opened."""
+        if self._held_back:
+            for node in [each for each in self._held_back if not each.link.session.pending]:
+                self._held_back.discard(node)
+                node.unclogged(now)
+
+    def unclogged(self, now: ClockReading) -> None:
+        """The client reads again: put its receivers back in line."""
+        for node in self._nodes.values():
+            if isinstance(node, QueueReceiver):
+                node.unclogged(now)
+
+    # -- transactions
+
+    def transaction(self, txn_id: bytes) -> Transaction:
+        """The open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+        for coordinator in self._coordinators():
+            if (transaction := coordinator.transaction(txn_id)) is not None:
+                return transaction
+        raise UnknownTransaction(txn_id)
+
+    def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
+        """Report a refusal: when ``state`` makes it part of a transaction, the transaction fails."""
+        if isinstance(state, TransactionalState):
+            for coordinator in self._coordinators():
+                if (transaction := coordinator.transaction(state.txn_id)) is not None:
+                    transaction.fail(error)
+
+    def _coordinators(self) -> Iterable[CoordinatorNode]:
+        return (node for node in self._nodes.values() if isinstance(node, CoordinatorNode))
+
+    # -- timers
+
+    def next_timer(self, ahead: float) -> float:
+        """When to call :meth:`handle_timer`, on the connection's clock, which is ``ahead`` s behind idle time."""
+        idle, wait = self._idleness.next_timer() - ahead, self._waits.next()
+        return idle if wait is None else min(idle, wait / 1000)
+
+    def handle_timer(self, now: ClockReading) -> None:
+        """End idle links, or the connection if it has been without links for too long, and expired waits."""
+        if now.idle >= self._idleness.next_timer():
+            self._end_idle(now)
+        for link in self._waits.pop_due(int(now.connection * 1000)):
+            node = self._nodes.get(link)
+            if isinstance(node, SessionWait):
+                node.timed_out(now)
+                self._drop(link, now)
+
+    def _end_idle(self, now: ClockReading) -> None:
+        if self._idleness.is_bare_too_long(now.idle):
+            self._connection.close(CONNECTION_FORCED, self._idleness.text_of_connection(), now)
+        for node in self._idleness.idle_nodes(self._nodes.values(), now.idle):
+            tracker = self._connection.frontend.tracker(node.queue.path if node.queue else "")
+            text = tracked(self._idleness.text_of_link(node), tracker, now.entity)
+            node.link.refuse(Condition(DETACH_FORCED, text))
+
+    def claims_expired(self, now: ClockReading) -> None:
+        """Detach the links that the remaining claims do not permit."""
+        for node in list(self._nodes.values()):
+            if node.queue is not None and not is_permitted(node, self._connection.claims, now):
+                error = Unauthorized("The token of this link has expired.")
+                node.link.refuse(self._connection.frontend.refusal(error, node.queue.path, now.entity))
+
+    # -- opening and ending
+
+    def _apply_fault(self, link: Link, attach: Attach, now: ClockReading) -> Effect | None:
+        """The fault that applies to an attach; an ending or refusing fault has been carried out."""
+        if not is_to_entity(link, attach):
+            return None
+        frontend, path = self._connection.frontend, parse_address(address_of(link, attach)).path
+        effect = frontend.apply_fault(Operation.ATTACH, path, now)
+        if isinstance(effect, RefusingEffect):
+            link.refuse(refusal(effect, frontend.tracker(path), now))
+        elif isinstance(effect, EndingEffect):
+            end_faulted(effect, self._connection, link, frontend.tracker(path), now)
+        return effect
+
+    def _open(self, node: Node, attach: Attach, now: ClockReading) -> None:
+        self._keep(node, now)
+        answer_attach(node, attach)
+        node.opened(now)
+        if isinstance(node, QueueSender | QueueReceiver):
+            for other in self._coordinators():
+                if other.link.session is node.link.session:
+                    other.saw_link_on(node.queue)
+
+    def _session_granted(self, wait: SessionWait, receiver: SessionReceiver, now: ClockReading) -> None:
+        """Complete the waiting attach with its session."""
+        self._drop(wait.link, now)
+        self._open(receiver, wait.attach, now)
+
+    def _keep(self, node: Node, now: ClockReading) -> None:
+        node.used = now
+        self._nodes[node.link] = node
+        self._idleness.link_opened(now.idle)
+        if node.queue is not None:
+            self._connection.frontend.add_tenant(node.queue, node)
+        if isinstance(node, SessionReceiver):
+            self._connection.frontend.hold(node.lock, node)
+
+    def _drop(self, link: Link, now: ClockReading) -> None:
+        node = self._nodes.pop(link, None)
+        self._waits.drop(link)
+        if node is None:
+            return
+        self._held_back -= {node}
+        if not self._nodes:
+            self._idleness.last_link_ended(now.idle)
+        node.detached(now)
+        if isinstance(node, SessionReceiver):
+            self._connection.frontend.let_go(node.lock)
+        if node.queue is not None:
+            self._connection.frontend.remove_tenant(node.queue, node)
