@@ -24,7 +24,9 @@ from sbpair.cli.group import COMMANDS, cli
 from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
 from sbpair.syphon.options import SyphonOptions
 from tests.tools import generate_docs
-from tests.tools.generate_docs import BLOCK, BLOCKS, DOCS, ROOT
+from tests.tools.blocks.api import API
+from tests.tools.generate_docs import BLOCK, BLOCKS
+from tests.tools.source import DOCS, ROOT
 from tests.trials.bench import page as performance
 
 PAGES = generate_docs.pages()
@@ -131,7 +133,7 @@ def test_every_command_and_every_flag_is_documented():
     assert missing == []
 
 
-@pytest.mark.parametrize(("page", "module"), generate_docs.API.items())
+@pytest.mark.parametrize(("page", "module"), API.items())
 def test_every_public_name_is_in_the_api_reference(page, module):
     text = (DOCS / "reference" / "api" / f"{page}.md").read_text("utf-8")
     listed = set(re.findall(r"(?:^::: |\]\[)sbpair(?:\.\w+)?\.(\w+)\b", text, re.MULTILINE))

@@ -12,7 +12,7 @@ import pytest
 import sbpair as package
 from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.group import COMMANDS, LazyGroup, cli
-from tests.tools.generate_docs import subcommands
+from tests.tools.blocks.command_line import subcommands
 
 HEAVY = ("azure", "rich", "aiohttp", "cryptography", "asyncio", "sbpair.broker", "sbpair.syphon")
 

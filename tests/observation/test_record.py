@@ -25,7 +25,7 @@ from sbpair.observation.record import (
 )
 from sbpair.pairing.events import BacklogsCreated, BacklogWithdrawn, EntityFailedOver
 from sbpair.syphon.events import MessageSetAside, SyphonConnected
-from tests.tools.generate_docs import journal_schema
+from tests.tools.blocks.observation import journal_schema
 
 NOW = Instant(1795242840.0, 1000.0)
 SENDER = Origin("w", Role.SENDER, PairLabels("contoso", "contoso-dr"))
@@ -158,7 +158,7 @@ def test_an_event_without_a_time_is_dated_now():
 def test_the_schema_only_grows_within_its_version():
     """Readers rely on it: what version 1 has, keeps its name and type until there is a version 2.
 
-    New events and fields go into the file when they are released: ``generate_docs.journal_schema()``.
+    New events and fields go into the file when they are released: ``tests.tools.blocks.observation.journal_schema()``.
     """
     pinned, now = json.loads(PINNED.read_text("utf-8")), journal_schema()
 

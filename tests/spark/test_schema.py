@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbpair.spark.schema import EVENT_FIELDS, HEADER, SPARK_TYPES
-from tests.tools.generate_docs import journal_schema
+from tests.tools.blocks.observation import journal_schema
 
 
 def spark_type(kind: str) -> str:

@@ -1,0 +1,111 @@
+"""The blocks of the docs about journals, metrics and webhooks, and the schema of the journal."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+
+from tests.tools.source import class_of, commented_members, documented_classes, documented_fields, table
+
+EVENT_HOMES = (
+    ("sender", "sbpair/pairing/events.py"),
+    ("syphon", "sbpair/syphon/events.py"),
+    ("syphon", "sbpair/syphon/status.py"),
+    ("asked for", "sbpair/observation/messages.py"),
+    ("broker", "sbpair/broker/entities/audit_recorder.py"),
+    ("all", "sbpair/observation/journal.py"),
+)
+
+
+NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "SideRefusal", "JournalCounters", "Group"}
+
+
+PLAIN_TYPES = {  # as JSON has them
+    "tuple[str, ...]": "list[str]",
+    "tuple[int, ...]": "list[int]",
+    "Arrival": "str",
+    "Removal": "str",
+}
+
+
+def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:
+    """Each event of the journal: who writes it, the type of each of its own fields, and what it says."""
+    from sbpair.observation.record import HEADER
+
+    header = {name for name, *_ in HEADER}
+    found = {}
+    for who, path in EVENT_HOMES:
+        for name, _, doc in documented_classes(path):
+            if not _is_event(path, name) or name in NO_EVENTS:
+                continue
+            fields = {field: PLAIN_TYPES.get(kind, kind) for field, kind, *_ in documented_fields(path, name)}
+            own = {field: kind for field, kind in fields.items() if field not in header}
+            if own.get("backlog") == "str":  # as a record has it: its number, then its name
+                own = {"backlog": "int | None", "backlog_queue": "str"} | {
+                    field: kind for field, kind in own.items() if field != "backlog"
+                }
+            found[re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()] = (who, own, doc)
+    return found
+
+
+def _is_event(path: str, name: str) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in class_of(path, name).decorator_list)
+
+
+def journal_schema() -> dict[str, dict[str, str]]:
+    """The fields of each event of the journal, and the header's under ""."""
+    from sbpair.observation.record import HEADER
+
+    header = {name: kind for name, kind, _ in HEADER}
+    return {"": header} | {event: fields for event, (_, fields, _) in journal_events().items()}
+
+
+def journal_header() -> str:
+    from sbpair.observation.record import HEADER
+
+    return table(
+        ("field", "type", "what it is"),
+        [(f"`{name}`", f"`{kind}`", doc) for name, kind, doc in HEADER],
+    )
+
+
+def journal_event_fields() -> str:
+    rows = [
+        (f"`{event}`", who, ", ".join(f"`{name}: {kind}`" for name, kind in fields.items()), doc)
+        for event, (who, fields, doc) in journal_events().items()
+    ]
+    return table(("event", "written by", "fields of its own", "what happened"), rows)
+
+
+def metrics() -> str:
+    from sbpair.observation.metrics import METRICS, READ
+
+    shown = (*METRICS, *READ)
+    rows = [(f"`{m.name}`", ", ".join(f"`{label}`" for label in m.labels), m.help) for m in shown]
+    return table(("metric", "labels", "what it counts"), rows)
+
+
+def syphon_metrics() -> str:
+    counters = commented_members("sbpair/syphon/status.py", "SyphonCounters")
+    return table(
+        ("metric", "what it counts"),
+        [
+            (f"`sbpair_syphon_{name}{'' if name == 'pending' else '_total'}`", doc)
+            for name, _, doc in counters
+        ],
+    )
+
+
+def webhook_kinds() -> str:
+    kinds = commented_members("sbpair/observation/webhook_delivery.py", "WebhookKind")
+    return table(("kind", "when"), [(f"`{value}`", doc) for _, value, doc in kinds])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "journal-header": journal_header,
+    "journal-events": journal_event_fields,
+    "metrics": metrics,
+    "syphon-metrics": syphon_metrics,
+    "webhook-kinds": webhook_kinds,
+}

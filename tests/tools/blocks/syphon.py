@@ -1,0 +1,52 @@
+"""The blocks of the docs about the syphon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.tools.source import (
+    commented_members,
+    documented_fields,
+    error_table,
+    event_table,
+    option_row,
+    table,
+)
+
+
+def syphon_options() -> str:
+    fields = documented_fields("sbpair/syphon/options.py", "SyphonOptions")
+    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+
+
+def syphon_events() -> str:
+    return event_table("sbpair/syphon/events.py", "SyphonEvent", "`at`")
+
+
+def syphon_errors() -> str:
+    return error_table("sbpair/client/errors.py")
+
+
+def syphon_counters() -> str:
+    rows = commented_members("sbpair/syphon/status.py", "SyphonCounters")
+    return table(("counter", "what it counts"), [(f"`{name}`", doc) for name, _, doc in rows])
+
+
+def dead_letter_reasons() -> str:
+    from sbpair.syphon.delivery import DEAD_LETTER_REASONS
+
+    reasons: dict[str, list[str]] = {}
+    for condition, reason in DEAD_LETTER_REASONS.items():
+        reasons.setdefault(reason, []).append(f"`{condition}`")
+    return table(
+        ("dead-letter reason", "the primary answered"), [(f"`{r}`", ", ".join(c)) for r, c in reasons.items()]
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "syphon-options": syphon_options,
+    "syphon-counters": syphon_counters,
+    "syphon-errors": syphon_errors,
+    "syphon-events": syphon_events,
+    "dead-letter-reasons": dead_letter_reasons,
+}
