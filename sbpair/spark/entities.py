@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import sleep
 from typing import TypeVar
@@ -37,14 +37,29 @@ from sbpair.client.request import RequestNode
 
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
+from .claim import EntityRenewed, check_age
 from .message_rows import Peeked, peeked
 from .outage import Outage, pause_of
-from .ranges import ACTIVE, LAST, Piece, Seen, Span, heads, index_of, is_renewed, path_of, span, weigh
-from .settling import EntityRenewed, Settler
+from .ranges import (
+    ACTIVE,
+    LAST,
+    Mark,
+    Piece,
+    Seen,
+    Span,
+    before_lane,
+    heads,
+    is_renewed,
+    path_of,
+    span,
+    weigh,
+)
+from .settling import Known, Settler
 from .source_options import SourceOptions
 
 T = TypeVar("T")
 PAGE = 200  # messages per peek
+ALWAYS = 2.0**40  # seconds since the epoch, later than any message
 ATTEMPTS = 3
 PAUSE = 0.5  # seconds before the first reconnect; doubles with each attempt
 SLACK = (
@@ -112,40 +127,48 @@ class Entities:
         for place, each in enumerate(spans):
             last, used = self._weigh(each, left // (len(spans) - place))
             left = max(0, left - used)
-            granted.append(Span(each.lane, each.first, last))
+            granted.append(replace(each, last=last))
         return granted
 
-    def settle(self, path: str, upto: int, until: int | None = None) -> int:
-        """Complete the messages up to number ``upto``, enqueued by ``until`` (ms), and return their count.
+    def settle(self, path: str, marks: tuple[Mark, ...]) -> Settled:
+        """Complete the messages of ``path`` up to ``marks``.
 
         Stops after ``settle_timeout``. Messages that remain, then or during an outage, are completed by the
         next call. Raises SourceError for permanent failures, such as an entity that was recreated.
         """
         try:
-            return self.settle_now(path, upto, until)
+            return self.settle_now(path, marks)
         except NoAnswer as error:
-            logger.warning("%s was not settled up to %d: %s; the next batch retries", path, upto, error)
-            return 0
+            logger.warning("%s was not settled: %s; the next batch retries", path, error)
+            return Settled(0, remain=True)
 
-    def settle_now(self, path: str, upto: int, until: int | None = None) -> int:
+    def settle_now(self, path: str, marks: tuple[Mark, ...]) -> Settled:
         """Like :meth:`settle`, but raises NoAnswer during an outage, for callers without a next batch."""
         try:
-            return worker.call(self._settle(path, upto, until), self._options.settle_timeout + SLACK)
+            return worker.call(self._settle(path, marks), self._options.settle_timeout + SLACK)
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
         except (SyphonError, TimeoutError) as error:
+            if self._options.may_be_missing and isinstance(error, SyphonError) and _is(error, NOT_FOUND):
+                return Settled(0, remain=False)
             raise to_source_error(error, path) from None
 
     def check_settleable(self, path: str) -> None:
-        """Check that the entity can be received from.
+        """Check that the entity can be received from, by session if it requires sessions.
 
-        Raises SourceError when it requires sessions, does not exist, or refuses this connection.
+        Raises SourceError when it does not exist, or refuses this connection.
         """
 
         async def attach(link: _Link) -> None:
             connection = await link.connection()
-            receiver = await connection.open_receiver(path, lambda event: None)
-            await receiver.close()
+            try:
+                receiver = await connection.open_receiver(path, lambda event: None)
+            except LinkRefused as error:
+                if not _is(error, NOT_ALLOWED):
+                    raise
+                link.by_session.add(path)
+            else:
+                await receiver.close()
 
         self._run(attach, path)
 
@@ -156,10 +179,15 @@ class Entities:
         for path in paths:
             try:
                 for lane, head in (await link.search(path, heads(path))).items():
+                    after, since = start.get(lane, 0), None
                     if is_renewed(lane, head, start):
-                        raise SourceError(str(EntityRenewed(path, start[lane])))
-                    one = await link.search(path, span(lane, start.get(lane, 0), cutoff))
-                    found += [] if one is None else [one]
+                        renewed = EntityRenewed(path, after)
+                        if self._options.fails_on_loss:
+                            raise SourceError(str(renewed))
+                        logger.warning("%s; failOnDataLoss=false: reading it from its first message", renewed)
+                        after, since = 0, head.enqueued_at
+                    one = await link.search(path, span(lane, after, cutoff))
+                    found += [] if one is None else [replace(one, since=since)]
             except (LinkRefused, TokenRefused) as error:
                 if not (self._options.may_be_missing and _is(error, NOT_FOUND)):
                     raise to_source_error(error, path) from None
@@ -228,18 +256,54 @@ class Entities:
                 await asyncio.sleep(PAUSE * 2**attempt)
         raise AssertionError("unreachable")
 
-    async def _settle(self, path: str, upto: int, until: int | None) -> int:
-        settler = Settler(path, until)
+    async def _settle(self, path: str, marks: tuple[Mark, ...]) -> Settled:
+        settler = Settler(path, marks, by_session=path in self._link.by_session)
+        is_cut_short = False
         try:
             async with asyncio.timeout(self._options.settle_timeout):
-                head = await self._attempt(lambda link: link.first(path, 1))
-                if head is not None and head.number <= upto:
-                    await settler.settle(await self._link.connection(), head.number, upto)
+                starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
+                while starts:
+                    pages = [await self._known(path, mark, start) for mark, start in starts.items()]
+                    if known := [each for page, _ in pages for each in page]:
+                        await settler.settle(await self._link.connection(), known)
+                    found = zip(starts, pages, strict=True)
+                    starts = {mark: start for mark, (_, start) in found if start is not None}
         except TimeoutError:
             if not settler.completed:
                 raise
-            logger.warning("%s: settling up to %d timed out; the next batch continues", path, upto)
-        return settler.completed
+            is_cut_short = True
+            logger.warning("%s: settling timed out; the next batch continues", path)
+        if settler.by_session:
+            self._link.by_session.add(path)
+        return Settled(settler.completed, remain=is_cut_short or settler.passed_over > 0)
+
+    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Known], int | None]:
+        """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
+
+        Raises EntityRenewed.
+        """
+        most = min(PAGE, mark.upto - start + 1)
+        payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))
+        page = [each for each in map(peeked, payloads) if each.seen.number <= mark.upto]
+        known = [each for each in page if each.seen.state == ACTIVE]
+        for each in known:
+            check_age(path, mark, each.seen.enqueued_at)
+        is_last = len(page) < len(payloads) or not page or page[-1].seen.number >= mark.upto
+        return [
+            Known(
+                each.seen.number,
+                None if each.message.properties is None else each.message.properties.group_id,
+            )
+            for each in known
+        ], None if is_last else page[-1].seen.number + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The number of messages that a settlement completed, and whether some remain to be completed later."""
+
+    completed: int
+    remain: bool
 
 
 Operation = Callable[["_Link"], Coroutine[object, object, T]]
@@ -260,6 +324,8 @@ class _Link:
         self._namespace, self._wire, self._origin = options.namespace, options.wire, origin
         self._connection: asyncio.Task[NamespaceConnection] | None = None
         self._nodes: dict[str, RequestNode] = {}
+        self.by_session: set[str] = set()
+        """The entities that refused a receiver without a session."""
 
     async def connection(self) -> NamespaceConnection:
         task = self._connection
@@ -320,23 +386,17 @@ class _Link:
             return result
 
 
-def cutoff(options: SourceOptions) -> float:
-    """The latest enqueued time of a batch, in seconds since the epoch; later messages wait for the next."""
-    return time.time() - options.safety_lag
+def cutoff(lag: float | None) -> float:
+    """The latest enqueued time of a batch, in seconds since the epoch; later messages wait for the next.
 
-
-def refuse_partitions(spans: list[Span]) -> None:
-    """Raises SourceError for a partitioned entity, which settlement does not support."""
-    for each in spans:
-        if index_of(each.lane):
-            text = f"{path_of(each.lane)} is partitioned, which settlement=complete does not support"
-            raise SourceError(f"{text}; read it with settlement=none")
+    ``lag`` is in seconds; without one all messages are read, whatever the broker's clock says.
+    """
+    return ALWAYS if lag is None else time.time() - lag
 
 
 STEPS = {
     NOT_FOUND: "check its name",
     UNAUTHORIZED_ACCESS: "check the key: it needs the Listen right",
-    NOT_ALLOWED: "read an entity with sessions with settlement=none",
 }
 
 

@@ -192,6 +192,18 @@ class PairReference:
     primary_namespace_name: str | None
     backlog_queue_count: int
 
+    def ends(self, form: str) -> tuple[str, str, TokenCredential | None]:
+        """The two connection strings and None, or the two names and the ambient credential.
+
+        Raises ValueError, with the format ``form``, when only one namespace is given by a connection string.
+        """
+        first, second = self.primary.connection_string(), self.secondary.connection_string()
+        if first is not None and second is not None:
+            return first, second, None
+        if first is None and second is None:
+            return self.primary.name, self.secondary.name, ambient()
+        raise ValueError(f"{form}: give both namespaces by connection string, or both by name")
+
 
 def pair_reference(given: FormatOptions, timeout: float) -> PairReference:
     """The pair given by the options PAIR and WIRE. Raises ValueError when they are invalid."""

@@ -34,8 +34,8 @@ from pyspark.sql.types import StructType
 from sbpair.observation import Journal, Role, SendAccepted
 
 from . import worker
-from .format_options import PAIR, WIRE, FormatOptions, PairReference, ambient, pair_reference
-from .outage import BATCH_PATIENCE, BUSY, Outage
+from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
+from .outage import BATCH_PATIENCE, BUSY, Outage, limit_or
 from .outgoing import BATCH as POSITIONAL
 from .outgoing import HASH, STRATEGIES, IdOf, Outgoing, id_maker, id_strategy, outgoing, to_message
 from .worker import directory_of, open_journal
@@ -106,7 +106,7 @@ class _Writer:
             if options.journal is not None:
                 journal = open_journal(stack, options.journal, Role.SENDER, options.pair, client_of(options))
             sending = Sending(options, id_maker(self._strategy, prefix, options.id_columns), journal)
-            sending.patience = options.patience(self._patience)
+            sending.patience = limit_or(options.outage_timeout, self._patience)
             while chunk := list(islice(messages, CHUNK)):
                 sending.send(chunk)
             return sending.sent
@@ -305,32 +305,20 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
         assume_backlogs_exist=options.assume_backlogs_exist,
         primary_namespace_name=options.pair.primary_namespace_name,
     )
-    primary, secondary = options.pair.primary, options.pair.secondary
-    strings = primary.connection_string(), secondary.connection_string()
-    transport = TransportType.AmqpOverWebsocket if options.pair.wire.over_websocket else TransportType.Amqp
-    if strings[0] is not None and strings[1] is not None:
-        client = PairedServiceBusClient.from_connection_strings(
-            strings[0],
-            strings[1],
-            options=pairing,
-            connection_verify=options.pair.wire.ca_file,
-            transport_type=transport,
-            custom_endpoint_address=primary.address,
-            secondary_custom_endpoint_address=secondary.address,
-        )
-    elif strings == (None, None):
-        client = PairedServiceBusClient(
-            primary.name,
-            secondary.name,
-            ambient(),
-            options=pairing,
-            connection_verify=options.pair.wire.ca_file,
-            transport_type=transport,
-            custom_endpoint_address=primary.address,
-            secondary_custom_endpoint_address=secondary.address,
-        )
-    else:
-        raise ValueError("sbpair: give both namespaces by connection string, or both by name")
+    primary, secondary, wire = options.pair.primary, options.pair.secondary, options.pair.wire
+    first, second, credential = options.pair.ends(FORM)
+    make = (
+        partial(PairedServiceBusClient.from_connection_strings, first, second)
+        if credential is None
+        else partial(PairedServiceBusClient, first, second, credential)
+    )
+    client = make(
+        options=pairing,
+        connection_verify=wire.ca_file,
+        transport_type=TransportType.AmqpOverWebsocket if wire.over_websocket else TransportType.Amqp,
+        custom_endpoint_address=primary.address,
+        secondary_custom_endpoint_address=secondary.address,
+    )
     atexit.register(client.close)
     return client
 
@@ -356,9 +344,6 @@ class SinkOptions:
     journal: str | None
     outage_timeout: float | None = None
     """Seconds for which a task retries while neither namespace accepts a message; None for the default."""
-
-    def patience(self, default: float) -> float:
-        return default if self.outage_timeout is None else self.outage_timeout
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:

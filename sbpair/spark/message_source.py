@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import sleep
 
@@ -40,13 +40,15 @@ from pyspark.sql.types import StructType
 from sbpair.envelope.names import namespace_label
 
 from .checkpoint import Offset, check_origin, positions_in, with_origin
-from .entities import Entities, NoAnswer, cutoff, refuse_partitions
+from .entities import Entities, NoAnswer, cutoff
 from .message_rows import MESSAGE_COLUMNS, Row, to_row
-from .outage import BATCH_PATIENCE, Outage
-from .ranges import UNTIL, Piece, Span, advance, allot, before_lane, numbers, path_of, pieces
+from .outage import BATCH_PATIENCE, Outage, limit_or
+from .polling import Polling
+from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
 
-POLL = 1.0  # seconds that latestOffset blocks at most during an outage
+POLL = 1.0  # seconds that latestOffset blocks at most before it polls
+STREAM_LAG = 1.0  # default safety lag of a stream in seconds
 OUTAGE = "@outage"  # key beside the offset in the progress of a query
 
 logger = logging.getLogger("sbpair.spark")
@@ -92,9 +94,14 @@ class _Ranges:
         self._options = options
 
     _patience = 0.0  # the default of the option outageTimeout, in seconds
+    _lag: float | None = None  # the default of the option safetyLagMs, in seconds
+
+    def _cutoff(self) -> float:
+        given = self._options.safety_lag
+        return cutoff(self._lag if given is None else given)
 
     def _entities(self, origin: str | None = None) -> Entities:
-        return Entities(self._options, origin, self._options.patience(self._patience))
+        return Entities(self._options, origin, limit_or(self._options.outage_timeout, self._patience))
 
     def _start(self, entities: Entities) -> dict[str, int]:
         """The offset before the first message to read."""
@@ -102,7 +109,7 @@ class _Ranges:
         if starting == EARLIEST:
             return {}
         if isinstance(starting, str):
-            return advance({}, entities.spans(self._options.paths, {}, cutoff(self._options)))
+            return advance({}, entities.spans(self._options.paths, {}, self._cutoff()))
         return {lane: max(number - 1, 0) for lane, number in starting.items()}
 
     def _tasks(
@@ -119,8 +126,8 @@ class _Ranges:
         namespace = namespace_label(partition.origin or options.namespace.origin)
         for message in entities.read(piece):
             yield to_row(namespace, piece.path, message, with_body=options.include_body)
-        if piece.settle_upto is not None:
-            entities.settle(piece.path, piece.settle_upto, piece.settle_until)
+        if piece.marks:
+            entities.settle(piece.path, piece.marks)
 
 
 class MessageReader(_Ranges, DataSourceReader):
@@ -136,13 +143,10 @@ class MessageReader(_Ranges, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         entities = self._entities()
         start = self._start(entities)
-        spans = entities.spans(self._options.paths, start, cutoff(self._options))
+        spans = entities.spans(self._options.paths, start, self._cutoff())
         ending = self._options.ending
         if not isinstance(ending, str):
-            spans = [
-                Span(each.lane, each.first, min(each.last, ending.get(each.lane, each.last)))
-                for each in spans
-            ]
+            spans = [replace(each, last=min(each.last, ending.get(each.lane, each.last))) for each in spans]
         begin = start | {each.lane: each.first - 1 for each in spans}
         return self._tasks(begin, advance(start, spans))
 
@@ -157,9 +161,12 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     """
 
     _patience = math.inf
+    _lag = STREAM_LAG
     _target: dict[str, int] | None = None
     _is_checked = False
-    _end: Offset | None = None
+    _latest: Offset | None = None
+    """The last message of each entity when the broker was last asked."""
+
     _problem: NoAnswer | None = None
     """The last failure of the current outage; None while the namespace responds."""
 
@@ -167,7 +174,10 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._outage = Outage(options.patience(self._patience))
+        self._outage = Outage(limit_or(options.outage_timeout, self._patience))
+        self._polling = Polling(options.min_poll_interval, options.max_poll_interval)
+        self._settled: dict[str, tuple[Mark, ...]] = {}
+        """The marks up to which nothing remains to be completed, by entity."""
 
     def initialOffset(self) -> Offset:
         origin = self._options.namespace.origin
@@ -175,40 +185,48 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     def prepareForTriggerAvailableNow(self) -> None:
         entities = self._entities(self._options.namespace.origin)
-        self._target = advance({}, entities.spans(self._options.paths, {}, cutoff(self._options)))
+        self._target = advance({}, entities.spans(self._options.paths, {}, self._cutoff()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_messages
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next batch; ``start``, meaning no new data, during an outage.
+        """The end of the next batch; ``start``, meaning no new data, during an outage and between two polls.
 
         A run with availableNow would end then, so it blocks instead. Raises NoAnswer when the outage exceeds
         ``outageTimeout``, ForeignCheckpoint for another namespace's offset, and SourceError.
         """
         origin = self._origin_of(start)
         if self._target is not None:
-            self._end = self._next(start, limit, self._entities(origin), origin)
-            return self._end
-        left = self._outage.wait(time.monotonic())
+            return self._next(start, limit, self._entities(origin), origin)
+        now = time.monotonic()
+        left = max(self._outage.wait(now), self._polling.wait(now))
         sleep(min(left, POLL))
         if left > POLL:
             return start
         try:
-            self._end = self._next(start, limit, Entities(self._options, origin), origin)
+            end = self._next(start, limit, Entities(self._options, origin), origin)
         except NoAnswer as problem:
             self._record_outage(problem)
             return start
         self._outage.answered()
         self._problem = None
-        return self._end
+        latest = numbers(positions_in(self._latest or end))
+        self._polling.polled(
+            time.monotonic(), has_found=end != start, has_more=numbers(positions_in(end)) != latest
+        )
+        return end
 
     def reportLatestOffset(self) -> Offset | None:
-        """The offset in the query's progress; during an outage with its start time and reason."""
+        """The last message of each entity at the last poll, for the query's progress.
+
+        Its distance from the end offset of the batch is the lag. During an outage also the outage's start time and
+        reason.
+        """
         if self._problem is None:
-            return self._end
-        return {**(self._end or {}), OUTAGE: f"since {self._since}: {self._problem}"}
+            return self._latest
+        return {**(self._latest or {}), OUTAGE: f"since {self._since}: {self._problem}"}
 
     def _record_outage(self, problem: NoAnswer) -> None:
         is_new = self._outage.began is None
@@ -224,12 +242,13 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
         Everything up to ``start`` is committed, so entities without a task in this batch are settled here.
         """
-        options, until, positions = self._options, cutoff(self._options), positions_in(start)
+        options, until, positions = self._options, self._cutoff(), positions_in(start)
         self._check(entities)
-        spans = self._reachable(entities.spans(options.paths, positions, until))
+        spans = entities.spans(options.paths, positions, until)
+        self._latest = with_origin(numbers(advance(positions, spans)), origin)
+        spans = self._reachable(spans)
         if options.settles:
-            refuse_partitions(spans)
-            self._settle_idle(entities, positions, {each.lane for each in spans})
+            self._settle_idle(entities, positions, {path_of(each.lane) for each in spans})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         spans = allot(spans, most)
         if options.max_bytes is not None:
@@ -258,13 +277,17 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         target = self._target
         if target is None:
             return spans
-        ends = [Span(each.lane, each.first, min(each.last, target.get(each.lane, 0))) for each in spans]
+        ends = [replace(each, last=min(each.last, target.get(each.lane, 0))) for each in spans]
         return [each for each in ends if each.first <= each.last]
 
     def _settle_idle(self, entities: Entities, start: Mapping[str, int], moving: set[str]) -> None:
-        for lane, upto in sorted(numbers(start).items()):
-            if lane not in moving and upto > before_lane(lane):
-                entities.settle(path_of(lane), upto, start.get(lane + UNTIL))
+        for path, due in marks(start).items():
+            if (
+                path not in moving
+                and self._settled.get(path) != due
+                and not entities.settle(path, due).remain
+            ):
+                self._settled[path] = due
 
     def _check(self, entities: Entities) -> None:
         if self._options.settles and not self._is_checked and not self._options.may_be_missing:

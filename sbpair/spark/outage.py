@@ -30,6 +30,11 @@ def pause_of(text: str) -> float:
     return float(match[1]) if match else BUSY
 
 
+def limit_or(given: float | None, default: float) -> float:
+    """The option outageTimeout in seconds, or its default."""
+    return default if given is None else given
+
+
 @dataclass(slots=True)
 class Outage:
     """The state of the current outage, if any.

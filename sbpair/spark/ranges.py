@@ -3,6 +3,7 @@
     offset   {"orders": 41}                      read up to number 41
              {"parts": 7, "parts#1": 3}          a partitioned entity: one lane per partition
              {"orders@until": 1795262400000}     with settlement: the messages read were enqueued by then (ms)
+    {"orders@since": 1795262400000}     the entity was recreated, with this first message; read anew from there
 
 The top 16 bits of a sequence number are the index of the partition; an entity without partitions has only lane 0.
 Numbers grow in the order in which messages are stored, so a range can be read again, by any process, in any number
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 
 LANE_BITS = 48
 LAST = 2**63 - 1
-UNTIL = "@until"  # entity paths cannot contain "@"
+UNTIL, SINCE = "@until", "@since"  # entity paths cannot contain "@"
 ACTIVE = 0  # x-opt-message-state
 
 
@@ -40,21 +41,31 @@ class Span:
     lane: str
     first: int
     last: int
+    since: int | None = None
+    """The enqueued time (ms) of the first message if the entity was recreated since the last read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The messages of ``lane`` up to number ``upto`` were read, and are committed."""
+
+    lane: str
+    upto: int
+    until: int | None = None
+    """Messages enqueued after this time (ms) were not read, whatever their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The range that one task reads, ``first`` to ``last`` inclusive.
 
-    After reading, the task completes the messages up to ``settle_upto``, None for none.
+    After reading, the task completes the messages of the entity up to ``marks``.
     """
 
     path: str
     first: int
     last: int
-    settle_upto: int | None = None
-    settle_until: int | None = None
-    """Messages enqueued after this time (ms) were not read, whatever their number, and are not completed."""
+    marks: tuple[Mark, ...] = ()
 
 
 Search = Generator[int, Seen | None, "int | None"]
@@ -150,7 +161,7 @@ def allot(spans: Iterable[Span], most: int | None) -> list[Span]:
         share = max(1, most // (len(waiting) - place))
         last = min(each.last, each.first + share - 1)
         most = max(0, most - (last - each.first + 1))
-        granted.append(Span(each.lane, each.first, last))
+        granted.append(replace(each, last=last))
     return granted
 
 
@@ -175,8 +186,8 @@ def weigh(span: Span, most: int) -> Generator[int, list[tuple[int, int]], tuple[
 
 
 def numbers(offset: Mapping[str, int]) -> dict[str, int]:
-    """The position of each lane, without the ``@until`` times."""
-    return {lane: number for lane, number in offset.items() if not lane.endswith(UNTIL)}
+    """The position of each lane, without times."""
+    return {lane: number for lane, number in offset.items() if "@" not in lane}
 
 
 def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None = None) -> dict[str, int]:
@@ -192,28 +203,46 @@ def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None =
             end.pop(each.lane + UNTIL, None)
         else:
             end[each.lane + UNTIL] = until
+        if each.since is not None:
+            end[each.lane + SINCE] = each.since
     return end
+
+
+def marks(start: Mapping[str, int], end: Mapping[str, int] | None = None) -> dict[str, tuple[Mark, ...]]:
+    """By entity, what is committed with ``start``, which is the end of a batch.
+
+    Lanes that were recreated by ``end`` are left out: their committed messages are gone.
+    """
+    found: dict[str, tuple[Mark, ...]] = {}
+    for lane, upto in sorted(numbers(start).items()):
+        if upto > before_lane(lane) and not _restarts(lane, start, start if end is None else end):
+            found[path_of(lane)] = (*found.get(path_of(lane), ()), Mark(lane, upto, start.get(lane + UNTIL)))
+    return found
+
+
+def _restarts(lane: str, start: Mapping[str, int], end: Mapping[str, int]) -> bool:
+    return start.get(lane + SINCE) != end.get(lane + SINCE)
 
 
 def pieces(start: Mapping[str, int], end: Mapping[str, int], least: int, *, settles: bool) -> list[Piece]:
     """Divide the range (start, end] of each lane into pieces, about ``least`` in total if there are that many numbers.
 
-    With ``settles`` the first piece of a lane also completes the messages up to ``start``, which is the end of a
-    committed batch.
+    With ``settles`` the first piece of an entity also completes its messages up to ``start``, which is the end of
+    a committed batch.
     """
+    begin = {lane: 0 if _restarts(lane, start, end) else start.get(lane, 0) for lane in numbers(end)}
     moved = {
-        lane: (max(start.get(lane, 0), before_lane(lane)), last)
+        lane: (max(begin[lane], before_lane(lane)), last)
         for lane, last in sorted(numbers(end).items())
-        if last > start.get(lane, 0)
+        if last > begin[lane]
     }
     total = sum(last - after for after, last in moved.values())
     made = []
+    due = marks(start, end) if settles else {}
     for lane, (after, last) in moved.items():
         share = max(1, round(least * (last - after) / total)) if total else 1
-        settled = start.get(lane, 0) if settles else 0
         cut = _cut(path_of(lane), after, last, min(share, last - after))
-        if settled:
-            cut[0] = replace(cut[0], settle_upto=settled, settle_until=start.get(lane + UNTIL))
+        cut[0] = replace(cut[0], marks=due.pop(path_of(lane), ()))
         made += cut
     return made
 

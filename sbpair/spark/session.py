@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import sys
 import tempfile
 from typing import TYPE_CHECKING
@@ -69,14 +71,20 @@ def build_session(
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    scratch = tempfile.gettempdir()
-    ours = DEFAULTS | {"spark.local.dir": scratch, "spark.sql.warehouse.dir": os.path.join(scratch, "sbpair")}
+    ours = DEFAULTS | {"spark.local.dir": tempfile.gettempdir(), "spark.sql.warehouse.dir": _warehouse()}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (ours | (settings or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+def _warehouse() -> str:
+    """A warehouse directory for this process alone, removed at exit."""
+    directory = tempfile.mkdtemp(prefix="sbpair-warehouse-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def register(spark: SparkSession) -> None:

@@ -1,112 +1,184 @@
-"""Settlement of the messages of an entity up to a sequence number, by receiving and completing them at once.
+"""Settlement of the messages of an entity that were read and committed, by receiving and completing them at once.
 
-Locks are held for milliseconds. Messages beyond the number are released immediately; messages locked by another
-consumer remain for the next settlement. Settlement is idempotent.
+Locks are held for milliseconds. Only messages that were peeked, and so are known to wait, are requested
+(:mod:`.claim`). Messages that another consumer has locked remain for the next settlement. Settlement is idempotent.
+
+An entity that requires sessions is settled session by session, several at a time; a session that another receiver
+holds remains too.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from sbpair.amqp.errors import NOT_ALLOWED
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import decode_map_section, split
+from sbpair.amqp.message import decode_header, decode_map_section, split
 from sbpair.amqp.performatives import Accepted, Released
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
 from sbpair.client.link import SERIAL, Receiver, runs
 
-ROUND = 500  # messages locked at a time: few enough for the shortest lock duration
+from .claim import Claim
+from .ranges import Mark
+
+SESSIONS_AT_ONCE = 16
+SESSION_WAIT = 1.0  # seconds to wait for a session that another receiver holds
 
 
-class EntityRenewed(Exception):
-    """The entity was deleted and recreated, so sequence numbers of the checkpoint denote other messages."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A message that was peeked: active, and read before. ``session`` is its session id."""
 
-    def __init__(self, path: str, upto: int) -> None:
-        super().__init__(
-            f"sbpair: {path} was deleted and created again since this checkpoint was written: a message with a "
-            f"number up to {upto} was enqueued after all messages read. Start a new checkpoint; the message was "
-            "not completed"
-        )
+    number: int
+    session: str | None = None
 
 
 class Settler:
-    """Settlement over one receiver link to ``path``; ``completed`` counts the confirmed messages.
+    """Settlement of ``path`` up to ``marks``.
 
-    ``until`` is the latest enqueued time (ms) of the messages that may be completed; None allows any.
+    ``completed`` counts the confirmed messages, ``passed_over`` those that another consumer has locked.
     """
 
-    def __init__(self, path: str, until: int | None = None) -> None:
+    def __init__(self, path: str, marks: Sequence[Mark], *, by_session: bool = False) -> None:
         self.path = path
-        self._until = until
-        self._is_renewed = False
+        self.marks = tuple(marks)
+        self.by_session = by_session
+        """Whether the entity requires sessions; found out when it refuses a receiver without one."""
+
         self.completed = 0
+        self.passed_over = 0
+
+    async def settle(self, connection: NamespaceConnection, known: Sequence[Known]) -> None:
+        """Complete the ``known`` messages.
+
+        Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued after
+        all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
+        """
+        if not self.by_session:
+            try:
+                await self._settle_one(connection, [each.number for each in known])
+                return
+            except LinkRefused as error:
+                refused = error.condition is not None and error.condition.symbol == NOT_ALLOWED
+                if not refused or any(each.session is None for each in known):
+                    raise
+                self.by_session = True
+        by_session: dict[str, list[int]] = {}
+        for each in known:
+            if each.session is None:  # not one that a session receiver can get
+                self.passed_over += 1
+            else:
+                by_session.setdefault(each.session, []).append(each.number)
+        few = asyncio.Semaphore(SESSIONS_AT_ONCE)
+
+        async def settle_session(session: str, numbers: list[int]) -> None:
+            async with few:
+                await self._settle_one(connection, numbers, session)
+
+        ended = await asyncio.gather(
+            *(settle_session(session, numbers) for session, numbers in by_session.items()),
+            return_exceptions=True,
+        )
+        for failure in ended:
+            if failure is not None:
+                raise failure
+
+    async def _settle_one(
+        self, connection: NamespaceConnection, known: Sequence[int], session: str | None = None
+    ) -> None:
+        claim = Claim(self.path, self.marks, known)
+        receiving = Receiving(claim)
+        try:
+            await receiving.open(connection, self.path, session)
+        except SessionUnavailable:
+            self.passed_over += len(known)
+            return
+        try:
+            await receiving.run()
+        finally:
+            self.completed += receiving.completed
+            self.passed_over += claim.passed_over
+            await receiving.close()
+
+
+class Receiving:
+    """One receiver link that carries out a claim."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.completed = 0
+        self._claim = claim
         self._arrived: list[MessageReceived] = []
+        self._others: list[int] = []
         self._owed: set[int] = set()
         self._answered = asyncio.Event()
         self._receiver: Receiver
 
-    async def settle(self, connection: NamespaceConnection, head: int, upto: int) -> None:
-        """Complete the messages from ``head`` to ``upto`` in rounds, until a round completes none.
+    async def open(self, connection: NamespaceConnection, path: str, session: str | None) -> None:
+        """Attach, to ``session`` if given. Raises SessionUnavailable, TokenRefused, LinkRefused, ConnectionLost."""
+        arrived, states = self._arrived.append, self._on_states
+        if session is None:
+            self._receiver = await connection.open_receiver(path, arrived, states)
+        else:
+            self._receiver = await connection.open_session_receiver(
+                path, arrived, states, session_id=session, timeout=SESSION_WAIT
+            )
 
-        Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message enqueued after
-        ``until``. If cancelled, unconfirmed messages may or may not be completed; either is safe.
+    async def run(self) -> None:
+        """Receive and complete until the claim ends. Raises ConnectionLost, EntityRenewed."""
+        while credit := self._claim.credit:
+            await self._round(credit)
+        await self._confirmed()
+
+    async def close(self) -> None:
+        """Give back the messages that are not completed, and detach.
+
+        They are held until now: a message given back at once is the next one to arrive.
         """
-        self._receiver = await connection.open_receiver(self.path, self._arrived.append, self._on_states)
-        try:
-            while head <= upto:
-                last = await self._round(min(ROUND, upto - head + 1), upto)
-                if self._is_renewed:
-                    raise EntityRenewed(self.path, upto)
-                if last is None:
-                    return
-                head = max(head, last) + 1
-        finally:
-            await self._receiver.close()
+        for first, last in runs(self._others):
+            self._receiver.give_back(first, last, Released())
+        await self._receiver.close()
 
-    async def _round(self, credit: int, upto: int) -> int | None:
-        """Run one round; return the highest number completed, None when there was none."""
+    async def _round(self, credit: int) -> None:
         receiver = self._receiver
         self._arrived.clear()
         receiver.flow(credit, drain=True)
         await receiver.drained()
         ours: list[int] = []
-        beyond: list[int] = []
-        last: int | None = None
-        for event in self._arrived:
-            number, enqueued_at = position_of(event.payload)
-            is_young = self._until is not None and (enqueued_at is None or enqueued_at > self._until)
-            if (
-                number is None or number > upto or is_young
-            ):  # without a number it is unknown whether it was read
-                beyond.append(event.delivery_id)
-                self._is_renewed |= (
-                    is_young and enqueued_at is not None and number is not None and number <= upto
-                )
-            else:
-                ours.append(event.delivery_id)
-                last = number if last is None else max(last, number)
-        for first, end in runs(beyond):
-            receiver.give_back(first, end, Released())
-        await self._complete(ours)
-        return last
+        try:
+            for event in self._arrived:
+                self._others.append(event.delivery_id)
+                if self._claim.take(*position_of(event.payload)):
+                    ours.append(self._others.pop())
+        finally:
+            self._complete(ours)
+        if receiver.detached.done():
+            raise ConnectionLost(f"the link to {receiver.path} was detached", receiver.detached.result())
+        self._claim.end_round(len(self._arrived))
 
-    async def _complete(self, deliveries: list[int]) -> None:
-        if not deliveries:
-            return
-        receiver = self._receiver
-        self._owed = set(deliveries)
+    def _complete(self, deliveries: list[int]) -> None:
+        self._owed.update(deliveries)
+        for first, last in runs(deliveries):
+            self._receiver.settle(first, last, Accepted())
+
+    async def _confirmed(self) -> None:
+        """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
         self._answered.clear()
-        for first, end in runs(deliveries):
-            receiver.settle(first, end, Accepted())
+        if not self._owed:
+            return
         answered = asyncio.ensure_future(self._answered.wait())
         try:
-            either: tuple[asyncio.Future[Any], ...] = (answered, receiver.detached)
+            either: tuple[asyncio.Future[Any], ...] = (answered, self._receiver.detached)
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             answered.cancel()
         if self._owed:
-            raise ConnectionLost(f"the link to {self.path} was detached", receiver.detached.result())
+            raise ConnectionLost(
+                f"the link to {self._receiver.path} was detached", self._receiver.detached.result()
+            )
 
     def _on_states(self, event: DispositionReceived) -> None:
         for offset in range((event.last - event.first) % SERIAL + 1):
@@ -118,11 +190,13 @@ class Settler:
             self._answered.set()
 
 
-def position_of(payload: bytes) -> tuple[int | None, int | None]:
-    """The sequence number and the enqueued time (ms) of a message; None for each that is absent."""
-    annotations = decode_map_section(split(payload).message_annotations)
+def position_of(payload: bytes) -> tuple[int | None, int | None, int]:
+    """The sequence number and the enqueued time (ms) of a message, None if absent, and its earlier deliveries."""
+    sections = split(payload)
+    annotations = decode_map_section(sections.message_annotations)
     number, at = annotations.get("x-opt-sequence-number"), annotations.get("x-opt-enqueued-time")
     return (
         int(number) if isinstance(number, int) else None,
         int(at) if isinstance(at, int) else None,
+        decode_header(sections.header).delivery_count or 0,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ KNOWN = (
     "settlement",
     "settleTimeoutSeconds",
     "safetyLagMs",
+    "minPollIntervalSeconds",
+    "maxPollIntervalSeconds",
+    "failOnDataLoss",
     "includeBody",
     "outageTimeout",
     *WIRE,
@@ -72,13 +76,21 @@ class SourceOptions:
     settle_timeout: float
     """Maximum duration in seconds of one settlement by a task or the driver."""
 
-    safety_lag: float
+    safety_lag: float | None
+    """Seconds for which a message waits before it is read; None for the default."""
+
     include_body: bool
     outage_timeout: float | None = None
     """Seconds of outage or throttling after which the read fails; None for the default."""
 
-    def patience(self, default: float) -> float:
-        return default if self.outage_timeout is None else self.outage_timeout
+    min_poll_interval: float = 1.0
+    """Seconds between two polls of a stream, at least."""
+
+    max_poll_interval: float = 30.0
+    """Seconds to which that interval grows while there is nothing to read."""
+
+    fails_on_loss: bool = True
+    """Whether a stream fails when an entity was recreated since its last read; else it starts again there."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -93,21 +105,26 @@ class SourceOptions:
             )
         is_backlogs = given.flag("backlogs", default=False)
         paths = _backlogs(given) if is_backlogs else _entities(given)
+        ending = _numbers(given, "endingSequenceNumbers", LATEST, (LATEST,))
+        lag, fails_on_loss = given.text("safetyLagMs"), given.flag("failOnDataLoss", default=True)
         return cls(
             namespace_reference(given, PRIMARY),
             wire_options(given, 30.0),
             paths,
-            is_backlogs,
-            starting,
-            _numbers(given, "endingSequenceNumbers", LATEST, (LATEST,)),
+            is_backlogs or not fails_on_loss,
+            _of_entities(given, "startingSequenceNumbers", starting, paths),
+            _of_entities(given, "endingSequenceNumbers", ending, paths),
             given.whole("maxMessagesPerTrigger", 0, 1, MANY) or None,
             given.whole("maxBytesPerTrigger", 0, 1, 2**40) or None,
             given.whole("minPartitions", 1, 1, 10_000),
             settles,
             given.seconds("settleTimeoutSeconds", 30.0, 1, 600),
-            given.whole("safetyLagMs", 1000, 0, 600_000) / 1000,
+            None if lag is None else given.whole("safetyLagMs", 0, 0, 600_000) / 1000,
             given.flag("includeBody", default=True),
             given.patience("outageTimeout"),
+            given.seconds("minPollIntervalSeconds", 1.0, 0, 3600),
+            given.seconds("maxPollIntervalSeconds", 30.0, 0, 3600),
+            fails_on_loss,
         )
 
 
@@ -152,3 +169,27 @@ def _numbers(
         shown = f'{" or ".join(words)} or JSON such as {{"orders": 41}}'
         raise given.wrong(f"{name} must be {shown}, not {text[:60]!r}")
     return {str(lane): int(number) for lane, number in read.items()}
+
+
+def _of_entities(
+    given: FormatOptions, name: str, read: str | Mapping[str, int], paths: tuple[str, ...]
+) -> str | Mapping[str, int]:
+    """The sequence numbers by lane: entity paths as in ``paths``, whose case does not matter.
+
+    Raises ValueError for an entity that is not read.
+    """
+    if isinstance(read, str):
+        return read
+    by_name = {path.lower(): path for path in paths}
+    found = {}
+    for lane, number in read.items():
+        entity, mark, index = lane.strip("/").partition("#")
+        path = by_name.get(entity.lower())
+        if path is None:
+            near = difflib.get_close_matches(entity.lower(), by_name, n=1, cutoff=0.5)
+            hint = f"did you mean {by_name[near[0]]}?" if near else f"the entities are {', '.join(paths[:5])}"
+            raise given.wrong(f"{name} names {entity!r}, which is not read; {hint}")
+        if mark and not (index.isascii() and index.isdigit() and 0 < int(index) < 2**15):
+            raise given.wrong(f"{name}: {lane!r} is not an entity, or an entity, # and a partition from 1")
+        found[path + mark + index] = number
+    return found

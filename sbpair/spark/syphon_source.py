@@ -31,7 +31,7 @@ from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconn
 from sbpair.syphon.options import SyphonOptions
 
 from . import worker
-from .format_options import PAIR, WIRE, FormatOptions, PairReference, ambient, pair_reference
+from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
 from .worker import directory_of, open_journal
 
 if TYPE_CHECKING:
@@ -196,13 +196,11 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
     """
     from sbpair.syphon import Syphon
 
-    primary, secondary = options.pair.primary.connection_string(), options.pair.secondary.connection_string()
+    first, second, credential = options.pair.ends(FORM)
     chosen = options.of_backlog(number)
-    if primary is not None and secondary is not None:
-        return Syphon.from_connection_strings(primary, secondary, options=chosen)
-    if primary is None and secondary is None:
-        return Syphon(options.pair.primary.name, options.pair.secondary.name, ambient(), options=chosen)
-    raise ValueError("sbpair-syphon: give both namespaces by connection string, or both by name")
+    if credential is None:
+        return Syphon.from_connection_strings(first, second, options=chosen)
+    return Syphon(first, second, credential, options=chosen)
 
 
 @dataclass(frozen=True, slots=True)

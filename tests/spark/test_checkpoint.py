@@ -13,6 +13,7 @@ from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
 from sbpair.spark.checkpoint import CheckpointError, Offset, committed, with_origin
 from sbpair.spark.entities import Entities, SourceError
+from sbpair.spark.ranges import Mark
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 
@@ -122,8 +123,8 @@ def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
         entities = Entities(SourceOptions.of(options))
         broker.namespace("contoso").take_down("silent")
         with pytest.raises(SourceError, match="orders"):
-            entities.settle_now("orders", 7)
-        assert entities.settle("orders", 7) == 0  # the next batch does it
+            entities.settle_now("orders", (Mark("orders", 7),))
+        assert entities.settle("orders", (Mark("orders", 7),)).remain, "the next batch does it"
 
 
 @pytest.mark.spec("R-71")

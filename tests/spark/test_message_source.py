@@ -36,6 +36,7 @@ def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 def options(broker: Broker, queue: str = "", side: str = "contoso", **more: str) -> SourceOptions:
     given = {"connectionString": broker.namespace(side).connection_string, "safetyLagMs": "0"}
+    given["minPollIntervalSeconds"] = "0"
     return SourceOptions.of(given | ({"queueName": queue} if queue else {}) | more)
 
 
@@ -146,6 +147,27 @@ def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker
 
     assert [row["message_id"] for row in rows] == ["b", "c", "d"]
     assert {row["body"] for row in rows} == {None}
+
+
+@pytest.mark.spec("R-79")
+def test_a_batch_reads_what_was_sent_a_moment_ago(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a", "b")
+    given = {"connectionString": broker.namespace("contoso").connection_string, "queueName": queue}
+    reader = MessageReader(SourceOptions.of(given))
+
+    assert [row["body"] for row in rows_of(reader, reader.partitions())] == [b"a", b"b"]
+
+
+@pytest.mark.spec("R-79")
+@pytest.mark.parametrize("option", ["startingSequenceNumbers", "endingSequenceNumbers"])
+def test_a_number_for_an_entity_that_is_not_read_is_refused_by_name(option: str) -> None:
+    given = {"connectionString": "env:NOWHERE", "queueName": "orders,returns"}
+    with pytest.raises(ValueError, match=f"{option} names 'ordrs', which is not read; did you mean orders"):
+        SourceOptions.of(given | {option: '{"ordrs": 41}'})
+    with pytest.raises(ValueError, match="'orders#x' is not an entity, or an entity, # and a partition"):
+        SourceOptions.of(given | {option: '{"orders#x": 41}'})
+    read = SourceOptions.of(given | {"startingSequenceNumbers": '{"Orders": 41, "returns#3": 7}'}).starting
+    assert read == {"orders": 41, "returns#3": 7}
 
 
 def test_dead_letters_and_subscriptions_are_read_by_their_own_options(broker: Broker, queue: str) -> None:
@@ -337,35 +359,95 @@ def test_a_scheduled_message_is_read_when_its_time_has_come(broker: Broker, queu
     assert broker.namespace("contoso").counts(queue).scheduled == 1
 
 
-def test_an_entity_with_sessions_is_read_but_refused_by_name_for_settling(broker: Broker, queue: str) -> None:
+def test_an_entity_with_sessions_is_consumed_session_by_session(broker: Broker, queue: str) -> None:
     path = f"{queue}-sessions"
     broker.namespace("contoso").create_queue(path, requires_session=True)
-    send(broker, path, "a", session_id="s")
+    for session in ("s", "t", "u"):
+        send(broker, path, f"{session}1", f"{session}2", session_id=session)
+    engine = Engine(options(broker, path, settlement="complete", maxMessagesPerTrigger="3"))
+    with (
+        ServiceBusClient.from_connection_string(broker.namespace("contoso").connection_string) as client,
+        client.get_queue_receiver(path, session_id="t"),
+    ):
+        assert engine.available_now() == ["s1", "s2", "t1", "t2", "u1", "u2"]
+        assert waiting(broker, path) == 2, "another receiver holds one session"
+    assert engine.available_now() == []
+    assert waiting(broker, path) == 0
 
-    assert Engine(options(broker, path)).available_now() == ["a"]
-    with pytest.raises(SourceError, match=rf"{path}: .*read an entity with sessions with settlement=none"):
-        Engine(options(broker, path, settlement="complete")).plan()
 
-
-def test_a_partitioned_entity_is_read_but_refused_by_name_for_settling() -> None:
+def test_a_partitioned_entity_is_consumed() -> None:
     with Broker({"premium": 0}, partitions={"premium": 4}) as broker:
         broker.namespace("premium").create_queue("parts", enable_partitioning=True)
         given = {"connectionString": broker.namespace("premium").connection_string, "queueName": "parts"}
-        given["safetyLagMs"] = "0"
+        given |= {"safetyLagMs": "0", "minPollIntervalSeconds": "0"}
         with (
             ServiceBusClient.from_connection_string(given["connectionString"]) as client,
             client.get_queue_sender("parts") as sender,
         ):
-            for number in range(12):
+            for number in range(60):
                 sender.send_messages(ServiceBusMessage(str(number)))
 
         engine = Engine(SourceOptions.of(given))
-        assert sorted(map(int, engine.available_now())) == list(range(12))
+        assert sorted(map(int, engine.available_now())) == list(range(60))
         assert len(numbers(positions_in(engine.offsets[-1]))) == 4
-        with pytest.raises(
-            SourceError, match="parts is partitioned, which settlement=complete does not support"
-        ):
-            Engine(SourceOptions.of(given | {"settlement": "complete"})).plan()
+
+        owner = Engine(SourceOptions.of(given | {"settlement": "complete", "maxMessagesPerTrigger": "8"}))
+        most = 0
+        owner.restart()
+        owner.reader.prepareForTriggerAvailableNow()
+        while owner.plan():
+            owner.work()
+            rows = rows_of(reader := MessageReader(SourceOptions.of(given)), reader.partitions())
+            most = max(most, *(int(str(row["delivery_count"])) for row in rows), 0)
+        assert sorted(map(int, owner.sink)) == list(range(60))
+        assert broker.namespace("premium").counts("parts").active == 0
+        assert most <= 5, "a message that is not due is given back a few times only"
+
+
+@pytest.mark.spec("R-77")
+@pytest.mark.parametrize("how", ["deferred", "locked"])
+def test_a_message_that_cannot_be_received_does_not_bring_others_out(
+    broker: Broker, queue: str, how: str
+) -> None:
+    sent = [f"m{number:03}" for number in range(300)]
+    send(broker, queue, *sent)
+    engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="30"))
+    with (
+        ServiceBusClient.from_connection_string(broker.namespace("contoso").connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        held = receiver.receive_messages(5, max_wait_time=10)
+        if how == "deferred":
+            for message in held:
+                receiver.defer_message(message)
+        given_back = []
+        while engine.plan():
+            engine.work()
+            reader = MessageReader(options(broker, queue))
+            rows = rows_of(reader, reader.partitions())
+            unread = [row for row in rows if row["message_id"] not in engine.sink]
+            given_back.append(sum(int(str(row["delivery_count"])) for row in unread))
+
+        assert engine.sink == sent[5:] if how == "deferred" else engine.sink == sent
+        assert max(given_back) <= (0 if how == "deferred" else 1), "of the messages that were not read"
+        left = 0 if how == "deferred" else 5
+        assert waiting(broker, queue) == left
+
+
+def test_a_stream_starts_again_on_a_new_entity_where_loss_is_accepted(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a", "b", "c")
+    engine = Engine(options(broker, queue, settlement="complete", failOnDataLoss="false"))
+    assert engine.available_now() == ["a", "b", "c"]
+    broker.namespace("contoso").delete_queue(queue)
+    assert engine.available_now() == [], "a queue that is gone is empty"
+    broker.namespace("contoso").create_queue(queue)
+    send(broker, queue, "other 1", "other 2")
+
+    assert engine.available_now() == ["other 1", "other 2"]
+    assert waiting(broker, queue) == 0
+    send(broker, queue, "other 3")
+    assert engine.available_now() == ["other 3"]
+    assert waiting(broker, queue) == 0
 
 
 def test_a_connection_that_was_lost_between_batches_is_opened_anew(broker: Broker, queue: str) -> None:

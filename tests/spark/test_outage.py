@@ -30,6 +30,7 @@ def broker() -> Iterator[Broker]:
 
 def options(broker: Broker, **more: str) -> SourceOptions:
     given = {"connectionString": string(broker, "contoso"), "queueName": "orders", "safetyLagMs": "0"}
+    given["minPollIntervalSeconds"] = "0"
     return SourceOptions.of(given | {"operationTimeoutSeconds": "30"} | more)
 
 

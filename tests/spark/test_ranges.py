@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sbpair.spark.ranges import (
     LANE_BITS,
+    Mark,
     Piece,
     Seen,
     Span,
@@ -18,6 +19,7 @@ from sbpair.spark.ranges import (
     allot,
     heads,
     is_renewed,
+    marks,
     numbers,
     pieces,
     span,
@@ -107,7 +109,8 @@ def test_pieces_cover_a_range_once_and_in_order(after: int, size: int, least: in
     numbers = [number for piece in made for number in range(piece.first, piece.last + 1)]
     assert numbers == list(range(after + 1, after + size + 1))
     assert len(made) == min(least, size)
-    assert [piece.settle_upto for piece in made] == [after or None, *[None] * (len(made) - 1)]
+    due = (Mark("q", after),) if after else ()
+    assert [piece.marks for piece in made] == [due, *[()] * (len(made) - 1)]
 
 
 def test_only_lanes_that_moved_have_pieces() -> None:
@@ -132,7 +135,7 @@ def test_the_first_read_of_a_lane_does_not_count_the_numbers_before_it(lane: str
 
     assert more == []
     assert piece.first >= first - 1
-    assert piece.settle_upto is None
+    assert piece.marks == ()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,7 @@ def test_the_time_of_an_offset_is_kept_for_the_task_that_settles() -> None:
     assert numbers(start) == {"q": 9}
     end = advance(start, [Span("q", 10, 12)], until=99)
     (piece,) = pieces(start, end, 1, settles=True)
-    assert (piece.settle_upto, piece.settle_until) == (9, 77)
+    assert piece.marks == (Mark("q", 9, 77),)
     assert advance(start, [], until=99) == start
     assert advance(start, [Span("q", 10, 12)]) == {"q": 12}
 
@@ -176,3 +179,22 @@ def test_a_young_message_under_a_number_that_was_read_is_of_another_entity(
     head: Seen, start: dict[str, int], told: bool
 ) -> None:
     assert is_renewed("q", head, start) is told
+
+
+@pytest.mark.spec("R-77")
+def test_the_first_piece_of_an_entity_settles_all_its_lanes() -> None:
+    third = 3 << LANE_BITS
+    start = {"q": 5, "q@until": 70, "q#3": third + 2, "r": 4}
+    made = pieces(start, start | {"q#3": third + 9, "r": 6}, 4, settles=True)
+
+    assert [piece.path for piece in made if piece.marks] == ["q", "r"]
+    assert made[0].marks == (Mark("q", 5, 70), Mark("q#3", third + 2))
+    assert marks(start) == {"q": made[0].marks, "r": (Mark("r", 4),)}
+
+
+def test_a_lane_that_was_created_again_begins_at_its_head_and_settles_nothing() -> None:
+    start = {"q": 9, "q@until": 77}
+    end = advance(start, [Span("q", 1, 4, since=99)], 100)
+
+    assert pieces(start, end, 1, settles=True) == [Piece("q", 1, 4)]
+    assert pieces(end, advance(end, [Span("q", 5, 6)], 120), 1, settles=True)[0].marks == (Mark("q", 4, 100),)

@@ -1,39 +1,100 @@
-"""Which messages does a round complete, and which does it give back?"""
+"""Which messages does a settlement ask for, and which does it complete?"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import Message
-from sbpair.amqp.performatives import Released
-from sbpair.spark.settling import Settler
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.message import Header, Message
+from sbpair.spark.claim import MOST, MOST_RETURNS, Claim, EntityRenewed
+from sbpair.spark.ranges import LANE_BITS, Mark
+from sbpair.spark.settling import position_of
 
 
-class Link:
-    """A receiver that notes what becomes of what has arrived."""
+def settle(claim: Claim, available: Iterable[int]) -> tuple[list[int], list[int]]:
+    """The numbers completed, and those given back, of a queue in which ``available`` can be received."""
+    left, completed, returned = sorted(available), [], []
+    while credit := claim.credit:
+        arrived, left = left[:credit], left[credit:]
+        for number in arrived:
+            (completed if claim.take(number, 50) else returned).append(number)
+        claim.end_round(len(arrived))
+    return completed, returned
 
-    def __init__(self) -> None:
-        self.given_back: list[tuple[int, int, object]] = []
-        self.settled: list[tuple[int, int, object]] = []
 
-    def flow(self, credit: int, *, drain: bool) -> None: ...
+@pytest.mark.spec("R-77")
+@given(st.sets(st.integers(1, 900)), st.sets(st.integers(1, 900)), st.integers(0, 900))
+def test_what_was_read_and_can_be_received_is_completed_and_few_others_come(
+    waiting: set[int], locked: set[int], upto: int
+) -> None:
+    known = {number for number in waiting if number <= upto}
+    completed, returned = settle(Claim("q", (Mark("q", upto),), known), waiting - locked)
 
-    async def drained(self) -> None: ...
+    assert set(completed) == known - locked
+    assert len(returned) <= len(known & locked)
+    if not known & locked:
+        assert returned == []
 
-    def give_back(self, first: int, last: int, state: object) -> None:
-        self.given_back.append((first, last, state))
 
-    def settle(self, first: int, last: int, state: object) -> None:
-        self.settled.append((first, last, state))
+@pytest.mark.spec("R-77")
+def test_a_long_range_that_nobody_can_receive_brings_one_other_message_out() -> None:
+    claim = Claim("q", (Mark("q", 200),), range(1, 201))
+
+    assert settle(claim, range(201, 400)) == ([], [201])
+    assert claim.passed_over == 200
+
+
+def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> None:
+    claim, asked, at = Claim("q", (Mark("q", 5000),), range(1, 5001)), [], 1
+    while credit := claim.credit:
+        asked.append(credit)
+        for number in range(at, at + credit):
+            assert claim.take(number, 50)
+        at += credit
+        claim.end_round(credit)
+
+    assert asked[:6] == [1, 4, 16, 64, 256, MOST]
+    assert max(asked) == MOST
+
+
+@pytest.mark.spec("R-77")
+def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages_came_too_often() -> None:
+    third = 3 << LANE_BITS
+    marks = (Mark("q", 5), Mark("q#3", third + 5))
+
+    def claim() -> Claim:
+        return Claim("q", marks, [1, 2, third + 1, third + 2])
+
+    gentle, harsh = claim(), claim()
+    assert not gentle.take(6, 50, MOST_RETURNS - 1)
+    assert gentle.credit == 1
+    assert gentle.take(third + 1, 50)
+    assert not harsh.take(6, 50, MOST_RETURNS)
+    assert harsh.credit == 0
+    assert harsh.passed_over == 4
+
+
+@pytest.mark.spec("R-71")
+def test_a_young_message_under_a_number_that_was_read_ends_the_settlement() -> None:
+    with pytest.raises(EntityRenewed, match="q was deleted and created again"):
+        Claim("q", (Mark("q", 5, until=40),), [1]).take(1, 41)
+    assert not Claim("q", (Mark("q", 5, until=40),), [1]).take(1, None), "unknown whether it was read"
 
 
 @pytest.mark.parametrize("payload", [b"", Message().encode()], ids=["nothing", "no annotations"])
-async def test_a_message_without_a_number_is_given_back(payload: bytes) -> None:
-    settler, link = Settler("orders"), Link()
-    settler._receiver = link  # type: ignore[assignment]
-    arrived = MessageReceived(None, 7, b"", payload, False, 0, None)  # type: ignore[arg-type]
-    link.flow = lambda credit, *, drain: settler._arrived.append(arrived)  # type: ignore[method-assign]
-    assert await settler._round(10, 100) is None
-    assert link.given_back == [(7, 7, Released())]
-    assert link.settled == []
+def test_a_message_without_a_number_is_given_back(payload: bytes) -> None:
+    claim = Claim("orders", (Mark("orders", 100),), [7])
+    assert not claim.take(*position_of(payload))
+    assert claim.credit == 0
+
+
+def test_the_position_of_a_message_is_read_without_its_body() -> None:
+    annotations = {"x-opt-sequence-number": 7, "x-opt-enqueued-time": 50}
+    message = Message(header=Header(delivery_count=2), message_annotations=annotations)  # type: ignore[arg-type]
+    assert position_of(message.encode()) == (7, 50, 2)
+    with pytest.raises(DecodeError):
+        position_of(b"\xff")

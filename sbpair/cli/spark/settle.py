@@ -41,28 +41,34 @@ def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, 
     try:
         from sbpair.spark.checkpoint import committed
         from sbpair.spark.entities import Entities, SourceError
-        from sbpair.spark.ranges import UNTIL, numbers, path_of
+        from sbpair.spark.ranges import marks
         from sbpair.spark.source_options import SourceOptions
 
         from ...spark.checkpoint import check_origin, positions_in
 
         offset = committed(checkpoint)
         positions = positions_in(offset)
-        lanes = sorted(numbers(positions))
-        given = spark_options_of_one(namespace, caFile=ca_file, queueName=",".join(map(path_of, lanes)))
+        committed_marks = marks(positions)
+        given = spark_options_of_one(namespace, caFile=ca_file, queueName=",".join(committed_marks))
         options = SourceOptions.of(given | {"settlement": "complete"})
         origin = options.namespace.origin
         check_origin(offset, origin, settles=True)
         entities = Entities(options, origin)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(one_line(error)) from error
-    for lane in lanes:
-        path, count = path_of(lane), 0
+    for path, due in committed_marks.items():
+        count = 0
         try:
-            while done := entities.settle_now(path, positions[lane], positions.get(lane + UNTIL)):
+            while done := entities.settle_now(path, due).completed:
                 count += done
         except SourceError as error:
             raise CommandError(one_line(error), ExitCode.FAILED) from error
-        result = {"entity": path, "up_to": positions[lane], "completed": count}
-        click.echo(json.dumps(result) if as_json else f"{path}: {count} completed, up to {positions[lane]}")
+        up_to = {mark.lane: mark.upto for mark in due}
+        shown = ", ".join(map(str, up_to.values()))
+        result = {
+            "entity": path,
+            "up_to": up_to.get(path, up_to) if len(up_to) == 1 else up_to,
+            "completed": count,
+        }
+        click.echo(json.dumps(result) if as_json else f"{path}: {count} completed, up to {shown}")
     return ExitCode.OK

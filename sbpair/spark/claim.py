@@ -1,0 +1,91 @@
+"""Which messages of an entity a settlement receives, and which of those it completes. Performs no I/O.
+
+    known      the numbers peeked: active, and already read and committed
+    credit     how many to receive next: never more than are known to wait
+    take       a message has arrived: complete it, or give it back
+
+Messages arrive in the order of their numbers within a partition. A known message that is passed over is locked by
+another consumer; it is not waited for, and the next request is small again, since each message requested for it would
+be one that others should get. A message that is given back counts as delivered once more, and an entity dead-letters
+it after a number of deliveries: a settlement stops at one that was given back ``MOST_RETURNS`` times.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from .ranges import Mark, lane_of
+
+FIRST, GROWTH, MOST = 1, 4, 500  # messages requested at a time: few enough for the shortest lock duration
+MOST_RETURNS = 3
+
+
+class EntityRenewed(Exception):
+    """The entity was deleted and recreated, so sequence numbers of the checkpoint denote other messages."""
+
+    def __init__(self, path: str, upto: int) -> None:
+        super().__init__(
+            f"sbpair: {path} was deleted and created again since this checkpoint was written: a message with a "
+            f"number up to {upto} was enqueued after all messages read. Start a new checkpoint; the message was "
+            "not completed"
+        )
+
+
+class Claim:
+    """The messages of ``path`` up to ``marks`` that are to be completed, ``known`` of them by number."""
+
+    def __init__(self, path: str, marks: Sequence[Mark], known: Iterable[int]) -> None:
+        self._path = path
+        self._marks = {mark.lane: mark for mark in marks}
+        self._waiting: dict[str, deque[int]] = {}
+        for number in sorted(known):
+            self._waiting.setdefault(lane_of(path, number), deque()).append(number)
+        self._window = FIRST
+        self._is_smooth = True
+        self.passed_over = 0
+        """The known messages that cannot be received now."""
+
+    @property
+    def credit(self) -> int:
+        """The number of messages to request next; 0 when none is left to receive."""
+        return min(self._window, sum(map(len, self._waiting.values())))
+
+    def take(self, number: int | None, enqueued_at: int | None, deliveries: int = 0) -> bool:
+        """Whether to complete the message that has arrived; else give it back.
+
+        Raises EntityRenewed for a number that was read if the message was enqueued later than all messages read.
+        """
+        lane = None if number is None else lane_of(self._path, number)
+        mark = None if lane is None else self._marks.get(lane)
+        if lane is None or number is None or mark is None or number > mark.upto:
+            self._is_smooth = False
+            self._pass_over(None if lane is None or deliveries >= MOST_RETURNS else lane)
+            return False
+        check_age(self._path, mark, enqueued_at)
+        waiting = self._waiting.get(lane, deque())
+        while waiting and waiting[0] < number:
+            waiting.popleft()
+            self.passed_over += 1
+            self._is_smooth = False
+        if waiting and waiting[0] == number:
+            waiting.popleft()
+        return mark.until is None or enqueued_at is not None
+
+    def end_round(self, arrived: int) -> None:
+        """Record that a request is answered, with ``arrived`` messages."""
+        if not arrived:
+            self._pass_over(None)
+        self._window = min(self._window * GROWTH, MOST) if self._is_smooth else FIRST
+        self._is_smooth = True
+
+    def _pass_over(self, lane: str | None) -> None:
+        """Do not wait for the messages of ``lane``, None for all."""
+        for each in [*self._waiting] if lane is None else [lane]:
+            self.passed_over += len(self._waiting.pop(each, ()))
+
+
+def check_age(path: str, mark: Mark, enqueued_at: int | None) -> None:
+    """Raises EntityRenewed when a message up to ``mark`` was enqueued after all messages read."""
+    if mark.until is not None and enqueued_at is not None and enqueued_at > mark.until:
+        raise EntityRenewed(path, mark.upto)
