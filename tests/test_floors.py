@@ -55,7 +55,7 @@ FLOORS: dict[str, set[str]] = {
     "syphon": {"amqp", "auth", "client", "envelope", "pairing"},
     "processor": {"amqp", "auth", "client", "envelope", "pairing"},
     "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
-    "paired_client": {"auth", "envelope", "observation", "pairing", "syphon"},
+    "paired_client": {"auth", "client", "envelope", "observation", "pairing", "processor", "syphon"},
     "spark": {"amqp", "auth", "client", "envelope", "observation", "pairing", "syphon"},
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "syphon"},
     "cli": {

@@ -25,7 +25,7 @@ async def connect(
     Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or ``ca_file`` is unusable.
     """
     chosen = route or Route(ca_file)
-    context = _tls_context(chosen.ca_file) if namespace.uses_tls else None
+    context = (chosen.ssl_context or _tls_context(chosen.ca_file)) if namespace.uses_tls else None
     try:
         async with asyncio.timeout(timeout):
             connection = await _open(namespace, chosen, context, container_id)

@@ -7,8 +7,10 @@ async with PairedServiceBusClient.from_connection_strings(primary, secondary) as
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from sbpair.pairing.address import AsyncCredential, LinkSettings, Side
 from sbpair.pairing.aio_runtime import AsyncBackgroundService, AsyncRuntime, AsyncServices
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from azure.core.async_paging import AsyncItemPaged
     from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue
     from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
+
+    from sbpair.processor.aio import PairedServiceBusProcessor
+    from sbpair.processor.options import ProcessorOptions
+    from sbpair.processor.tasks import AsyncHandler
 
     from .hosted_syphon import SyphonTask
 
@@ -56,6 +62,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     def _made(
         self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
     ) -> AsyncRuntime:
+        self._processors: WeakSet[PairedServiceBusProcessor] = WeakSet()
         self._runtime = AsyncRuntime(primary, secondary, label, options, services_of=_services)
         self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
@@ -166,6 +173,37 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         )
         return sdk.get_subscription_receiver(topic_name, subscription_name, **keywords)
 
+    def get_queue_processor(
+        self, queue_name: str, handler: AsyncHandler, *, options: ProcessorOptions | None = None
+    ) -> PairedServiceBusProcessor:
+        """A processor that awaits ``handler(message)`` for each message of a queue, on both namespaces.
+
+        Raises ValueError for an empty name or a closed client.
+        """
+        return self._processor(self._entity("queue_name", queue_name), handler, options)
+
+    def get_subscription_processor(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        handler: AsyncHandler,
+        *,
+        options: ProcessorOptions | None = None,
+    ) -> PairedServiceBusProcessor:
+        """A processor for a subscription; see :meth:`get_queue_processor`."""
+        return self._processor(self._subscription(topic_name, subscription_name), handler, options)
+
+    def _processor(
+        self, path: str, handler: AsyncHandler, options: ProcessorOptions | None
+    ) -> PairedServiceBusProcessor:
+        from sbpair.processor.aio import PairedServiceBusProcessor
+
+        processor = PairedServiceBusProcessor(
+            path, handler, self._addresses(), self._processor_options(options)
+        )
+        self._processors.add(processor)
+        return processor
+
     def _sdk(self) -> ServiceBusClient:
         """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
         self._check_open()
@@ -176,7 +214,11 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         return StandIn(lambda: AsyncLoan(self))
 
     async def close(self) -> None:
-        """Close every sender, link, task and thread of this client. Calls under way end with an error."""
+        """Stop the processors, and close every sender, link, task and thread of this client.
+
+        Calls under way end with an error.
+        """
+        await asyncio.gather(*(processor.stop() for processor in list(self._processors)))
         await self._runtime.close()
 
     async def __aenter__(self) -> Self:

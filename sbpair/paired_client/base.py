@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue
 
     from sbpair.pairing.base_runtime import BaseRuntime
+    from sbpair.processor.options import ProcessorOptions
+    from sbpair.processor.side import SideAddress
 
 CredentialT = TypeVar("CredentialT", bound=Credential | AsyncCredential, contravariant=True)
 NamespaceT = TypeVar("NamespaceT", covariant=True)
@@ -273,6 +275,14 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     def _counted(self, what: str, name: str) -> str:
         """The name of an entity that gets one more sender."""
+        self._entity(what, name)
+        self._core.announce()
+        with self._core.exclusive():
+            self._senders[path_key(name)] += 1
+        return name
+
+    def _entity(self, what: str, name: str) -> str:
+        """The name of an entity of the primary. Raises TypeError or ValueError, also when this client is closed."""
         if not isinstance(name, str):
             raise TypeError(f"{what} must be text, not {name!r}")
         if not name.strip("/ "):
@@ -281,10 +291,25 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             raise ValueError(f"{what} must have at most {LONGEST_PATH} characters, not {len(name)}")
         self._primary.check_entity(what, name)
         self._check_open()
-        self._core.announce()
-        with self._core.exclusive():
-            self._senders[path_key(name)] += 1
         return name
+
+    def _subscription(self, topic_name: str, subscription_name: str) -> str:
+        """The path of a subscription. Raises as :meth:`_entity`."""
+        topic = self._entity("topic_name", topic_name)
+        if not isinstance(subscription_name, str) or not subscription_name.strip("/ "):
+            raise ValueError("subscription_name must not be empty")
+        return f"{topic}/Subscriptions/{subscription_name}"
+
+    def _addresses(self) -> dict[Role, SideAddress]:
+        """Both namespaces as a processor reaches them."""
+        from .addresses import address_of
+
+        return {side.role: address_of(side.access()) for side in (self._primary, self._secondary)}
+
+    def _processor_options(self, options: ProcessorOptions | None) -> ProcessorOptions:
+        from sbpair.processor.options import ProcessorOptions
+
+        return options or ProcessorOptions()
 
     def _was_last(self, path: str) -> bool:
         """Whether the sender that was closed was the last of this entity."""

@@ -1,5 +1,50 @@
-"""Receive from an entity on both namespaces of a pair."""
+"""A processor: calls a handler for each message of an entity, on both namespaces of a pair (C-10 … C-19).
 
+    processor = client.get_queue_processor("orders", handler, options=ProcessorOptions(max_concurrent_calls=32))
+    await processor.run()          # until processor.request_stop(), or: async with processor: ...
+
+A handler gets a :class:`ReceivedMessage`. It returns: the message is completed. It raises :class:`DeadLetter`,
+:class:`Defer` or :class:`Abandon` to choose another outcome; any other error abandons the message.
+``processor.on_event(callback)`` reports :mod:`sbpair.processor.events`, and ``processor.counters`` has totals.
+"""
+
+from .errors import SettlementRefusedError, SettlementUnknownError
+from .events import (
+    DuplicatesCompleted,
+    EntityMissing,
+    HandlerFailed,
+    LinkSilent,
+    LockLost,
+    MessagesReceived,
+    ProcessorEvent,
+    ReceivingLost,
+    ReceivingStarted,
+    SettlementRefused,
+    SettlementUnknown,
+)
 from .message import ReceivedMessage
+from .options import ProcessorOptions
+from .settlement import Abandon, DeadLetter, Defer
+from .status import ProcessorCounters
 
-__all__ = ["ReceivedMessage"]
+__all__ = [
+    "Abandon",
+    "DeadLetter",
+    "Defer",
+    "DuplicatesCompleted",
+    "EntityMissing",
+    "HandlerFailed",
+    "LinkSilent",
+    "LockLost",
+    "MessagesReceived",
+    "ProcessorCounters",
+    "ProcessorEvent",
+    "ProcessorOptions",
+    "ReceivedMessage",
+    "ReceivingLost",
+    "ReceivingStarted",
+    "SettlementRefused",
+    "SettlementRefusedError",
+    "SettlementUnknown",
+    "SettlementUnknownError",
+]

@@ -16,13 +16,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.tools.blocks import api, broker, command_line, evidence, observation, pairing, syphon
+from tests.tools.blocks import api, broker, command_line, evidence, observation, pairing, processor, syphon
 from tests.tools.source import DOCS, ROOT
 
 BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
 BLOCKS: dict[str, Callable[[], str]] = {
     name: block
-    for subject in (pairing, syphon, broker, command_line, observation, evidence, api)
+    for subject in (pairing, syphon, processor, broker, command_line, observation, evidence, api)
     for name, block in subject.BLOCKS.items()
 }
 REQUIREMENT = r"[PQTGFSRC]-\d+"

@@ -29,6 +29,7 @@ API = {
     "client": "sbpair",
     "aio": "sbpair.aio",
     "syphon": "sbpair.syphon",
+    "processor": "sbpair.processor",
     "observation": "sbpair.observation",
     "broker": "sbpair.broker",
     "testing": "sbpair.testing",

@@ -1,0 +1,122 @@
+"""The asyncio processor.
+
+async def handle(message):
+    print(message.side, str(message))
+
+async with client.get_queue_processor("orders", handle):
+    await asyncio.Event().wait()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from sbpair.amqp.performatives import DeliveryState
+from sbpair.pairing.pair_state import Role
+
+from .base import BaseProcessor, check_answer
+from .message import ReceivedMessage
+from .options import ProcessorOptions
+from .processor import Processor
+from .settlement import Abandon, DeadLetter, Defer, Verb, outcome_of
+from .side import SideAddress
+from .tasks import AsyncHandler, TaskInvoker
+
+
+class PairedServiceBusProcessor(BaseProcessor):
+    """Calls a coroutine for each message of an entity, on both namespaces, made by a paired client.
+
+    The coroutine returns: the message is completed. It raises DeadLetter, Defer or Abandon for another outcome; any
+    other error abandons the message. When the lock of a message is lost its coroutine is cancelled.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        handler: AsyncHandler,
+        addresses: Mapping[Role, SideAddress],
+        options: ProcessorOptions,
+    ) -> None:
+        super().__init__(path, addresses, options)
+        self._handler = handler
+        self._is_stopping = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Receive until :meth:`stop` or :meth:`request_stop` is called, or this call is cancelled; then stop."""
+        async with self:
+            await self._is_stopping.wait()
+
+    async def stop(self) -> None:
+        """Receive no more, let handlers finish within ``stop_timeout``, and give back the rest."""
+        self.request_stop()
+        if self._core is None:
+            return
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop(self._core))
+        await asyncio.shield(self._stopping)
+
+    def request_stop(self) -> None:
+        """Let :meth:`run` stop; for signal handlers. Returns at once."""
+        self._is_stopping.set()
+
+    async def _stop(self, core: Processor) -> None:
+        try:
+            await core.stop()
+        finally:
+            self._core = self._stopping = None
+
+    async def __aenter__(self) -> Self:
+        if self._core is not None:
+            raise ValueError(f"the processor of {self.path} is running")
+        self._is_stopping.clear()
+        self._core = Processor(
+            self.path,
+            self._addresses,
+            TaskInvoker(self._handler),
+            self.options,
+            counters=self._counters,
+            emit=self._events.emit,
+            reports_messages=lambda: self.reports_messages,
+        )
+        self._core.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # Settling by hand
+
+    async def complete_message(self, message: ReceivedMessage) -> None:
+        """Complete a message, and wait for the broker's confirmation.
+
+        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError.
+        """
+        await self._settle(message, *outcome_of(None))
+
+    async def abandon_message(
+        self, message: ReceivedMessage, properties: Mapping[str, object] | None = None
+    ) -> None:
+        """Abandon a message, and change its application properties. Raises as :meth:`complete_message`."""
+        await self._settle(message, *outcome_of(Abandon(properties)))
+
+    async def defer_message(
+        self, message: ReceivedMessage, properties: Mapping[str, object] | None = None
+    ) -> None:
+        """Defer a message, and change its application properties. Raises as :meth:`complete_message`."""
+        await self._settle(message, *outcome_of(Defer(properties)))
+
+    async def dead_letter_message(
+        self, message: ReceivedMessage, reason: str = "", error_description: str = ""
+    ) -> None:
+        """Move a message to the dead-letter queue. Raises as :meth:`complete_message`."""
+        await self._settle(message, *outcome_of(DeadLetter(reason, error_description)))
+
+    async def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
+        delivery = self._delivery(message)
+        check_answer(delivery, await delivery.settled_by_hand(verb, state))

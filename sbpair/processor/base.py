@@ -1,0 +1,67 @@
+"""Base of the asyncio and the blocking processor: the entity, its options, events and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from azure.servicebus.exceptions import MessageLockLostError
+
+from sbpair.pairing.pair_state import Role
+
+from .delivery import Delivery
+from .errors import SettlementRefusedError, SettlementUnknownError
+from .events import ProcessorEvent
+from .message import ReceivedMessage
+from .options import ProcessorOptions
+from .processor import Events, Processor
+from .settlement import Answer
+from .side import SideAddress
+from .status import ProcessorCounters
+
+
+class BaseProcessor:
+    """The part of a processor that does not wait."""
+
+    def __init__(self, path: str, addresses: Mapping[Role, SideAddress], options: ProcessorOptions) -> None:
+        self.path = path
+        """The entity: a queue, or ``topic/Subscriptions/subscription``."""
+        self.options = options
+        self._addresses = addresses
+        self._counters = ProcessorCounters()
+        self._events = Events()
+        self._core: Processor | None = None
+        self.reports_messages = False
+        """Whether to emit MessagesReceived for handled messages; a journal needs it."""
+
+    @property
+    def counters(self) -> ProcessorCounters:
+        """What was done so far; a copy."""
+        return self._counters.snapshot()
+
+    def on_event(self, callback: Callable[[ProcessorEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with each event, in the processor's loop; return a function that removes it."""
+        return self._events.subscribe(callback)
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._core is None else "running"
+        return f"<{type(self).__name__} {self.path}, {state}>"
+
+    def _delivery(self, message: ReceivedMessage) -> Delivery:
+        """The delivery of a message in hand. Raises MessageLockLostError when it is not in hand any more."""
+        found = None if self._core is None else self._core.find(message)
+        if found is None:
+            raise MessageLockLostError(message="The message is settled, or its lock is lost.")
+        return found
+
+
+def check_answer(delivery: Delivery, answer: Answer | None) -> None:
+    """Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError unless ``answer`` confirms."""
+    match answer:
+        case Answer.CONFIRMED:
+            return
+        case Answer.LOCK_LOST:
+            raise MessageLockLostError(message="The lock of the message was lost before it was settled.")
+        case None:
+            raise SettlementUnknownError(delivery.verb.value)
+        case _:
+            raise SettlementRefusedError(delivery.verb.value)

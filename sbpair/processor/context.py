@@ -1,0 +1,30 @@
+"""What the links of one processor share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .dispatcher import Dispatcher
+from .events import ProcessorEvent
+from .status import ProcessorCounters
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The entity, the messages in hand, and where to report; durations in seconds."""
+
+    path: str
+    dispatcher: Dispatcher
+    counters: ProcessorCounters
+    emit: Callable[[ProcessorEvent], None]
+    max_lock_renewal: float
+    reports_messages: Callable[[], bool]
+    """Whether an audit wants to know of each message."""
+    changed: Callable[[], None]
+    """Called when there may be room for more messages, or something to wait for."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, for events."""
+        return time.time()

@@ -1,0 +1,63 @@
+"""Credit of a processor: how many messages may be in hand, by the time a handler takes and the span of a lock. Pure.
+
+    in hand = being handled (max_concurrent_calls) + waiting for a handler
+
+A message that waits behind ``n`` others starts after ``n * t / c`` seconds, with ``t`` seconds a handler and ``c``
+handlers at a time. As many may wait as start within a quarter of a lock; none until a handler has been timed.
+"""
+
+from __future__ import annotations
+
+MOST_WAITING = 2000  # messages that wait for a handler: a second's worth at 20 ms of round trip
+MOST_SETTLING = 8000  # settlements without their confirmation
+MOST_BYTES = 64 * 1024 * 1024  # of messages in hand
+INITIAL_SIZE = 64 * 1024  # bytes assumed of a message before the first
+SHORTEST_CALL = 1e-6  # seconds
+WAIT_PART = 1 / 4  # of a lock that the last of those waiting should wait at most
+PATIENT_PART = 1 / 2  # of a lock after which a message that still waits is given back (C-12)
+MEMORY = 1 / 16  # weight of the latest call in the mean
+
+
+class Window:
+    """The messages a processor may have in hand, over all its links; times in seconds, sizes in bytes."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+        self._call_time: float | None = None
+        self._size = float(INITIAL_SIZE)
+        self.lock_span = 60.0
+        """How long a lock lasts: the shortest of the links."""
+
+    @property
+    def limit(self) -> int:
+        """How many messages may be in hand."""
+        return self._calls + self._may_wait()
+
+    def _may_wait(self) -> int:
+        if self._call_time is None:
+            return 0
+        in_time = self._calls * self.lock_span * WAIT_PART / max(self._call_time, SHORTEST_CALL)
+        return int(min(MOST_WAITING, in_time, MOST_BYTES / max(self._size, 1.0)))
+
+    def handled(self, took: float, size: int) -> None:
+        """Note a handler that took ``took`` seconds for a message of ``size`` bytes."""
+        mean = self._call_time
+        self._call_time = took if mean is None else mean + (took - mean) * MEMORY
+        self._size = size if size > self._size else self._size + (size - self._size) * MEMORY
+
+    def waited_too_long(self, waiting: int) -> None:
+        """Note that messages waited past their time: calls take longer than the mean, with ``waiting`` in line."""
+        self._call_time = max(
+            self._call_time or 0.0, self._calls * self.lock_span * WAIT_PART / max(1, waiting // 2)
+        )
+
+    def grant(self, credit: int, in_hand: int, settling: int) -> int | None:
+        """Return the credit to set on a link that has ``credit``, or None when that suffices.
+
+        Topped up by halves: one flow for many messages. Each link may use all the room, so what arrives can exceed it
+        by the credit of the others; without room, credit is taken back.
+        """
+        room = max(0, min(self.limit - in_hand, MOST_SETTLING - settling))
+        if room == 0:
+            return 0 if credit else None
+        return room if credit <= room // 2 else None

@@ -1,0 +1,56 @@
+"""Deduplication: the message ids that were handled within a span, on either side (C-15). Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+MOST_IDS = 200_000  # remembered at most; the oldest are forgotten first
+
+
+class Sighting(Enum):
+    """What is known of the id of a message that arrives."""
+
+    NEW = "new"
+    RUNNING = "running"
+    HANDLED = "handled"
+
+
+class Deduplication:
+    """Remembers handled ids for ``window`` seconds, at most ``most`` of them; times are monotonic seconds."""
+
+    def __init__(self, window: float, most: int = MOST_IDS) -> None:
+        self._window = window
+        self._most = most
+        self._handled: dict[str, float] = {}  # in the order of their times
+        self._running: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._handled)
+
+    def begin(self, message_id: str, now: float) -> Sighting:
+        """Note that a message arrived; a NEW one counts as running until :meth:`end`."""
+        self._forget(now)
+        if message_id in self._handled:
+            return Sighting.HANDLED
+        if message_id in self._running:
+            return Sighting.RUNNING
+        self._running.add(message_id)
+        return Sighting.NEW
+
+    def end(self, message_id: str, now: float, *, is_handled: bool) -> None:
+        """Note that a message is no longer running: handled, or to be handled again."""
+        self._running.discard(message_id)
+        if is_handled:
+            self._handled.pop(message_id, None)
+            self._handled[message_id] = now
+            if len(self._handled) > self._most:
+                del self._handled[next(iter(self._handled))]
+
+    def _forget(self, now: float) -> None:
+        oldest = now - self._window
+        handled = self._handled
+        while handled:
+            first = next(iter(handled))
+            if handled[first] > oldest:
+                return
+            del handled[first]

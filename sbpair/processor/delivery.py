@@ -1,0 +1,107 @@
+"""A delivery: one message in hand, from its arrival to the confirmation of its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Protocol
+
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.performatives import ACCEPTED, DeliveryState
+
+from .message import ReceivedMessage
+from .settlement import Answer, Verb
+
+
+class Phase(Enum):
+    """Where a delivery stands."""
+
+    WAITING = "waiting"  # for a handler
+    RUNNING = "running"  # its handler runs, or returned without settling it (autosettle=False)
+    SETTLING = "settling"  # its settlement is sent, or about to be
+    GONE = "gone"  # confirmed, given back, or lost
+
+
+class Settler(Protocol):
+    """The link of a delivery, by which it is settled."""
+
+    def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
+        """Settle a delivery that is waiting or running; without effect on any other."""
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Release a delivery that is waiting or running; without effect on any other."""
+
+
+class Delivery:
+    """A message in hand; times are monotonic seconds."""
+
+    __slots__ = (
+        "answered",
+        "arrived",
+        "delivery_id",
+        "is_handled",
+        "is_returned",
+        "link",
+        "lock_ends",
+        "message",
+        "name",
+        "phase",
+        "settled_at",
+        "started",
+        "state",
+        "tag",
+        "task",
+        "verb",
+    )
+
+    def __init__(
+        self,
+        link: Settler,
+        delivery_id: int,
+        tag: bytes,
+        message: ReceivedMessage,
+        now: float,
+        lock_ends: float,
+    ) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message = message
+        self.arrived = now
+        self.lock_ends = lock_ends
+        self.phase = Phase.WAITING
+        self.started = 0.0
+        self.is_returned = False
+        """Whether the handler has ended."""
+        self.is_handled = False
+        """Whether the message has had its effect: its handler returned, or settled it by hand as done."""
+        self.name: str | None = None
+        """The message id under which it was registered for deduplication."""
+        self.task: asyncio.Task[None] | None = None
+        """The task of the handler, in asyncio."""
+        self.verb = Verb.COMPLETE
+        self.state: DeliveryState = ACCEPTED
+        self.settled_at = 0.0
+        self.answered: asyncio.Future[Answer | None] | None = None
+        """Gets the broker's answer to a settlement by hand; None when the link was lost before it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be settled."""
+        return self.phase is Phase.WAITING or self.phase is Phase.RUNNING
+
+    async def settled_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
+        """Settle it, and wait for the broker's answer; None when the link ended before it."""
+        self.answered = asyncio.get_running_loop().create_future()
+        self.is_handled = verb in (Verb.COMPLETE, Verb.DEAD_LETTER)
+        self.link.settle(self, verb, state)
+        return await self.answered
+
+
+def message_id_of(message: ReceivedMessage) -> str:
+    """The id of a message as text; "" if it has none, or none that can be read."""
+    try:
+        found = message.message_id
+    except (DecodeError, IndexError):
+        return ""
+    return "" if found is None else str(found)

@@ -1,0 +1,187 @@
+"""The dispatcher: which message a handler gets next, and what becomes of it when the handler ends.
+
+    arrives --> WAITING --> RUNNING --> SETTLING --> GONE
+       |           |           '-- its lock is lost: the handler is cancelled, or told --> GONE
+       |           '-- half of its lock has passed: given back --> GONE
+       '-- its id was handled before: completed without a handler --> SETTLING
+
+At most ``max_concurrent_calls`` handlers run at a time, over all links (C-12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from .credit import PATIENT_PART, Window
+from .deduplication import Deduplication, Sighting
+from .delivery import Delivery, Phase, message_id_of
+from .settlement import Settle, Verb, outcome_of
+from .status import ProcessorCounters
+
+Invoke = Callable[[Delivery], None]
+
+
+class Invoker(Protocol):
+    """Calls handlers: in tasks of the loop, or in threads."""
+
+    def start(self, delivery: Delivery, finished: Callable[[Delivery, BaseException | None], None]) -> None:
+        """Call the handler; ``finished`` is called in the loop with what it raised, or None."""
+
+    def cancel(self, delivery: Delivery, why: Exception) -> None:
+        """Tell a running handler that its message is no longer its own."""
+
+
+class Dispatcher:
+    """The messages in hand of one processor."""
+
+    def __init__(
+        self,
+        invoker: Invoker,
+        *,
+        calls: int,
+        autosettle: bool,
+        memory: Deduplication | None,
+        counters: ProcessorCounters,
+        failed: Callable[[Delivery, Exception], None],
+        duplicate: Callable[[Delivery], None],
+        changed: Callable[[], None],
+    ) -> None:
+        """``failed`` is called with the error of a handler that names no outcome, ``duplicate`` with a message that is
+
+        completed without its handler, and ``changed`` when there is room again.
+        """
+        self.window = Window(calls)
+        self.in_hand = 0
+        self._invoker = invoker
+        self._calls = calls
+        self._autosettle = autosettle
+        self._memory = memory
+        self._counters = counters
+        self._failed = failed
+        self._duplicate = duplicate
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[Delivery, None] = {}
+        self._waiting: deque[Delivery] = deque()
+        self._twins: dict[str, list[Delivery]] = {}  # wait for the outcome of a message with the same id
+        self.is_idle = asyncio.Event()
+        """Set while no handler runs."""
+        self.is_idle.set()
+
+    @property
+    def running(self) -> int:
+        """The number of handlers that run."""
+        return len(self._running)
+
+    def take(self, delivery: Delivery) -> None:
+        """Hand a new message to a handler, now or in its turn."""
+        self.in_hand += 1
+        if self._memory is not None and not self._is_first(delivery, self._memory):
+            return
+        if len(self._running) < self._calls:
+            self._start(delivery)
+        else:
+            self._waiting.append(delivery)
+
+    def _is_first(self, delivery: Delivery, memory: Deduplication) -> bool:
+        """Whether a handler should see the message; a duplicate is completed, or waits for its twin (C-15)."""
+        name = message_id_of(delivery.message)
+        if not name:
+            return True
+        sighting = memory.begin(name, self._loop.time())
+        if sighting is Sighting.NEW:
+            delivery.name = name
+        elif sighting is Sighting.RUNNING:
+            self._twins.setdefault(name, []).append(delivery)
+        else:
+            self._counters.duplicates += 1
+            self._duplicate(delivery)
+            delivery.link.settle(delivery, *outcome_of(None))
+        return sighting is Sighting.NEW
+
+    def _start(self, delivery: Delivery) -> None:
+        delivery.phase = Phase.RUNNING
+        delivery.started = self._loop.time()
+        self._running[delivery] = None
+        if len(self._running) == 1:
+            self.is_idle.clear()
+        self._invoker.start(delivery, self._finished)
+
+    def _finished(self, delivery: Delivery, error: BaseException | None) -> None:
+        """A handler has ended: settle its message, and start the next."""
+        took = self._loop.time() - delivery.started
+        del self._running[delivery]
+        delivery.is_returned = True
+        counters = self._counters
+        counters.messages_handled += 1
+        counters.handler_seconds += took
+        self.window.handled(took, len(delivery.message.payload))
+        verb, state = outcome_of(error)
+        if verb is Verb.ABANDON and not isinstance(error, Settle) and isinstance(error, Exception):
+            counters.handlers_failed += 1
+            self._failed(delivery, error)
+        if self._autosettle:
+            delivery.is_handled = delivery.is_handled or error is None
+            delivery.link.settle(delivery, verb, state)
+        if delivery.name is not None and not delivery.is_open:
+            self._conclude(delivery)
+        self._start_waiting()
+        if not self._running:
+            self.is_idle.set()
+        self._changed()
+
+    def _start_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and len(self._running) < self._calls:
+            delivery = waiting.popleft()
+            if delivery.phase is Phase.WAITING:
+                self._start(delivery)
+
+    def left(self, delivery: Delivery) -> None:
+        """Note that a message is no longer in hand: it is being settled, or gone."""
+        self.in_hand -= 1
+        if delivery.name is not None and delivery not in self._running:
+            self._conclude(delivery)
+
+    def _conclude(self, delivery: Delivery) -> None:
+        """Remember the id of a handled message, and let its twins follow."""
+        name, delivery.name = delivery.name, None
+        if name is None or self._memory is None:
+            return
+        self._memory.end(name, self._loop.time(), is_handled=delivery.is_handled)
+        for twin in self._twins.pop(name, ()):
+            if twin.phase is Phase.WAITING:
+                self.in_hand -= 1
+                self.take(twin)
+
+    def withdraw(self, delivery: Delivery, why: Exception) -> None:
+        """Tell the handler of a message, if one runs, that its lock is lost."""
+        if delivery in self._running:
+            self._invoker.cancel(delivery, why)
+
+    def give_back_waiting(self, now: float | None = None) -> None:
+        """Give back the messages that wait; with ``now``, only those that have waited for half of a lock (C-12)."""
+        oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
+        waiting, kept = self._waiting, deque[Delivery]()
+        for delivery in waiting:
+            if delivery.phase is not Phase.WAITING:
+                continue
+            if oldest is None or delivery.arrived <= oldest:
+                delivery.link.give_back(delivery)
+            else:
+                kept.append(delivery)
+        if len(kept) < len(waiting) and now is not None:
+            self.window.waited_too_long(len(waiting))
+        self._waiting = kept
+        for twin in [each for twins in self._twins.values() for each in twins]:
+            if twin.phase is Phase.WAITING and (oldest is None or twin.arrived <= oldest):
+                twin.link.give_back(twin)
+
+    def cancel_running(self, why: Exception) -> None:
+        """Tell all running handlers to end, and give their messages back."""
+        for delivery in list(self._running):
+            self._invoker.cancel(delivery, why)
+            delivery.link.give_back(delivery)

@@ -1,0 +1,23 @@
+"""The errors of a settlement by hand; a lost lock is the SDK's ``MessageLockLostError``."""
+
+from __future__ import annotations
+
+from azure.servicebus.exceptions import ServiceBusError
+
+
+class SettlementUnknownError(ServiceBusError):
+    """The link was lost before the settlement was confirmed: it is done, or the message is delivered again."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"The link was lost before the broker confirmed to {verb} the message: it may come again."
+        )
+
+
+class SettlementRefusedError(ServiceBusError):
+    """The broker refused the settlement, though the lock holds; SettlementRefused has its cause."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"The broker refused to {verb} the message; it is delivered again when its lock ends."
+        )

@@ -1,0 +1,94 @@
+"""The events of a processor; ``at`` is in seconds since the epoch, ``side`` is ``primary`` or ``secondary``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorEvent:
+    """The base of all events."""
+
+    at: float
+    path: str
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivingStarted(ProcessorEvent):
+    """A link to the entity is attached: its messages are received."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivingLost(ProcessorEvent):
+    """A side was lost or could not be reached; retried in ``retry_in`` seconds."""
+
+    reason: str
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class EntityMissing(ProcessorEvent):
+    """The entity does not exist on this side; emitted once, and looked for at intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesReceived(ProcessorEvent):
+    """Messages that were handled to the end: completed, or dead-lettered by their handler.
+
+    Emitted before they are settled, for an audit. The tuples run in parallel; "" and 0 stand for missing values.
+    """
+
+    message_ids: tuple[str, ...]
+    session_ids: tuple[str, ...]
+    sequence_numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFailed(ProcessorEvent):
+    """A handler raised an error that names no outcome: its message is abandoned."""
+
+    message_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockLost(ProcessorEvent):
+    """The lock of a message ended before it was settled: it is delivered again.
+
+    ``handled``: the handler had returned.
+    """
+
+    message_id: str
+    handled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SettlementUnknown(ProcessorEvent):
+    """Settlements were sent, and the link was lost before their confirmation: done, or to be delivered again."""
+
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettlementRefused(ProcessorEvent):
+    """The broker refused a settlement for another reason than a lost lock: the message stays locked until its end."""
+
+    message_id: str
+    verb: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesCompleted(ProcessorEvent):
+    """Messages were completed without their handler: it had handled their ids before."""
+
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSilent(ProcessorEvent):
+    """A link delivered nothing although messages waited; it was replaced."""
+
+    seconds: float
+    """How long it had been silent."""

@@ -1,0 +1,68 @@
+"""Processor options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+Secondary = Literal["auto", "never", "only"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorOptions:
+    """The options of a processor. Raises ValueError with the allowed range for an invalid one."""
+
+    max_concurrent_calls: int = 16
+    """Maximum handlers at a time, over both namespaces; 1 to 5000."""
+
+    secondary: Secondary = "auto"
+    """Whether to receive from the secondary: ``auto`` while the entity exists there, ``never``, or ``only`` (C-10)."""
+
+    autosettle: bool = True
+    """Complete a message when its handler returns, abandon it when the handler raises. False: settle by hand (C-11)."""
+
+    max_lock_renewal: timedelta = timedelta(minutes=5)
+    """How long the lock of a message is renewed while its handler runs; 0 to 24 h (C-12)."""
+
+    deduplicate: timedelta | None = None
+    """Complete a message without its handler if one with its id was handled within this span; 1 s to 24 h (C-15)."""
+
+    stop_timeout: timedelta = timedelta(seconds=30)
+    """How long handlers may take to finish when the processor stops; 0 to 1 h (C-17)."""
+
+    missing_entity_interval: timedelta = timedelta(seconds=60)
+    """How often to look for an entity that does not exist on a side; 1 s to 1 h."""
+
+    retry_backoff_max: timedelta = timedelta(seconds=30)
+    """Maximum delay between two attempts to reach a namespace; 100 ms to 10 min."""
+
+    SPANS: ClassVar[dict[str, tuple[float, float]]] = {
+        "max_lock_renewal": (0, 86_400),
+        "deduplicate": (1, 86_400),
+        "stop_timeout": (0, 3600),
+        "missing_entity_interval": (1, 3600),
+        "retry_backoff_max": (0.1, 600),
+    }
+    MOST_CALLS: ClassVar[int] = 5000
+
+    def __post_init__(self) -> None:
+        _count("max_concurrent_calls", self.max_concurrent_calls, self.MOST_CALLS)
+        if self.secondary not in ("auto", "never", "only"):
+            raise ValueError(f"secondary must be 'auto', 'never' or 'only', not {self.secondary!r}")
+        if not isinstance(self.autosettle, bool):
+            raise ValueError(f"autosettle must be True or False, not {self.autosettle!r}")
+        for name, (least, most) in self.SPANS.items():
+            value = getattr(self, name)
+            if name != "deduplicate" or value is not None:
+                _span(name, value, least, most)
+
+
+def _count(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ValueError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+
+
+def _span(name: str, value: object, least: float, most: float) -> None:
+    if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
+        raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")

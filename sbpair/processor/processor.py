@@ -1,0 +1,204 @@
+"""The processor: both sides of one entity, and the handlers of its messages, in one event loop.
+
+    Side (primary)   --> QueueLink --.
+                                      Dispatcher --> Invoker --> handler
+    Side (secondary) --> QueueLink --'
+
+The asyncio and the blocking processor drive this one; only how a handler is called differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from sbpair.pairing.pair_state import Role
+
+from . import events
+from .context import Context
+from .deduplication import Deduplication
+from .delivery import Delivery, message_id_of
+from .dispatcher import Dispatcher, Invoker
+from .message import ReceivedMessage
+from .options import ProcessorOptions
+from .queue_link import QueueLink
+from .side import Side, SideAddress
+from .status import ProcessorCounters
+
+logger = logging.getLogger("sbpair.processor")
+
+TICK = 1.0  # seconds between checks while anything is in hand
+SIDES: dict[str, tuple[Role, ...]] = {
+    "auto": (Role.PRIMARY, Role.SECONDARY),
+    "never": (Role.PRIMARY,),
+    "only": (Role.SECONDARY,),
+}
+_LEVELS: dict[type[events.ProcessorEvent], int] = {
+    events.MessagesReceived: logging.DEBUG,
+    events.DuplicatesCompleted: logging.DEBUG,
+    events.HandlerFailed: logging.WARNING,
+    events.LockLost: logging.WARNING,
+    events.SettlementRefused: logging.WARNING,
+    events.LinkSilent: logging.WARNING,
+}
+
+
+class Events:
+    """The subscribers of one processor; it outlives the loop that runs it."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[events.ProcessorEvent], object]] = []
+
+    def subscribe(self, callback: Callable[[events.ProcessorEvent], object]) -> Callable[[], None]:
+        """Call ``callback`` with each event; return a function that removes it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def emit(self, event: events.ProcessorEvent) -> None:
+        """Log an event, and call the subscribers."""
+        level = _LEVELS.get(type(event), logging.INFO)
+        if logger.isEnabledFor(level):
+            fields = {name: value for name, value in asdict(event).items() if name != "at"}
+            logger.log(level, "%s", event, extra={"event": type(event).__name__, **fields})
+        for callback in list(self._callbacks):
+            try:
+                callback(event)
+            except Exception:  # a failing callback must not stop the processor
+                logger.exception("an event callback of the processor failed on %s", type(event).__name__)
+
+
+class Processor:
+    """Receives from one entity on the sides that the options name, until :meth:`stop`. Used once, in one loop."""
+
+    def __init__(
+        self,
+        path: str,
+        addresses: Mapping[Role, SideAddress],
+        invoker: Invoker,
+        options: ProcessorOptions,
+        *,
+        counters: ProcessorCounters,
+        emit: Callable[[events.ProcessorEvent], None],
+        reports_messages: Callable[[], bool],
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._emit = emit
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+        span = options.deduplicate
+        self.dispatcher = Dispatcher(
+            invoker,
+            calls=options.max_concurrent_calls,
+            autosettle=options.autosettle,
+            memory=None if span is None else Deduplication(span.total_seconds()),
+            counters=counters,
+            failed=self._failed,
+            duplicate=self._duplicate,
+            changed=self._changed,
+        )
+        context = Context(
+            path,
+            self.dispatcher,
+            counters,
+            emit,
+            options.max_lock_renewal.total_seconds(),
+            reports_messages,
+            self._changed,
+        )
+        self.links = {role: QueueLink(context, role) for role in SIDES[options.secondary]}
+        self._sides = [
+            Side(role, addresses[role], link, context, options) for role, link in self.links.items()
+        ]
+        self._running: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to receive."""
+        self._running = [
+            self._loop.create_task(side.run(), name=f"sbpair-{side.role}") for side in self._sides
+        ]
+
+    async def wait_failed(self) -> None:
+        """Wait for a defect of the processor itself, which ends a side; raises it."""
+        await asyncio.gather(*self._running)
+
+    async def stop(self) -> None:
+        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest (C-17)."""
+        links = self.links.values()
+        await asyncio.gather(*(link.stop_receiving() for link in links))
+        self.dispatcher.give_back_waiting()
+        try:
+            async with asyncio.timeout(self._options.stop_timeout.total_seconds()):
+                await self.dispatcher.is_idle.wait()
+        except TimeoutError:
+            self.dispatcher.cancel_running(Exception("the processor stops"))
+        await asyncio.gather(*(link.close() for link in links))
+        await asyncio.gather(*(side.close() for side in self._sides))
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Drop the connections at once: nothing more is settled."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def find(self, message: ReceivedMessage) -> Delivery | None:
+        """The delivery of a message, while it can be settled."""
+        token = message.lock_token
+        link = self.links.get(message.side)
+        return None if token is None or link is None else link.find(token.bytes_le)
+
+    # Events of the dispatcher
+
+    def _failed(self, delivery: Delivery, error: Exception) -> None:
+        side, name = delivery.message.side.value, message_id_of(delivery.message)
+        logger.debug("a handler of %s failed", self._path, exc_info=error)
+        self._emit(
+            events.HandlerFailed(time.time(), self._path, side, name, f"{type(error).__name__}: {error}")
+        )
+
+    def _duplicate(self, delivery: Delivery) -> None:
+        side, name = delivery.message.side.value, message_id_of(delivery.message)
+        self._emit(events.DuplicatesCompleted(time.time(), self._path, side, (name,)))
+
+    # Credit and timers, once a turn of the loop
+
+    def _changed(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        for link in self.links.values():
+            link.top_up()
+        self._arm()
+
+    def _arm(self) -> None:
+        """Check within a TICK while anything is unsettled, and else when the watchdogs are due."""
+        soon, timer = self._loop.time() + TICK, self._timer
+        if timer is not None and timer.when() <= soon:
+            return
+        links = self.links.values()
+        if any(link.unsettled for link in links):
+            when = soon
+        else:
+            when = min((at for link in links if (at := link.next_timer()) is not None), default=0.0)
+        if when:
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self.dispatcher.give_back_waiting(now)
+        for link in self.links.values():
+            link.handle_timer(now)
+        self._turn()

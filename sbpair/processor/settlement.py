@@ -1,0 +1,124 @@
+"""Outcomes of a handler, and the delivery states that settle a message with them. Pure.
+
+handler                            message        delivery state
+returns                            completed      accepted
+raises DeadLetter(...)             dead-lettered  rejected{com.microsoft:dead-letter}
+raises Defer(...)                  deferred       modified{undeliverable-here}
+raises Abandon(...), or any error  abandoned      modified{delivery-failed}
+is cancelled, was never called     released       released
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from sbpair.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Condition,
+    DeliveryState,
+    Modified,
+    Rejected,
+)
+from sbpair.amqp.types import Symbol
+from sbpair.auth.redaction import blank_keys
+
+LONGEST_TEXT = 4096  # characters of a dead-letter reason or description
+DEAD_LETTER = Symbol("com.microsoft:dead-letter")
+LOCK_LOST = ("com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost")
+REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
+
+
+class Verb(StrEnum):
+    """What settling does with a message."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+    RELEASE = "release"
+
+
+class Settle(Exception):
+    """The base of the exceptions by which a handler chooses the outcome; ``properties`` are added to the message."""
+
+    verb = Verb.ABANDON
+
+    def __init__(self, properties: Mapping[str, object] | None = None) -> None:
+        super().__init__()
+        self.properties = dict(properties or {})
+
+    def state(self) -> DeliveryState:
+        """The delivery state that asks for this outcome."""
+        raise NotImplementedError
+
+
+class Abandon(Settle):
+    """Raise in a handler to abandon the message: it is delivered again, up to the entity's maximum."""
+
+    def state(self) -> DeliveryState:
+        return Modified(delivery_failed=True, message_annotations=_annotations(self.properties))
+
+
+class Defer(Settle):
+    """Raise in a handler to defer the message: it is received again only by its sequence number."""
+
+    verb = Verb.DEFER
+
+    def state(self) -> DeliveryState:
+        return Modified(undeliverable_here=True, message_annotations=_annotations(self.properties))
+
+
+class DeadLetter(Settle):
+    """Raise in a handler to move the message to the dead-letter queue, with a reason and a description."""
+
+    verb = Verb.DEAD_LETTER
+
+    def __init__(
+        self, reason: str = "", description: str = "", properties: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(properties)
+        self.reason, self.description = reason, description
+
+    def state(self) -> DeliveryState:
+        info: dict[object, object] = {Symbol(name): value for name, value in self.properties.items()}
+        if self.reason:
+            info[REASON] = blank_keys(self.reason)[:LONGEST_TEXT]
+        if self.description:
+            info[DESCRIPTION] = blank_keys(self.description)[:LONGEST_TEXT]
+        return Rejected(Condition(DEAD_LETTER, None, info))
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.description}" if self.description else self.reason
+
+
+def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
+    """What becomes of a message whose handler returned, or raised ``error``."""
+    if error is None:
+        return Verb.COMPLETE, ACCEPTED
+    if isinstance(error, Settle):
+        return error.verb, error.state()
+    if isinstance(error, Exception):
+        return Verb.ABANDON, Modified(delivery_failed=True)
+    return Verb.RELEASE, RELEASED
+
+
+class Answer(StrEnum):
+    """What the broker said to a settlement."""
+
+    CONFIRMED = "confirmed"
+    LOCK_LOST = "lock lost"
+    REFUSED = "refused"
+
+
+def answer_to(proposed: DeliveryState, answered: DeliveryState | None) -> Answer:
+    """Read the broker's answer to a settlement with ``proposed``."""
+    error = answered.error if isinstance(answered, Rejected) else None
+    if error is not None:
+        return Answer.LOCK_LOST if error.symbol in LOCK_LOST else Answer.REFUSED
+    return Answer.CONFIRMED if type(answered) is type(proposed) else Answer.REFUSED
+
+
+def _annotations(properties: dict[str, object]) -> dict[object, object] | None:
+    return {Symbol(name): value for name, value in properties.items()} or None

@@ -1,0 +1,127 @@
+"""Settlements of one link: pipelined, in runs of consecutive deliveries, each confirmed by the broker (C-13).
+
+    settle() --> collected in this turn of the loop --> one disposition a run --> the broker's answer
+                                                           '-- the link ends before it: unknown
+
+A confirmation that was lost with the link is reported as such: the message was settled, or comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sbpair.amqp.events import DispositionReceived
+from sbpair.amqp.performatives import ACCEPTED, RELEASED, DeliveryState, Rejected
+from sbpair.client.errors import said
+from sbpair.client.link import SERIAL, Receiver, runs
+
+from .delivery import Delivery, Phase
+from .settlement import Answer, Verb, answer_to
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where the outcome of settlements goes."""
+
+    before: Callable[[list[Delivery]], None]
+    """Called with messages that are about to be completed or dead-lettered."""
+    answered: Callable[[Delivery, Answer, str], None]
+    """Called with the broker's answer to a settlement, and the cause if it was refused."""
+    unknown: Callable[[list[Delivery]], None]
+    """Called with the settlements whose confirmation was lost."""
+
+
+class Settlements:
+    """The settlements of one link that are due, or sent and not confirmed."""
+
+    def __init__(self, receiver: Receiver, report: Report) -> None:
+        self._receiver = receiver
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._due: list[Delivery] = []
+        self._sent: dict[int, Delivery] = {}
+        self.is_empty = asyncio.Event()
+        """Set while nothing is due or unconfirmed."""
+        self.is_empty.set()
+
+    def __len__(self) -> int:
+        return len(self._due) + len(self._sent)
+
+    def add(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
+        """Settle a delivery at the end of this turn of the loop."""
+        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
+        if not self._due:
+            self._loop.call_soon(self._flush)
+            self.is_empty.clear()
+        self._due.append(delivery)
+
+    def oldest(self) -> float | None:
+        """When the longest unconfirmed settlement was sent, in monotonic seconds."""
+        return next((each.settled_at for each in self._sent.values()), None)
+
+    def _flush(self) -> None:
+        due, self._due = self._due, []
+        if self._receiver.detached.done():
+            self._lose(due)
+            return
+        self._report.before(due)
+        now, sent, completed = self._loop.time(), self._sent, []
+        for delivery in due:
+            delivery.settled_at = now
+            sent[delivery.delivery_id] = delivery
+            if delivery.state is ACCEPTED:
+                completed.append(delivery.delivery_id)
+            else:
+                self._receiver.settle(delivery.delivery_id, delivery.delivery_id, delivery.state)
+        for first, last in runs(completed):
+            self._receiver.settle(first, last, ACCEPTED)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        """Match the broker's answer for a range of deliveries."""
+        sent = self._sent
+        for offset in range((event.last - event.first) % SERIAL + 1):
+            delivery = sent.pop((event.first + offset) % SERIAL, None)
+            if delivery is not None:
+                self._answered(delivery, event.state)
+        if not sent and not self._due:
+            self.is_empty.set()
+
+    def _answered(self, delivery: Delivery, state: DeliveryState | None) -> None:
+        delivery.phase = Phase.GONE
+        answer = answer_to(delivery.state, state)
+        error = state.error if isinstance(state, Rejected) else None
+        self._report.answered(delivery, answer, "" if answer is Answer.CONFIRMED else said(error))
+        _resolve(delivery, answer)
+
+    def end(self) -> None:
+        """Report what is unconfirmed: the link has ended."""
+        lost, self._sent = list(self._sent.values()), {}
+        due, self._due = self._due, []
+        self._lose(lost + due)
+
+    def _lose(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.phase = Phase.GONE
+            _resolve(delivery, None)
+        if deliveries:
+            self._report.unknown(deliveries)
+        if not self._sent and not self._due:
+            self.is_empty.set()
+
+
+def release(receiver: Receiver, delivery_ids: list[int]) -> None:
+    """Give deliveries back, unconfirmed: what is lost on the way comes again when its lock ends."""
+    for first, last in runs(delivery_ids):
+        receiver.give_back(first, last, RELEASED)
+
+
+def messages_by_outcome(deliveries: list[Delivery]) -> Iterator[Delivery]:
+    """Those that an audit counts as received: handled to the end."""
+    return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)
+
+
+def _resolve(delivery: Delivery, answer: Answer | None) -> None:
+    if delivery.answered is not None and not delivery.answered.done():
+        delivery.answered.set_result(answer)

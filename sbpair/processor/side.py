@@ -1,0 +1,140 @@
+"""One side of a processor: connect, attach, receive; and again after a loss (C-10).
+
+connect --fails--> back off --> connect
+   |
+attach --not found--> look again at intervals
+   |  '--refused, lost--> back off
+receive --detached--> attach, or connect when the connection is gone
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
+from sbpair.amqp.performatives import Condition
+from sbpair.auth.connection_string import Namespace
+from sbpair.client.backoff import Backoff
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.errors import SyphonError, said
+from sbpair.client.route import Route
+from sbpair.pairing.pair_state import Role
+
+from . import events
+from .context import Context
+from .options import ProcessorOptions
+
+FIRST_RETRY = 0.5  # seconds
+CONNECT_WITHIN = 20.0  # seconds
+SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
+
+
+@dataclass(frozen=True, slots=True)
+class SideAddress:
+    """A namespace, and the route to it."""
+
+    namespace: Namespace
+    route: Route
+
+
+class Reception(Protocol):
+    """What receives on a side: a link to the entity, or its sessions."""
+
+    async def run(self, connection: NamespaceConnection) -> Condition | None:
+        """Receive until the link ends; return the peer's error. Raises SyphonError if none can be attached."""
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the link ended by our own will, to be replaced at once."""
+
+
+class Side:
+    """One namespace of a processor. :meth:`run` is cancelled to end it; its reception is closed before."""
+
+    def __init__(
+        self,
+        role: Role,
+        address: SideAddress,
+        reception: Reception,
+        context: Context,
+        options: ProcessorOptions,
+    ) -> None:
+        self.role = role
+        self._address = address
+        self._reception = reception
+        self._context = context
+        self._missing_interval = options.missing_entity_interval.total_seconds()
+        self._backoff = Backoff(FIRST_RETRY, options.retry_backoff_max.total_seconds(), random.random)
+        self._is_missing = False
+        self._loop = asyncio.get_running_loop()
+        self.connection: NamespaceConnection | None = None
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(await self._attempt())
+        finally:
+            if self.connection is not None:
+                self.connection.abort()
+
+    async def close(self) -> None:
+        """Close the connection in good order."""
+        if self.connection is not None:
+            await self.connection.close()
+
+    async def _attempt(self) -> float:
+        """Receive over one link until it ends; return the seconds to wait before the next."""
+        began = self._loop.time()
+        try:
+            connection = await self._connected()
+            condition = await self._received(connection)
+        except SyphonError as error:
+            if error.condition is not None and error.condition.symbol == NOT_FOUND:
+                return self._missing()
+            return self._lost(str(error))
+        self._is_missing = False
+        if self._reception.is_replaced:
+            return 0.0
+        if self._loop.time() - began >= SOUND:
+            self._backoff.succeeded()
+            if condition is not None and condition.symbol == DETACH_FORCED:
+                return 0.0  # the service detaches links that idle
+        return self._lost(said(condition) if condition is not None else "the link was lost")
+
+    async def _connected(self) -> NamespaceConnection:
+        if self.connection is None or not self.connection.is_open:
+            address = self._address
+            self.connection = await connect(address.namespace, route=address.route, timeout=CONNECT_WITHIN)
+        return self.connection
+
+    async def _received(self, connection: NamespaceConnection) -> Condition | None:
+        """Receive until the link ends, or the last token has, without which the peer would detach it."""
+        receiving = asyncio.ensure_future(self._reception.run(connection))
+        try:
+            either: tuple[asyncio.Future[Any], ...] = (receiving, connection.claims_ended)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                connection.abort()
+            return await receiving
+        finally:
+            receiving.cancel()
+
+    def _missing(self) -> float:
+        self._backoff.succeeded()
+        if not self._is_missing:
+            self._is_missing = True
+            self._context.emit(events.EntityMissing(time.time(), self._context.path, self.role.value))
+        return self._missing_interval
+
+    def _lost(self, reason: str) -> float:
+        pause = self._backoff.failed()
+        self._context.emit(
+            events.ReceivingLost(time.time(), self._context.path, self.role.value, reason, pause)
+        )
+        return pause

@@ -1,0 +1,71 @@
+"""The watchdog of one link: when to ask whether messages wait although none arrives (C-14). Pure.
+
+    idle for a minute --> peek --none waits-------------------------> idle for a minute more
+                            '---some wait, none arrives in 5 s------> replace the link
+                                  the new link delivers ------------> it had been silent
+                                  it does not ----------------------> others hold those messages: ask half as often
+
+A peek cannot tell a message that waits from one that another consumer has locked.
+"""
+
+from __future__ import annotations
+
+INTERVAL = 60.0  # seconds without a message until the first peek, and between two
+LONGEST_INTERVAL = 16 * 60.0  # between two peeks while others hold all messages that wait
+PATIENCE = 5.0  # seconds in which a message that waits should arrive
+
+
+class Watchdog:
+    """The watch over the links of one entity, one after another; times are monotonic seconds."""
+
+    def __init__(self, now: float) -> None:
+        self.heard_at = now
+        """When a message arrived last; at first, when the watch began."""
+        self._interval = INTERVAL
+        self._asked_at = now
+        self._suspected_at: float | None = None
+        self._silent_since: float | None = None  # of the link that was replaced
+        self._attached_at = now
+
+    def next_check(self) -> float:
+        """When to call :meth:`is_due`, while nothing is in hand."""
+        if self._suspected_at is not None:
+            return self._suspected_at + PATIENCE
+        return max(self.heard_at, self._asked_at) + self._interval
+
+    def is_due(self, now: float) -> bool:
+        """Whether to peek now."""
+        if self._suspected_at is not None or now < self.next_check():
+            return False
+        self._asked_at = now
+        return True
+
+    def peeked(self, now: float, *, waits: bool) -> None:
+        """Note the answer to a peek: whether any message waits."""
+        if not waits:
+            self._interval, self._suspected_at = INTERVAL, None
+        elif self.heard_at < self._asked_at:
+            self._suspected_at = now
+
+    def should_replace(self, now: float) -> bool:
+        """Whether to replace the link: messages wait, and none has arrived since."""
+        if self._suspected_at is None or now < self._suspected_at + PATIENCE:
+            return False
+        self._suspected_at = None
+        if self._silent_since is not None:  # the link before this one was replaced too, in vain
+            self._interval = min(self._interval * 2, LONGEST_INTERVAL)
+        self._silent_since = self.heard_at
+        self._asked_at = now
+        return True
+
+    def heard(self, now: float) -> float | None:
+        """Note a message. Returns how long the link before had been silent, if this one replaced it."""
+        since, self._silent_since = self._silent_since, None
+        self.heard_at, self._suspected_at, self._interval = now, None, INTERVAL
+        has_just_begun = now <= self._attached_at + PATIENCE
+        return now - since if since is not None and has_just_begun else None
+
+    def attached(self, now: float) -> None:
+        """Note a new link."""
+        self._attached_at = self._asked_at = now
+        self._suspected_at = None

@@ -1,0 +1,28 @@
+"""The blocks of the docs about the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.tools.source import documented_fields, event_table, option_row, table
+
+
+def processor_options() -> str:
+    fields = documented_fields("sbpair/processor/options.py", "ProcessorOptions")
+    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+
+
+def processor_counters() -> str:
+    fields = documented_fields("sbpair/processor/status.py", "ProcessorCounters")
+    return table(("counter", "what it counts"), [(f"`{name}`", doc) for name, _, _, doc in fields])
+
+
+def processor_events() -> str:
+    return event_table("sbpair/processor/events.py", "ProcessorEvent", "`at`, `path` and `side`")
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "processor-options": processor_options,
+    "processor-counters": processor_counters,
+    "processor-events": processor_events,
+}
