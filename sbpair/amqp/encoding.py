@@ -183,7 +183,7 @@ def write_symbol(out: bytearray, value: str, depth: int = 0) -> None:
 def write_compound(out: bytearray, code8: int, count: int, content: bytes | bytearray) -> None:
     """Append a list (0xC0) or map (0xC1) of encoded items, in its short form when it fits."""
     size = len(content)
-    if size < 255 and count < 256:
+    if size < 255:  # so are the items, of at least a byte each
         out += bytes((code8, size + 1, count))
     else:
         out += struct.pack(">BII", code8 + 0x10, size + 4, count)
@@ -262,7 +262,7 @@ def _fixed(layout: str) -> Writer:
 def _constant(expected: object) -> Writer:
     def write_nothing(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
         if value != expected:
-            raise EncodeError(f"an array of {expected!r} cannot charge {value!r:.80}")
+            raise EncodeError(f"an array of {expected!r} cannot hold {value!r:.80}")
 
     return write_nothing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,15 +19,18 @@ from sbpair.amqp.message import (
     Section,
     SequenceBody,
     ValueBody,
+    decode_body,
     decode_header,
     decode_map_section,
     decode_properties,
+    encode_body,
     encode_map_section,
     join_entries,
+    section_value,
     split,
     split_entries,
 )
-from sbpair.amqp.types import Array, Symbol, Timestamp, UInt, ULong
+from sbpair.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from tests.costs import cpu_of
 
 WHOLE = Message(
@@ -140,6 +144,160 @@ def test_a_malformed_message_is_a_decode_error(octets, word):
 def test_malformed_entries_are_a_decode_error(octets):
     with pytest.raises(DecodeError):
         split_entries(bytes.fromhex(octets))
+
+
+ORDER = [
+    b"\x00\x53\x70\x45",
+    b"\x00\x53\x71\xc1\x01\x00",
+    b"\x00\x53\x72\xd1\x00\x00\x00\x04\x00\x00\x00\x00",
+    b"\x00\x53\x73\xc0\x03\x01\xa1\x00",
+    b"\x00\x53\x74\xc1\x01\x00",
+    b"\x00\x53\x75\xa0\x01x",
+    b"\x00\x53\x75\xb0\x00\x00\x00\x01x",
+    b"\x00\x53\x76\x45",
+    b"\x00\x53\x76\xc0\x01\x00",
+    b"\x00\x53\x77\x40",
+    b"\x00\x53\x77\xa1\x01v",
+    b"\x00\x53\x78\xc1\x01\x00",
+]
+
+
+def as_the_standard_says(sections: list[bytes]) -> list[bytes] | None:
+    """The seven parts of these sections, or None for what is not a message (3.2)."""
+    codes = [section[2] for section in sections]
+    early = 0x71 in codes[1:] and codes.index(0x71, 1) == len(codes) - 1 and max(codes) > 0x71
+    if early and codes.count(0x71) == 1:  # our one exception, of the Python SDK
+        sections, codes = [sections[-1], *sections[:-1]], [0x71, *codes[:-1]]
+        if codes[1] == 0x70:
+            sections[:2], codes[:2] = sections[1::-1], [0x70, 0x71]
+    bodies = {code for code in codes if 0x75 <= code <= 0x77}
+    repeated = {code for code in codes if codes.count(code) > 1}
+    if codes != sorted(codes) or len(bodies) > 1 or repeated - {0x75, 0x76}:
+        return None
+    parts = [b""] * 7
+    for code, section in zip(codes, sections, strict=True):
+        parts[min(code, 0x75) - 0x70 if code < 0x78 else 6] += section
+    return parts
+
+
+@pytest.mark.spec("R-66")
+@given(
+    st.lists(st.sampled_from(ORDER), max_size=6) | st.lists(st.sampled_from(ORDER), max_size=9).map(sorted)
+)
+@settings(max_examples=500, deadline=None)
+def test_sections_are_found_in_the_order_of_the_standard_and_no_other(sections: list[bytes]) -> None:
+    expected = as_the_standard_says(sections)
+    if expected is None:
+        with pytest.raises(DecodeError, match=r"after section|two section types"):
+            split(b"".join(sections))
+        return
+    for payload in (b"".join(sections), bytearray(b"".join(sections))):
+        found = split(payload)
+        assert list(found) == expected
+        assert {type(part) for part in found} == {bytes}
+
+
+@pytest.mark.spec("R-66")
+@given(st.sampled_from(ORDER), st.sampled_from(ORDER), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_message_cut_inside_a_section_is_refused(first: bytes, second: bytes, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, len(second) - 1))
+    with pytest.raises(DecodeError):
+        split(first + second[:cut])
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("octets", "told"),
+    [
+        ("45", "a section without a descriptor"),
+        ("005370", "a section without a value"),
+        ("005399 45", "unknown section descriptor 153"),
+        ("0040 45", "unknown section descriptor None"),
+        ("00a30161 45", "unknown section descriptor None"),
+        ("005373 45 005370 45", "section 0x70 after section 0x73"),
+        ("005375 a000 005376 45", "a body of two section types"),
+        ("005375 a000 005377 45", "a body of two section types"),
+        ("005370 40", "section 0x70 holds a value of format 0x40"),
+        ("005375 a0ff61", "a value is longer than its container"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_told(octets: str, told: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        split(bytes.fromhex(octets))
+    assert str(refused.value) == told
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("octets", "told"),
+    [
+        ("005374 45", "the section does not hold a map"),
+        ("005374 c10100 40", "the section does not hold a map"),
+        ("005374 c10301 4040", "a map of 1 items in 2 bytes"),
+        ("005374 c10304 4040", "a map of 4 items in 2 bytes"),
+        ("005374 c10402 404040", "the size of a map does not match its items"),
+    ],
+)
+def test_what_is_wrong_with_the_entries_of_a_section_is_told(octets: str, told: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        split_entries(bytes.fromhex(octets))
+    assert str(refused.value) == told
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("read", "octets", "told"),
+    [
+        (section_value, "5501", "not one section"),
+        (section_value, "005377 40 40", "not one section"),
+        (decode_map_section, "005374 45", "the section does not hold a map"),
+        (decode_header, "005370 45 40", "not a header section"),
+        (decode_header, "005373 45", "not a header section"),
+        (decode_properties, "005373 45 40", "not a properties section"),
+        (decode_properties, "005370 45", "not a properties section"),
+        (decode_body, "40", "a body section without a descriptor"),
+        (decode_properties, "005373 c00301 5405", "Properties.message_id is a message-id: not Int(5)"),
+        (decode_properties, "005373 c00c0a 404040404040404040 5505",
+         "Properties.creation_time is a timestamp: not 5"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_section_is_told(
+    read: Callable[[bytes], object], octets: str, told: str
+) -> None:
+    with pytest.raises(DecodeError) as refused:
+        read(bytes.fromhex(octets))
+    assert str(refused.value) == told
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("count", [0, 1, 100])
+def test_the_entries_of_a_map_of_either_width_are_found(width: int, count: int) -> None:
+    items = [(b"\x54" + bytes((key,)), b"\xa1\x00") for key in range(count)]
+    content = b"".join(key + value for key, value in items)
+    if width == 1 and len(content) > 254:
+        items, content = items[:50], b"".join(key + value for key, value in items[:50])
+    size, number = len(content) + width, 2 * len(items)
+    form = b"\xc1" if width == 1 else b"\xd1"
+    head = form + size.to_bytes(width, "big") + number.to_bytes(width, "big")
+    assert split_entries(b"\x00\x53\x74" + head + content) == [
+        (key, b"\xa1\x00") for key in range(len(items))
+    ]
+
+
+@pytest.mark.spec("R-66")
+def test_a_body_of_several_sections_keeps_them_apart() -> None:
+    assert DataBody((b"a", b"b")).data == b"ab"
+    for kind, name, values in (
+        (DataBody, "amqp:data:binary", (b"a", b"b")),
+        (SequenceBody, "amqp:amqp-sequence:list", ([1], ["x"])),
+    ):
+        assert decode_body(encode_body(kind(values))) == kind(values)
+        assert decode_body(b"".join(encode(Described(Symbol(name), each)) for each in values)) == kind(values)
+    assert decode_body(encode(Described(Symbol("amqp:amqp-value:*"), 5))) == ValueBody(5)
+    with pytest.raises(DecodeError, match="after section"):
+        decode_body(encode_body(ValueBody(1)) * 2)
 
 
 def test_a_hundred_thousand_data_sections_split_in_linear_time():

@@ -139,6 +139,104 @@ def test_a_value_cut_short_is_refused(value, data):
         skip(octets[:cut], 0, cut)
 
 
+@given(values, st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_value_that_goes_on_behind_its_range_is_refused(value, data):
+    octets = encode(value)
+    end = data.draw(st.integers(0, len(octets) - 1))
+    with pytest.raises(DecodeError):
+        decode(octets + b"\x40" * 20, 0, end)
+    with pytest.raises(DecodeError):
+        skip(octets + b"\x40" * 20, 0, end)
+    assert decode(b"\x40" + octets + b"\x40", 1, 1 + len(octets))[1] == 1 + len(octets)
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("value", "head"),
+    [
+        (b"x" * 255, "a0 ff"),
+        (b"x" * 256, "b0 00000100"),
+        ("x" * 255, "a1 ff"),
+        ("x" * 256, "b1 00000100"),
+        ("é" * 127 + "x", "a1 ff"),
+        ("é" * 128, "b1 00000100"),
+        (Symbol("x" * 255), "a3 ff"),
+        (Symbol("x" * 256), "b3 00000100"),
+        ([None] * 254, "c0 ff fe"),
+        ([None] * 255, "d0 00000103 000000ff"),
+        ({b"x" * 251: None}, "c1 ff 02 a0 fb"),
+        ({b"x" * 252: None}, "d1 00000103 00000002 a0 fc"),
+        (Array(0x50, (UByte(7),) * 253), "e0 ff fd 50"),
+        (Array(0x50, (UByte(7),) * 254), "f0 00000103 000000fe 50"),
+        (Array(0x40, (None,) * 255), "e0 02 ff 40"),
+        (Array(0x40, (None,) * 256), "f0 00000005 00000100 40"),
+        (Described(0x24, []), "00 53 24 45"),  # a descriptor is a ulong, of whatever class the number is
+        (Described(UByte(0x24), []), "00 53 24 45"),
+        (Described(0, []), "00 44 45"),
+        (Described(2**32, []), "00 80 0000000100000000 45"),
+        (Described(Symbol("a"), []), "00 a3 01 61 45"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_the_shortest_form_that_fits_is_written(value: object, head: str) -> None:
+    data = encode(value)
+    assert data.startswith(bytes.fromhex(head))
+    budget = DecodeBudget(10_000)
+    assert decode(data, budget=budget)[1] == len(data) == skip(data, 0, len(data))
+    assert encode(decode(data, budget=DecodeBudget(10_000))[0]) == data
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (Char("ab"), "a char is one character, not 2"),
+        (Char(""), "a char is one character, not 0"),
+        (Decimal32(b"123"), "decimal32 takes 4 bytes, not 3"),
+        (Decimal64(b"123"), "decimal64 takes 8 bytes, not 3"),
+        (Decimal128(b"123"), "decimal128 takes 16 bytes, not 3"),
+        (object(), "no AMQP type for object"),
+        (Array(0x3F, ()), "unknown format code 0x3f"),
+        (Array(0x41, (False,)), "an array of True cannot hold False"),
+        (Array(0x43, (UInt(1),)), "an array of 0 cannot hold UInt(1)"),
+        (Array(0x74, (b"12",)), "b'12' is not 4 bytes"),
+        (Array(0x94, (b"12",)), "b'12' is not 16 bytes"),
+        (UByte(256), "UByte(256) does not fit UByte: "),
+        ("\ud800" * 100, repr("\ud800" * 100)[:80] + " does not fit str: "),
+    ],
+    ids=repr,
+)
+def test_an_encode_error_says_what_does_not_fit(value: object, told: str) -> None:
+    with pytest.raises(EncodeError) as refused:
+        encode(value)
+    assert str(refused.value).startswith(told)
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda inner: [inner],
+        lambda inner: {"k": inner},
+        lambda inner: Described(ULong(1), inner),
+        lambda inner: Described(inner, None),
+        lambda inner: Array(0xC0, ([inner],)),
+        lambda inner: Array(0xD1, ({1: inner},)),
+        lambda inner: Array(0x50, (), inner),
+    ],
+    ids=["list", "map", "described", "descriptor", "array of lists", "array of maps", "array descriptor"],
+)
+def test_values_are_written_as_deep_as_the_bound_and_no_deeper(nested) -> None:
+    levels = len(nested(None).items[0:]) + 1 if isinstance(nested(None), Array) and nested(None).items else 1
+    value: object = None
+    for _ in range(MAX_DEPTH // levels):
+        value = nested(value)
+    encode(value)
+    with pytest.raises(EncodeError, match=r"^nested deeper than 64$"):
+        encode(nested(value))
+
+
 @given(st.binary(max_size=200))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_are_a_value_or_a_decode_error(data):

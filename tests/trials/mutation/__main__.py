@@ -10,7 +10,9 @@ then at most too low. To find out which test reaches what takes a run of all of 
 that for the next command, which does it only for tests that are new. `--again FILE` tries what survived in an
 earlier command, whose output is in that file.
 
-A mutant in what is called on import (a table of readers) is chosen too late, and survives.
+mutmut runs a mutant in a process that has imported everything already. What runs on import (a table of readers)
+is not mutated then, and a mutant that breaks the data of a test module ends its process before any test. So what
+survived and what ended early is run once more, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,9 +35,16 @@ from tests.trials.mutation.equivalents import difference, equivalents
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 AIM = 0.85
+_NUMBER = re.compile(r"__mutmut_\d+$")
 BRAILLE = re.compile("\\s*[\u2800-\u28ff]")
-SURVIVED, UNREACHED = 0, 33  # mutmut's exit codes: the tests passed; no test reaches the function
-CRASHED = 255  # the process of the mutant ended before its tests: that says nothing about them
+SURVIVED, FAILED, UNREACHED, TIMED_OUT = (
+    0,
+    1,
+    33,
+    36,
+)  # exit codes of mutmut; 33: no test reaches the function
+CRASHED = 255  # the process of the mutant ended before its tests
+LIMIT = 10  # seconds for each second that the tests take without a mutant, and for the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,9 @@ def _run(name: str, room: Room, asked: argparse.Namespace, source: Path, tree: P
     chosen = known if asked.all else random.Random(asked.seed).sample(known, min(asked.sample, len(known)))
     _mutmut(tree, "run", "--max-children", str(asked.n), *chosen)
     verdicts = _verdicts(tree)
-    unchecked = [mutant for mutant in chosen if verdicts[mutant] in (None, CRASHED)]
+    doubtful = [mutant for mutant in chosen if verdicts[mutant] in (SURVIVED, CRASHED)]
+    verdicts |= _alone(tree, doubtful)
+    unchecked = [mutant for mutant in chosen if verdicts[mutant] is None]
     if unchecked:
         raise SystemExit(f"{name}: {len(unchecked)} mutants were not tried:\n{_log(tree)[-3000:]}")
     survived = [mutant for mutant in chosen if verdicts[mutant] == SURVIVED]
@@ -167,6 +178,42 @@ def _find_mutants(tree: Path, processes: int, seconds: float) -> None:
         for function, tests in table.items():
             table[function] = _quickest(list(durations) if tests == first else tests, durations, seconds)
         found.write_text(json.dumps(reached))
+
+
+def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
+    """Run each mutant in a process of its own, so that it is there when modules are imported."""
+    if not mutants:
+        return {}
+    reached = json.loads((tree / "mutants" / "mutmut-stats.json").read_text())
+    verdicts = {}
+    for mutant in mutants:
+        tests = reached["tests_by_mangled_function_name"][_NUMBER.sub("", mutant)]
+        seconds = sum(reached["duration_by_test"][test] for test in tests)
+        verdicts[mutant] = _pytest(tree, mutant, tests, LIMIT * (1 + seconds))
+        if verdicts[mutant] not in (SURVIVED, FAILED, TIMED_OUT):  # the mutant broke what the tests import,
+            if _pytest(tree, "", ["--collect-only", *tests], LIMIT * (1 + seconds)):  # or the fault is ours
+                raise SystemExit(f"the tests of {mutant} cannot be collected: see {tree / 'alone.log'}")
+            verdicts[mutant] = FAILED
+    return verdicts
+
+
+def _pytest(tree: Path, mutant: str, words: list[str], limit: float) -> int:
+    command = [sys.executable, "-m", "pytest", "--rootdir=.", "-x", "-q", "-p", "no:cacheprovider", *words]
+    environment = {**os.environ, "MUTANT_UNDER_TEST": mutant}
+    with (tree / "alone.log").open("a") as log:
+        print(mutant, file=log, flush=True)
+        try:
+            return subprocess.run(
+                command,
+                cwd=tree / "mutants",
+                env=environment,
+                stdout=log,
+                stderr=log,
+                timeout=limit,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
 
 
 def _quickest(tests: list[str], durations: Mapping[str, float], seconds: float) -> list[str]:
