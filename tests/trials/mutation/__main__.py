@@ -96,7 +96,7 @@ ROOMS = {
             "tests/amqp/test_hostile_input.py::test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time",
             "tests/amqp/test_message.py::test_a_hundred_thousand_data_sections_split_in_linear_time",
             "tests/amqp/test_rhea.py",
-            "tests/amqp/test_what_peers_may_cost.py::"
+            "tests/amqp/test_limits.py::"
             "test_ranges_that_settle_nothing_end_the_session_before_they_cost_much",
         ),
     ),
