@@ -403,7 +403,7 @@ class Connection(Endpoint):
             session = self._new_session(ConnectionFault)
         else:
             answered = self._ours.get(begin.remote_channel)
-            if answered is None or answered.remote is not UNOPENED or answered.remote_channel is not None:
+            if answered is None or answered.remote is not UNOPENED:
                 raise ConnectionFault(
                     NOT_ALLOWED,
                     f"begin answers channel {begin.remote_channel}, which did not begin a session",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sbpair.amqp.composite import decode_composite, encode_composite
 from sbpair.amqp.connection import Connection, Role
 from sbpair.amqp.errors import LocalProtocolError
-from sbpair.amqp.events import LinkAttached, SessionEnded
+from sbpair.amqp.events import ConnectionClosed, DispositionReceived, LinkAttached, SessionEnded
 from sbpair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import SenderLink
@@ -228,3 +228,62 @@ def test_links_that_are_gone_make_room_for_others(make_pair, ending: str) -> Non
     pair.exchange()
     (ended,) = pair.server_saw(SessionEnded)[5 if ending == "end" else 0 :]
     assert ended.condition.symbol == "amqp:resource-limit-exceeded"
+
+
+# --- what the session says of a fault
+
+
+def test_a_client_that_is_refused_is_closed_with_the_reason() -> None:
+    connection = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    connection.receive_data(SASL_HEADER + said(SaslInit("ANONYMOUS"), kind=1), 0.0)
+    connection.authenticate(False)
+    (closed,) = [each for each in connection.events() if isinstance(each, ConnectionClosed)]
+    assert closed.condition == Condition("amqp:unauthorized-access", "authentication failed")
+
+
+def test_a_transfer_on_a_link_that_sends_ends_the_session() -> None:
+    it = sending()
+    it.peer_says(Transfer(0, 0, b"t", 0))
+    assert it.ends() == [Condition("amqp:not-allowed", "a transfer on handle 0, which it receives on")]
+
+
+def test_dispositions_that_settle_nothing_end_the_session_in_the_end(make_pair) -> None:
+    pair = make_pair(limits=Limits(disposition_budget=2))
+    sender, receiver = pair.sending_link()
+    for _ in range(3):
+        sender.transfer(b"x", tag=b"t")
+    pair.exchange()
+    pair.server.disposition_budget = -1000  # what three transfers add does not make up for it
+    pair.session.dispose(False, 0, 2, False, ACCEPTED)
+    pair.exchange()
+    (ended,) = pair.server_saw(SessionEnded)
+    assert ended.condition == Condition(
+        "amqp:resource-limit-exceeded", "too many dispositions that settle nothing"
+    )
+    assert receiver.remote_attach is not None
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_message_too_large_in_pieces_is_rejected_unless_it_was_settled(make_pair, settled: bool) -> None:
+    pair = make_pair(server_max_frame_size=512)
+    pair.answers_links = False
+    sender = pair.session.attach_sender("s", target=Target("q"))
+    pair.exchange()
+    (attached,) = pair.server_saw(LinkAttached)
+    attached.link.attach(source=Source(), target=Target("q"), max_message_size=1000)
+    attached.link.flow(5)
+    pair.exchange()
+    number = sender.transfer(bytes(3000), tag=b"t", settled=settled)
+    pair.exchange()
+    decided = pair.client_saw(DispositionReceived)
+    assert [(each.first, each.settled) for each in decided] == ([] if settled else [(number, True)])
+    assert sender.is_open
+
+
+def test_a_flow_that_asks_for_an_echo_is_answered_for_its_link() -> None:
+    it = sending()
+    it.peer_says(Flow(FIRST, 9, 0, 9, 0, 0, 5, echo=True))
+    data = it.connection.data_to_send()
+    performative, _ = decode_composite(data, 8, len(data))
+    assert isinstance(performative, Flow)
+    assert (performative.handle, performative.link_credit, performative.echo) == (0, 5, False)
