@@ -83,6 +83,16 @@ _RELAY_CPU = (
     of("syphon.broker_cpu", relay="syphon", network="loopback"),
 )
 
+_QUEUE = {"entity": "queue"}
+_HANDLING_COST = (
+    "the processor's process spends {0} µs per message and the broker's {1} µs, each on one core: at most {rate0} "
+    "and {rate1} per second"
+)
+_HANDLING_CPU = tuple(
+    of(f"processor.{process}_cpu", consumer="processor", network="loopback", **_QUEUE)
+    for process in ("consumer", "broker")
+)
+
 AIMS: tuple[Aim, ...] = (
     Aim(
         "enqueue, over RabbitMQ transient",
@@ -211,5 +221,27 @@ AIMS: tuple[Aim, ...] = (
         None,
         _RELAY_COST,
         _RELAY_CPU,
+    ),
+    *(
+        Aim(
+            f"processor {where}, over the SDK's receive and complete{of_sessions}",
+            of("processor.over_sdk", network=network, **entity),
+            AT_LEAST,
+            bound,
+            None,
+            _HANDLING_COST,
+            _HANDLING_CPU,
+        )
+        for entity, of_sessions in ((_QUEUE, ""),)
+        for network, where, bound in (("loopback", "on loopback", 15), ("20 ms", "at 20 ms", 300))
+    ),
+    *(
+        Aim(
+            f"CPU of a message in the processor, of the SDK's{of_sessions}",
+            of("processor.cpu_of_sdk", **entity),
+            AT_MOST,
+            0.1,
+        )
+        for entity, of_sessions in ((_QUEUE, ""),)
     ),
 )

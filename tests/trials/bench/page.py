@@ -22,6 +22,7 @@ SECTIONS = {
     "bench_send": "The paired sender while healthy",
     "bench_failover": "Failing over and back",
     "bench_syphon": "The syphon, and relays with the SDK",
+    "bench_processor": "The processor, and receiving with the SDK",
     "bench_audit": "The audit in Spark",
     "bench_spark": "The Spark sources and sinks",
 }
