@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from sbpair.pairing.address import Credential, LinkSettings, Side
 from sbpair.pairing.options import PairedNamespaceOptions
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
         ServiceBusSessionFilter,
         ServiceBusSubQueue,
     )
+
+    from sbpair.processor.blocking import PairedServiceBusProcessor
+    from sbpair.processor.options import ProcessorOptions
+    from sbpair.processor.threads import Handler
 
     from .hosted_syphon import SyphonThread
 
@@ -64,6 +69,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     """
 
     def _made(self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions) -> Runtime:
+        self._processors: WeakSet[PairedServiceBusProcessor] = WeakSet()
         self._runtime = Runtime(primary, secondary, label, options, services_of=_services)
         self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
@@ -174,6 +180,37 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         )
         return sdk.get_subscription_receiver(topic_name, subscription_name, **keywords)
 
+    def get_queue_processor(
+        self, queue_name: str, handler: Handler, *, options: ProcessorOptions | None = None
+    ) -> PairedServiceBusProcessor:
+        """A processor that calls ``handler(message)`` for each message of a queue, on both namespaces.
+
+        Raises ValueError for an empty name or a closed client.
+        """
+        return self._processor(self._entity("queue_name", queue_name), handler, options)
+
+    def get_subscription_processor(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        handler: Handler,
+        *,
+        options: ProcessorOptions | None = None,
+    ) -> PairedServiceBusProcessor:
+        """A processor for a subscription; see :meth:`get_queue_processor`."""
+        return self._processor(self._subscription(topic_name, subscription_name), handler, options)
+
+    def _processor(
+        self, path: str, handler: Handler, options: ProcessorOptions | None
+    ) -> PairedServiceBusProcessor:
+        from sbpair.processor.blocking import PairedServiceBusProcessor
+
+        processor = PairedServiceBusProcessor(
+            path, handler, self._addresses(), self._processor_options(options)
+        )
+        self._processors.add(processor)
+        return processor
+
     def _sdk(self) -> ServiceBusClient:
         """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
         self._check_open()
@@ -184,7 +221,12 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         return StandIn(lambda: Loan(self))
 
     def close(self) -> None:
-        """Close every sender, link and thread of this client. Calls under way end with an error."""
+        """Stop the processors, and close every sender, link and thread of this client.
+
+        Calls under way end with an error.
+        """
+        for processor in list(self._processors):
+            processor.stop()
         self._runtime.close()
 
     def __enter__(self) -> Self:

@@ -46,6 +46,7 @@ class Delivery:
         "message",
         "name",
         "phase",
+        "seconds",
         "settled_at",
         "started",
         "state",
@@ -71,6 +72,8 @@ class Delivery:
         self.lock_ends = lock_ends
         self.phase = Phase.WAITING
         self.started = 0.0
+        self.seconds = 0.0
+        """How long the handler took."""
         self.is_returned = False
         """Whether the handler has ended."""
         self.is_handled = False

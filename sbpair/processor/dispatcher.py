@@ -104,7 +104,6 @@ class Dispatcher:
 
     def _start(self, delivery: Delivery) -> None:
         delivery.phase = Phase.RUNNING
-        delivery.started = self._loop.time()
         self._running[delivery] = None
         if len(self._running) == 1:
             self.is_idle.clear()
@@ -112,7 +111,7 @@ class Dispatcher:
 
     def _finished(self, delivery: Delivery, error: BaseException | None) -> None:
         """A handler has ended: settle its message, and start the next."""
-        took = self._loop.time() - delivery.started
+        took = delivery.seconds
         del self._running[delivery]
         delivery.is_returned = True
         counters = self._counters

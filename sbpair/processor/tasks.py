@@ -39,4 +39,5 @@ class TaskInvoker:
         except BaseException as raised:
             finished(delivery, raised)
             raise
+        delivery.seconds = self._loop.time() - delivery.started
         finished(delivery, error)

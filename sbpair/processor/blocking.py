@@ -1,0 +1,172 @@
+"""The blocking processor: an event loop in one thread, which calls handlers in others.
+
+def handle(message):
+    print(message.side, str(message))
+
+with client.get_queue_processor("orders", handle):
+    input("Enter stops")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sbpair.amqp.performatives import DeliveryState
+from sbpair.pairing.pair_state import Role
+
+from .base import BaseProcessor, check_answer
+from .delivery import Delivery
+from .message import ReceivedMessage
+from .options import ProcessorOptions
+from .processor import Processor
+from .settlement import Abandon, Answer, DeadLetter, Defer, Verb, outcome_of
+from .side import SideAddress
+from .threads import Handler, ThreadInvoker
+
+T = TypeVar("T")
+
+
+class PairedServiceBusProcessor(BaseProcessor):
+    """Calls a function for each message of an entity, on both namespaces, made by a paired client.
+
+    The function runs in one of ``max_concurrent_calls`` threads. It returns: the message is completed. It raises
+    DeadLetter, Defer or Abandon for another outcome; any other error abandons the message. When the lock of a message
+    is lost, its ``auto_renew_error`` is set.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        handler: Handler,
+        addresses: Mapping[Role, SideAddress],
+        options: ProcessorOptions,
+    ) -> None:
+        super().__init__(path, addresses, options)
+        self._handler = handler
+        self._stop_requests: SimpleQueue[None] = SimpleQueue()  # put() may be called in a signal handler
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Receive until :meth:`request_stop` is called, or the wait is interrupted; then stop."""
+        with self:
+            self._stop_requests.get()
+
+    def stop(self) -> None:
+        """Receive no more, let handlers finish within ``stop_timeout``, and give back the rest.
+
+        Not for signal handlers, and not for message handlers, which it would wait for: see :meth:`request_stop`.
+        """
+        with self._lock:
+            thread, loop, core = self._thread, self._loop, self._core
+            self._thread = None
+            if thread is None or loop is None or core is None:
+                return
+        try:
+            asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            self._loop = self._core = None
+
+    def request_stop(self) -> None:
+        """Let :meth:`run` stop; for signal handlers and message handlers. Returns at once."""
+        self._stop_requests.put(None)
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if self._thread is not None:
+                raise ValueError(f"the processor of {self.path} is running")
+            self._stop_requests = SimpleQueue()
+            ready: SimpleQueue[BaseException | None] = SimpleQueue()
+            self._thread = threading.Thread(
+                target=self._serve, args=(ready,), name=f"sbpair-processor-{self.path}", daemon=True
+            )
+            self._thread.start()
+            error = ready.get()
+            if error is not None:
+                self._thread = None
+                raise error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _serve(self, ready: SimpleQueue[BaseException | None]) -> None:
+        """Run the loop of the processor, in its thread."""
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+
+        async def begin() -> ThreadInvoker:
+            invoker = ThreadInvoker(self._handler)
+            self._core = Processor(
+                self.path,
+                self._addresses,
+                invoker,
+                self.options,
+                counters=self._counters,
+                emit=self._events.emit,
+                reports_messages=lambda: self.reports_messages,
+            )
+            self._core.start()
+            return invoker
+
+        try:
+            try:
+                invoker = loop.run_until_complete(begin())
+            except BaseException as error:
+                ready.put(error)
+                return
+            ready.put(None)
+            loop.run_forever()
+            invoker.close()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    # Settling by hand
+
+    def complete_message(self, message: ReceivedMessage) -> None:
+        """Complete a message, and wait for the broker's confirmation.
+
+        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError.
+        """
+        self._settle(message, *outcome_of(None))
+
+    def abandon_message(
+        self, message: ReceivedMessage, properties: Mapping[str, object] | None = None
+    ) -> None:
+        """Abandon a message, and change its application properties. Raises as :meth:`complete_message`."""
+        self._settle(message, *outcome_of(Abandon(properties)))
+
+    def defer_message(self, message: ReceivedMessage, properties: Mapping[str, object] | None = None) -> None:
+        """Defer a message, and change its application properties. Raises as :meth:`complete_message`."""
+        self._settle(message, *outcome_of(Defer(properties)))
+
+    def dead_letter_message(
+        self, message: ReceivedMessage, reason: str = "", error_description: str = ""
+    ) -> None:
+        """Move a message to the dead-letter queue. Raises as :meth:`complete_message`."""
+        self._settle(message, *outcome_of(DeadLetter(reason, error_description)))
+
+    def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
+        async def settled() -> tuple[Delivery, Answer | None]:
+            delivery = self._delivery(message)
+            return delivery, await delivery.settled_by_hand(verb, state)
+
+        check_answer(*self._in_loop(settled()))
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            work.close()
+            raise ValueError(f"the processor of {self.path} is stopped")
+        return asyncio.run_coroutine_threadsafe(work, loop).result()

@@ -1,0 +1,83 @@
+"""Handlers as functions: a bounded pool of threads, called from the loop of a processor.
+
+loop --SimpleQueue--> threads --deque, one wake-up for many--> loop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import monotonic
+
+from .delivery import Delivery
+from .message import ReceivedMessage
+
+Handler = Callable[[ReceivedMessage], object]
+Finished = Callable[[Delivery, BaseException | None], None]
+
+
+class ThreadInvoker:
+    """Calls a function in daemon threads, as many as handlers run at a time; a lost lock is noted on the message.
+
+    A running function cannot be interrupted: ``message.auto_renew_error`` tells it that its lock is lost.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._loop = asyncio.get_running_loop()
+        self._calls: SimpleQueue[Delivery | None] = SimpleQueue()
+        self._ended: deque[tuple[Delivery, BaseException | None]] = deque()
+        self._is_woken = False
+        self._running = 0
+        self._threads = 0
+        self._finished: Finished | None = None
+
+    def start(self, delivery: Delivery, finished: Finished) -> None:
+        """Call the handler in a thread; ``finished`` is called in the loop with what it raised, or None."""
+        self._finished = finished
+        self._running += 1
+        if self._running > self._threads:
+            threading.Thread(target=self._work, name=f"sbpair-handler-{self._threads}", daemon=True).start()
+            self._threads += 1
+        self._calls.put(delivery)
+
+    def cancel(self, delivery: Delivery, why: Exception) -> None:
+        """Tell the handler through its message."""
+        delivery.message.auto_renew_error = why
+
+    def close(self) -> None:
+        """Let the threads end, each after its current call."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+        self._threads = 0
+
+    def _work(self) -> None:
+        handler, calls, ended = self._handler, self._calls, self._ended
+        while (delivery := calls.get()) is not None:
+            error: BaseException | None = None
+            delivery.started = monotonic()
+            try:
+                handler(delivery.message)
+            except BaseException as raised:
+                error = raised
+            delivery.seconds = monotonic() - delivery.started
+            ended.append((delivery, error))
+            if not self._is_woken:
+                self._is_woken = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop has closed: the processor stopped without this call
+                    return
+
+    def _collect(self) -> None:
+        """Report the calls that have ended."""
+        self._is_woken = False  # before the last look at the deque: what ends later wakes the loop again
+        ended, finished = self._ended, self._finished
+        assert finished is not None  # noqa: S101  (a call was started)
+        while ended:
+            delivery, error = ended.popleft()
+            self._running -= 1
+            finished(delivery, error)

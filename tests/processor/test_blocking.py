@@ -1,0 +1,150 @@
+"""The blocking processor: handlers in threads, the same flow."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from queue import Queue
+
+import pytest
+from azure.servicebus.exceptions import MessageLockLostError
+
+from sbpair import PairedServiceBusClient
+from sbpair.processor import DeadLetter, LockLost, ProcessorOptions, ReceivedMessage
+from tests.processor.pair import PATIENCE, Pair, numbered, put
+
+
+def client_of(pair: Pair) -> PairedServiceBusClient:
+    return PairedServiceBusClient.from_connection_strings(
+        pair.primary.connection_string, pair.secondary.connection_string
+    )
+
+
+def fill(pair: Pair, count: int, side: str = "primary") -> None:
+    asyncio.run(put(getattr(pair, side), "orders", [numbered(n) for n in range(count)]))
+
+
+def wait_for(holds) -> None:
+    """Wait for a condition that the threads of a processor bring about."""
+    done = threading.Event()
+    for _ in range(int(PATIENCE / 0.005)):
+        if holds():
+            return
+        done.wait(0.005)
+    raise TimeoutError
+
+
+@pytest.mark.spec("C-10", "C-11")
+def test_a_function_is_called_for_each_message_of_both_sides(pair: Pair) -> None:
+    pair.secondary.create_queue("orders")
+    fill(pair, 50)
+    fill(pair, 50, "secondary")
+    handled: Queue[tuple[str, str]] = Queue()
+    with (
+        client_of(pair) as client,
+        client.get_queue_processor(
+            "orders", lambda m: handled.put((m.side.value, threading.current_thread().name))
+        ) as processor,
+    ):
+        found = [handled.get(timeout=PATIENCE) for _ in range(100)]
+        wait_for(lambda: processor.counters.completed == 100)
+    assert sorted({side for side, _ in found}) == ["primary", "secondary"]
+    assert len({thread for _, thread in found}) <= ProcessorOptions().max_concurrent_calls
+    assert pair.left() == 0
+
+
+@pytest.mark.spec("C-12")
+def test_no_more_handlers_run_at_a_time_than_asked_for(pair: Pair) -> None:
+    fill(pair, 30)
+    running, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(3)
+
+    def handle(message: ReceivedMessage) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        together.wait(PATIENCE)  # three run at a time, or nobody goes on
+        with lock:
+            running -= 1
+
+    with client_of(pair) as client:
+        options = ProcessorOptions(max_concurrent_calls=3)
+        with client.get_queue_processor("orders", handle, options=options) as processor:
+            wait_for(lambda: processor.counters.completed == 30)
+    assert most == 3
+
+
+@pytest.mark.spec("C-11")
+def test_exceptions_of_a_function_choose_the_outcome(pair: Pair) -> None:
+    def handle(message: ReceivedMessage) -> None:
+        if message.message_id == "m0":
+            raise DeadLetter("BadOrder", "no customer")
+        if message.message_id == "m1" and not message.delivery_count:
+            raise ValueError("boom")
+
+    fill(pair, 3)
+    with client_of(pair) as client, client.get_queue_processor("orders", handle) as processor:
+        wait_for(lambda: processor.counters.completed == 2)
+    assert pair.primary.counts("orders").dead_letter == 1
+    assert processor.counters.handlers_failed == 1
+
+
+@pytest.mark.spec("C-11", "C-13")
+def test_a_thread_settles_by_hand_and_waits_for_the_confirmation(pair: Pair) -> None:
+    fill(pair, 2)
+    kept: Queue[ReceivedMessage] = Queue()
+    with client_of(pair) as client:
+        options = ProcessorOptions(autosettle=False)
+        with client.get_queue_processor("orders", kept.put, options=options) as processor:
+            first, second = (kept.get(timeout=PATIENCE) for _ in range(2))
+            processor.complete_message(first)
+            assert pair.left() == 1
+            processor.dead_letter_message(second, "BadOrder")
+            with pytest.raises(MessageLockLostError):
+                processor.complete_message(first)
+    assert pair.primary.counts("orders").dead_letter == 1
+
+
+@pytest.mark.spec("C-17")
+def test_run_returns_once_a_handler_asks_to_stop(pair: Pair) -> None:
+    fill(pair, 5)
+    with client_of(pair) as client:
+        processor = client.get_queue_processor("orders", lambda m: processor.request_stop())
+        with ThreadPoolExecutor() as pool:
+            pool.submit(processor.run).result(timeout=PATIENCE)
+    assert pair.left() + processor.counters.completed == 5
+
+
+@pytest.mark.spec("C-12", "C-17")
+def test_a_function_that_outlasts_the_stop_is_told_and_its_message_released(pair: Pair) -> None:
+    fill(pair, 1)
+    began, may_end = threading.Event(), threading.Event()
+    told: Queue[Exception | None] = Queue()
+
+    def handle(message: ReceivedMessage) -> None:
+        began.set()
+        may_end.wait(PATIENCE)
+        told.put(message.auto_renew_error)
+
+    with client_of(pair) as client:
+        options = ProcessorOptions(stop_timeout=timedelta(0))
+        with client.get_queue_processor("orders", handle, options=options):
+            began.wait(PATIENCE)
+        may_end.set()
+        assert "stops" in str(told.get(timeout=PATIENCE))
+    assert pair.left() == 1
+
+
+def test_closing_the_client_stops_its_processors(pair: Pair) -> None:
+    fill(pair, 1)
+    handled: Queue[ReceivedMessage] = Queue()
+    with client_of(pair) as client:
+        processor = client.get_queue_processor("orders", handled.put)
+        processor.on_event(pair.events.append)
+        processor.__enter__()
+        handled.get(timeout=PATIENCE)
+    assert "stopped" in repr(processor)
+    assert pair.said(LockLost) == []
