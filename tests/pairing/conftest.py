@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from sbpair.pairing import base_runtime
 from sbpair.pairing.outcome import Classification, Failure, Outcome
 from sbpair.pairing.pair import Attempt, Pair, Result, SendFlow, Step
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.pairing.rotation import Choice
+from tests.pairing.quiet_runtime import NOW
 
 Answer = Callable[[Step], Result]
 
@@ -122,3 +125,16 @@ def at_once() -> Driver:
 def pair_of() -> Callable[..., Driver]:
     """Make a driver over a pair with other settings."""
     return lambda **settings: Driver(make_pair(**settings))
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runtimes read 1000 s on the monotonic clock."""
+    clock = SimpleNamespace(monotonic=lambda: NOW, time_ns=lambda: 5_000_000_999_999)
+    monkeypatch.setattr(base_runtime, "time", clock)
+    monkeypatch.delenv("SBPAIR_DISABLE", raising=False)
+
+
+@pytest.fixture
+def disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBPAIR_DISABLE", "1")

@@ -1,0 +1,54 @@
+"""A runtime that sends nothing, for tests of what both runtimes decide alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sbpair import (
+    Failure,
+    PairedNamespaceOptions,
+    PairingEvent,
+)
+from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.base_runtime import (
+    BaseRuntime,
+)
+from sbpair.pairing.outcome import Classification
+from sbpair.pairing.pair_state import Role
+
+NOW = 1000.0
+P, S = Role.PRIMARY, Role.SECONDARY
+REFUSED = Classification(Failure.CONFIGURATION, "the key is wrong", is_of_namespace=True)
+
+
+class Base(BaseRuntime):
+    """A runtime that sends nothing; what it tells is in ``told``."""
+
+    def __init__(self, **settings: Any) -> None:
+        of_sdk = {name: settings.pop(name) for name in ("try_timeout", "retry") if name in settings}
+        sides = (Side(role, f"{role}.example", SdkSettings(**of_sdk)) for role in Role)
+        super().__init__(*sides, "contoso", PairedNamespaceOptions(**settings), self._none, random.Random(7))
+        self.told: list[PairingEvent] = []
+        self.publications = self.limits_asked = 0
+        self.is_locked = False
+        self.on_event(self.told.append)
+
+    def _none(self) -> Any:
+        raise AssertionError("no administration is needed here")
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        self.is_locked = True
+        yield
+        self.is_locked = False
+
+    def publish(self) -> None:
+        assert not self.is_locked
+        self.publications += 1
+        self.dispatcher.emit(self._happened())
+
+    def _learn_limit(self) -> None:
+        self.limits_asked += 1
