@@ -77,13 +77,13 @@ async def _listing(target: Target) -> Listing:
         counted = {queue.name: queue for queue in administration.list_queues_runtime_properties()}
     spelled = {name.casefold(): name for name in described}
     names = [spelled[name.casefold()] for name in (*inventory.present, *inventory.extra)]
-    rows = []
-    if names:
+    rows = [
+        _row(described[name], counted.get(name), differences(described[name]), name in inventory.extra)
+        for name in names
+    ]
+    if any(row.active or row.dead_lettered for row in rows):  # else there is nothing to peek at
         async with connected(target) as connection:
-            for name in names:
-                is_extra = name in inventory.extra
-                row = _row(described[name], counted.get(name), differences(described[name]), is_extra)
-                rows.append(await _aged(row, connection))
+            rows = [await _aged(row, connection) for row in rows]
     return _found(rows, inventory)
 
 
