@@ -80,7 +80,7 @@ KNOWN: dict[str, Known] = {
     "OperationTimeoutError": NO_ANSWER,
     "ServiceBusError": Known(ExitCode.FAILED, ""),
     "ConnectionLost": NO_ANSWER,
-    "SyphonError": Known(ExitCode.FAILED, ""),
+    "ClientError": Known(ExitCode.FAILED, ""),
     "StoreFailed": Known(ExitCode.UNAVAILABLE, ""),
     "BrokerError": SETTINGS,
     "OSError": NO_ANSWER,

@@ -21,7 +21,7 @@ from sbpair.amqp.types import Timestamp
 from sbpair.auth.connection_string import Namespace
 from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, Token
 
-from .errors import ConnectionLost, LinkRefused, SyphonError, TokenRefused
+from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
 from .link import LinkHost
 from .request import RequestNode
 
@@ -149,7 +149,7 @@ class Tokens:
     async def _renew(self, path: str, put: _Put) -> None:
         try:
             await self._put(path)
-        except SyphonError as error:
+        except ClientError as error:
             logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
             if left > 0:

@@ -1,6 +1,6 @@
 """The errors of the client.
 
-SyphonError
+ClientError
  ├── ConnectionLost    the connection ended or failed; outcomes in flight are unknown
  ├── LinkRefused       the peer refused, or detached, a link
  │    └── SessionUnavailable   no session was free in time
@@ -14,7 +14,7 @@ from __future__ import annotations
 from sbpair.amqp.performatives import Condition
 
 
-class SyphonError(Exception):
+class ClientError(Exception):
     """The base class; ``condition`` is the peer's AMQP condition, if it gave one."""
 
     def __init__(self, text: str, condition: Condition | None = None) -> None:
@@ -22,11 +22,14 @@ class SyphonError(Exception):
         self.condition = condition
 
 
-class ConnectionLost(SyphonError):
+SyphonError = ClientError  # its former name, until nothing uses it
+
+
+class ConnectionLost(ClientError):
     """The connection ended, or could not be opened."""
 
 
-class LinkRefused(SyphonError):
+class LinkRefused(ClientError):
     """The peer refused or detached a link."""
 
 
@@ -37,15 +40,15 @@ class SessionUnavailable(LinkRefused):
     """
 
 
-class TokenRefused(SyphonError):
+class TokenRefused(ClientError):
     """The peer refused the token for a path, or the credential gave none."""
 
 
-class RolledBack(SyphonError):
+class RolledBack(ClientError):
     """The peer refused to begin or to commit a transaction: nothing of it was applied."""
 
 
-class SyphonFaulted(SyphonError):
+class SyphonFaulted(ClientError):
     """The namespace cannot be used, and waiting will not help: a credential, a certificate or an address is wrong."""
 
 

@@ -27,7 +27,7 @@ from sbpair.amqp.performatives import (
 )
 
 from .connection import SECOND, UNSETTLED, NamespaceConnection
-from .errors import ConnectionLost, RolledBack, SyphonError
+from .errors import ClientError, ConnectionLost, RolledBack
 from .link import ANSWER_TIMEOUT, Sender
 
 NODE = "$coordinator"
@@ -75,7 +75,7 @@ class TransactionController:
         """End a transaction without applying anything; never raises, since a lost one is rolled back too."""
         try:
             await self._ask(Discharge(txn_id, True))
-        except SyphonError:
+        except ClientError:
             pass
         finally:
             self._room.release()

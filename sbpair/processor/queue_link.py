@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostErr
 from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import SyphonError
+from sbpair.client.errors import ClientError
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock, renew_locks
 from sbpair.client.peek import peek
@@ -283,7 +283,7 @@ class QueueLink:
             some = due[first : first + LOCKS_AT_ONCE]
             try:
                 ends = await renew_locks(connection, self._context.path, [each.tag for each in some])
-            except SyphonError as error:
+            except ClientError as error:
                 logger.info("locks on %s were not renewed: %s", self._context.path, error)
                 return
             now, wall = self._loop.time(), time.time()
@@ -319,7 +319,7 @@ class QueueLink:
             logger.warning("%s on the %s does not answer a peek; reconnecting", path, self.side)
             connection.abort()
             return
-        except SyphonError as error:
+        except ClientError as error:
             logger.info("%s on the %s cannot be peeked: %s", path, self.side, error)
             return
         finally:

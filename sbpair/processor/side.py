@@ -21,7 +21,7 @@ from sbpair.auth.connection_string import Namespace
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import SyphonError, said
+from sbpair.client.errors import ClientError, said
 from sbpair.client.route import Route
 from sbpair.pairing.pair_state import Role
 
@@ -46,7 +46,7 @@ class Reception(Protocol):
     """What receives on a side: a link to the entity, or its sessions."""
 
     async def run(self, connection: NamespaceConnection) -> Condition | None:
-        """Receive until the link ends; return the peer's error. Raises SyphonError if none can be attached."""
+        """Receive until the link ends; return the peer's error. Raises ClientError if none can be attached."""
 
     @property
     def is_replaced(self) -> bool:
@@ -94,7 +94,7 @@ class Side:
         try:
             connection = await self._connected()
             condition = await self._received(connection)
-        except SyphonError as error:
+        except ClientError as error:
             if error.condition is not None and error.condition.symbol == NOT_FOUND:
                 return self._missing()
             return self._lost(str(error))

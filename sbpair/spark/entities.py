@@ -31,7 +31,7 @@ from sbpair.amqp.errors import (
 )
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused, said
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused, said
 from sbpair.client.peek import peek
 from sbpair.client.request import RequestNode
 
@@ -148,8 +148,8 @@ class Entities:
             return worker.call(self._settle(path, marks), self._options.settle_timeout + SLACK)
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
-        except (SyphonError, TimeoutError) as error:
-            if self._options.may_be_missing and isinstance(error, SyphonError) and _is(error, NOT_FOUND):
+        except (ClientError, TimeoutError) as error:
+            if self._options.may_be_missing and isinstance(error, ClientError) and _is(error, NOT_FOUND):
                 return Settled(0, remain=False)
             raise to_source_error(error, path) from None
 
@@ -224,7 +224,7 @@ class Entities:
         while True:
             try:
                 return worker.wait(future, self._operation_limit)
-            except (SyphonError, TimeoutError, SourceError) as error:
+            except (ClientError, TimeoutError, SourceError) as error:
                 problem = to_source_error(error, what)
             pause = outage.failed(time.monotonic(), problem.pause) if isinstance(problem, NoAnswer) else None
             if pause is None:
@@ -367,7 +367,7 @@ class _Link:
             node = self._nodes[path] = RequestNode(connection, address)
         try:
             return await peek(node, path, start, most)
-        except SyphonError:
+        except ClientError:
             self._nodes.pop(path, None)  # its links may be detached although the connection is open
             raise
 
@@ -425,7 +425,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ConnectionLost | TimeoutError):
         return True
     return (
-        isinstance(error, SyphonError)
+        isinstance(error, ClientError)
         and error.condition is not None
         and error.condition.symbol not in PERMANENT
     )
@@ -438,7 +438,7 @@ def to_source_error(error: BaseException, what: str) -> SourceError:
     """
     if isinstance(error, SourceError):
         return error
-    condition = error.condition if isinstance(error, SyphonError) else None
+    condition = error.condition if isinstance(error, ClientError) else None
     step = STEPS.get(str(condition.symbol)) if condition is not None else None
     if isinstance(error, ConnectionLost | SyphonFaulted | TimeoutError):
         step = step or "check the address and the network"
@@ -455,5 +455,5 @@ def to_source_error(error: BaseException, what: str) -> SourceError:
     return NoAnswer(text, pause_of(why) if is_busy else 0.0)
 
 
-def _is(error: SyphonError, symbol: str) -> bool:
+def _is(error: ClientError, symbol: str) -> bool:
     return error.condition is not None and error.condition.symbol == symbol

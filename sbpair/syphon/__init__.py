@@ -11,16 +11,16 @@ from .options import SyphonOptions
 from .status import SyphonCounters, SyphonState, SyphonStatus
 
 if TYPE_CHECKING:
-    from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, SyphonFaulted, TokenRefused
+    from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 
     from .daemon import Syphon
 
 __all__ = [
+    "ClientError",
     "ConnectionLost",
     "LinkRefused",
     "Syphon",
     "SyphonCounters",
-    "SyphonError",
     "SyphonFaulted",
     "SyphonOptions",
     "SyphonState",

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, SyphonError, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import path_refusal
 
 from .look import look
@@ -54,17 +54,17 @@ async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str])
                     yield path
         except ConnectionLost:
             raise
-        except SyphonError:
+        except ClientError:
             continue
 
 
-def is_refusal(error: SyphonError) -> bool:
+def is_refusal(error: ClientError) -> bool:
     """Return whether ``error`` is a refusal of the credential, rather than a failure to connect."""
     symbol = error.condition.symbol if error.condition is not None else None
     return isinstance(error, SyphonFaulted) or symbol == UNAUTHORIZED_ACCESS
 
 
-def as_fault(error: TokenRefused) -> SyphonError:
+def as_fault(error: TokenRefused) -> ClientError:
     """Convert a refused claim: to SyphonFaulted for a refused credential, to ConnectionLost otherwise (a busy node)."""
     kind = SyphonFaulted if is_refusal(error) else ConnectionLost
     fault = kind(str(error))

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ConnectionLost, SyphonError, said
+from sbpair.client.errors import ClientError, ConnectionLost, said
 from sbpair.client.link import Sender
 from sbpair.envelope.restore import Forward, Poison
 
@@ -176,7 +176,7 @@ class DestinationHost(Protocol):
     """The owner of a destination: it provides links."""
 
     async def open_sender(self, destination: Destination) -> Sender:
-        """Open a link to ``destination``. Raises SyphonError."""
+        """Open a link to ``destination``. Raises ClientError."""
 
     def destination_idle(self, destination: Destination) -> None:
         """``destination`` has nothing to send: its link, and it, may be released."""
@@ -490,7 +490,7 @@ class Destination:
             sender = await self._host.open_sender(self)
         except ConnectionLost as error:
             self._wait(str(error))
-        except SyphonError as error:
+        except ClientError as error:
             self._refuse(error)
         else:
             self._is_opened(sender)
@@ -509,7 +509,7 @@ class Destination:
                 self._transfer(message)
         self._start_watch()
 
-    def _refuse(self, error: SyphonError) -> None:
+    def _refuse(self, error: ClientError) -> None:
         """Handle a refused link, finally or for now."""
         if action_for_condition(error.condition) is DeliveryAction.HOLD:
             self._wait(str(error))

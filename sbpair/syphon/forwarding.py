@@ -12,7 +12,7 @@ from typing import Any
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonError, said
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, said
 from sbpair.client.link import Sender
 from sbpair.envelope import aliases
 from sbpair.envelope.names import path_key
@@ -182,7 +182,7 @@ class ForwardingSession:
         try:
             async with asyncio.timeout(RECONNECT_WITHIN):
                 self._primary = await self._connect_primary()
-        except (SyphonError, TimeoutError):
+        except (ClientError, TimeoutError):
             return False
         self._primary_since = asyncio.get_running_loop().time()
         return True
@@ -216,7 +216,7 @@ class ForwardingSession:
     async def _has_more(self, backlog: str) -> bool:
         try:
             return await has_more(self._secondary, backlog)
-        except SyphonError as error:
+        except ClientError as error:
             self._links.note_detached(backlog, str(error))
             return True
 
@@ -257,7 +257,7 @@ class ForwardingSession:
         return destination
 
     async def open_sender(self, destination: Destination) -> Sender:
-        """Open a link to ``destination``, once a slot is free. Raises SyphonError."""
+        """Open a link to ``destination``, once a slot is free. Raises ClientError."""
         if destination.path == UNKNOWN_VERSION:
             raise LinkRefused(
                 f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
@@ -269,7 +269,7 @@ class ForwardingSession:
             sender = await primary.open_sender(destination.path)
         except BaseException as error:
             self._slots.free(destination)
-            if isinstance(error, SyphonError):
+            if isinstance(error, ClientError):
                 self._refused(Role.PRIMARY, error)
             raise
         self._senders[primary] += 1
@@ -317,7 +317,7 @@ class ForwardingSession:
         self._links.note_attached(backlog)
         self._sides.accepted(Role.SECONDARY)
 
-    def _refused(self, role: Role, error: SyphonError) -> None:
+    def _refused(self, role: Role, error: ClientError) -> None:
         """Note a refused link as that of its side, unless another link of the side is open (F-61)."""
         others = self._destinations.values() if role is Role.PRIMARY else self._pumps
         all_tried = role is Role.PRIMARY or len(self._failed) == len(self._pumps)
@@ -338,7 +338,7 @@ class ForwardingSession:
                 if self._secondary.closed.done():
                     return
                 self._links.note_detached(pump.backlog, str(error))
-            except SyphonError as error:
+            except ClientError as error:
                 self._failed.add(pump.backlog)
                 self._refused(Role.SECONDARY, error)
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import SyphonError
+from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock, renew_locks
 
 from .delivery import InFlightMessage
@@ -91,7 +91,7 @@ class LockRenewal:
         try:
             ends = await renew_locks(connection, self._backlog, [each.tag for each in due])
         except (
-            SyphonError
+            ClientError
         ) as error:  # doubtful messages are released, and no lock received from now on is older
             logger.info("%s", error)
             if self._connection is None:

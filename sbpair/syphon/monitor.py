@@ -12,7 +12,7 @@ from datetime import timedelta
 from sbpair.amqp.errors import NOT_FOUND, DecodeError
 from sbpair.amqp.message import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import LinkRefused, SyphonError
+from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.peek import peek
 from sbpair.client.request import RequestNode
 from sbpair.envelope.names import backlog_queue_name
@@ -58,7 +58,7 @@ class StrandedBacklogs:
             backlog = backlog_queue_name(self.label, index)
             try:
                 holds = await oldest(connection, backlog) is not None
-            except SyphonError as error:
+            except ClientError as error:
                 if error.condition is None or error.condition.symbol != NOT_FOUND:
                     logger.info("%s cannot be peeked: %s", backlog, error)
                 break
@@ -95,7 +95,7 @@ class OverdueBacklogs:
                 connection = await borrow()
                 for backlog in sorted(self.overdue.union(busy())):  # some were found empty meanwhile
                     self.measured(backlog, await oldest(connection, backlog), time.time())
-            except SyphonError as error:
+            except ClientError as error:
                 logger.debug("the age of the backlogs cannot be measured: %s", error)
 
     def measured(self, backlog: str, parked_at: int | None, now: float) -> None:
@@ -155,7 +155,7 @@ class BacklogDepths:
             backlogs = tuple(busy())
             try:
                 measured = {each: await depth_of(await borrow(), each) for each in backlogs}
-            except SyphonError as error:
+            except ClientError as error:
                 logger.debug("the backlogs cannot be peeked: %s", error)
                 measured = {}  # no figure is better than an outdated one
             self._measured = measured
@@ -181,14 +181,14 @@ async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDept
         async for message in look(connection, backlog, most=MOST_COUNTED):
             parked_at = (message.parked_at or 0) if depth == 0 else parked_at
             depth += 1
-    except SyphonError as error:
+    except ClientError as error:
         if error.condition is None or error.condition.symbol != NOT_FOUND:
             raise
     return BacklogDepth(depth, parked_at)
 
 
 async def has_more(connection: NamespaceConnection, backlog: str) -> bool:
-    """Return whether a backlog holds an active message, locked or not. Raises SyphonError.
+    """Return whether a backlog holds an active message, locked or not. Raises ClientError.
 
     An empty drain proves only that no message is free; a peek also finds those locked by another syphon. Deferred and
     scheduled messages do not count, because no syphon receives them.

@@ -23,7 +23,7 @@ from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.errors import StoreFailed
 from sbpair.client.dial import connect
-from sbpair.client.errors import SyphonError
+from sbpair.client.errors import ClientError
 from tests.store.kept import NOON, SMALL, Kept, contents
 
 PATIENCE = 30.0
@@ -164,7 +164,7 @@ async def send_until_it_ends(connection_string: str) -> int:
     sender = await connection.open_sender("orders")
     accepted = 0
     try:
-        with suppress(SyphonError):
+        with suppress(ClientError):
             async with asyncio.timeout(PATIENCE):
                 while isinstance(await sender.send(Message(body=DataBody((b"x",))).encode()), Accepted):
                     accepted += 1

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.amqp.performatives import Condition
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ConnectionLost, SyphonError, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
 from sbpair.client.route import Route
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
@@ -247,7 +247,7 @@ def refused(symbol: str | None) -> TokenRefused:
     ],
 )
 def test_a_refusal_of_the_credential_is_told_from_a_node_that_is_busy(
-    make: Callable[[], SyphonError], is_one: bool
+    make: Callable[[], ClientError], is_one: bool
 ) -> None:
     error = make()
     assert is_refusal(error) is is_one

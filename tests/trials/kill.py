@@ -33,7 +33,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import SyphonError
+from sbpair.client.errors import ClientError
 from sbpair.testing.ledger import Ledger, LedgerReport
 from tests.trials.killed_broker import STEPS
 
@@ -83,7 +83,7 @@ class Trial:
         self, printed: dict[str, object], after: float | None, process: asyncio.subprocess.Process
     ) -> None:
         (namespace,) = printed["namespaces"]
-        with suppress(SyphonError, OSError):
+        with suppress(ClientError, OSError):
             connection = await connect(parse(namespace["connection_string"]))
             tasks = [asyncio.create_task(work(connection)) for work in (self._send, self._complete)]
             if after is not None:

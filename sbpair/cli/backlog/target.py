@@ -149,11 +149,11 @@ async def connected(target: Target) -> AsyncIterator[NamespaceConnection]:
 @contextmanager
 def over_amqp() -> Iterator[None]:
     """Convert the errors of the AMQP client to CommandError, by their AMQP condition."""
-    from sbpair.client.errors import SyphonError
+    from sbpair.client.errors import ClientError
 
     try:
         yield
-    except SyphonError as error:
+    except ClientError as error:
         symbol = str(error.condition.symbol) if error.condition else ""
         ending = BY_CONDITION.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
         raise _ended(error, ending) from error

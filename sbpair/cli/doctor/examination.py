@@ -25,7 +25,7 @@ from sbpair.cli.namespaces import NamespaceArgument
 from sbpair.cli.output import age_seconds
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import LinkRefused, SyphonError, TokenRefused
+from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
 from sbpair.envelope.names import backlog_queue_name, namespace_label, path_refusal
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
@@ -117,7 +117,7 @@ class Examination:
     ) -> NamespaceConnection | None:
         try:
             connection = await connect(namespace, ca_file=self.plan.ca_file, timeout=TIMEOUT)
-        except SyphonError as error:
+        except ClientError as error:
             self.unreachable[side] = one_line(error)
             return None
         stack.push_async_callback(connection.close)
@@ -183,7 +183,7 @@ class Examination:
         await sender.close()
         return sender.link.max_message_size or 0
 
-    def _refused(self, side: str, path: str, right: str, error: SyphonError) -> None:
+    def _refused(self, side: str, path: str, right: str, error: ClientError) -> None:
         condition = str(error.condition.symbol) if error.condition else ""
         self.refusals.append(Refusal(side, path, right, condition, one_line(error)))
 

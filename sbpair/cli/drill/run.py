@@ -23,7 +23,7 @@ from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.namespaces import NamespaceArgument, client_between, syphon_between
 from sbpair.envelope.names import backlog_queue_name, namespace_label
 from sbpair.pairing.events import PairingEvent
-from sbpair.syphon import LinkRefused, SyphonError, SyphonOptions, TokenRefused
+from sbpair.syphon import ClientError, LinkRefused, SyphonOptions, TokenRefused
 
 from .plan import (
     ARRIVED,
@@ -71,7 +71,7 @@ class Drill:
         return self.has_recovered and all(each.fate in ARRIVED for each in self.canaries)
 
     async def run(self) -> None:
-        """Run all steps. Raises ServiceBusError and SyphonError, after restoring everything."""
+        """Run all steps. Raises ServiceBusError and ClientError, after restoring everything."""
         self.canaries = canaries(self.id, self.plan.count)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(self._client())
@@ -290,5 +290,5 @@ class Drill:
         try:
             async with asyncio.timeout(CLEANUP_TIMEOUT):
                 await self._find(client, search)
-        except (SyphonError, ServiceBusError, TimeoutError):
+        except (ClientError, ServiceBusError, TimeoutError):
             pass  # they come home marked and expire

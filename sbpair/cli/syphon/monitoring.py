@@ -240,15 +240,15 @@ def is_ready(status: SyphonStatus) -> bool:
 
 
 async def _probe_sides(sides: tuple[Namespace, Namespace], syphon: Syphon) -> None:
-    """Connect to both sides concurrently. Raises SyphonError with the problem of each side."""
-    from sbpair.client.errors import SyphonError
+    """Connect to both sides concurrently. Raises ClientError with the problem of each side."""
+    from sbpair.client.errors import ClientError
 
     probed = zip(sides, ("", syphon.backlogs[0]), strict=True)
     probes = [_probe(side, path, syphon.options.route) for side, path in probed]
     answers = await asyncio.gather(*probes, return_exceptions=True)
     wrong = [f"{side}: {error}" for side, error in zip(SIDES, answers, strict=True) if error is not None]
     if wrong:
-        raise SyphonError("; ".join(wrong))
+        raise ClientError("; ".join(wrong))
 
 
 async def _probe(side: Namespace, path: str, route: Route) -> None:
