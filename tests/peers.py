@@ -89,6 +89,12 @@ def run_java(program: Path, *arguments: str, within: float) -> str:
     return done.stdout
 
 
+def start_java(program: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a Java program of one file; its input and output are text, by pipe."""
+    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]
+    return _start([*command, *arguments], {})
+
+
 def go_program(source: Path, into: Path) -> Path:
     """A Go program built from the module in ``source``; skips when go or a module cannot be had.
 
@@ -152,12 +158,16 @@ def found_by_node(program: Path, *arguments: str, packages: Sequence[Path], **va
     return json.loads(done.stdout)
 
 
-def run_node(script: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start a node program that may `require("rhea")`; its output is text, by pipe."""
-    environment = {**os.environ, "NODE_PATH": str(rhea_directory() / "node_modules")}
+def run_node(script: Path, *arguments: str, package: Path | None = None) -> subprocess.Popen[str]:
+    """Start a node program that may `require("rhea")`, or the package of a directory; its output is text, by pipe."""
+    modules = (package or rhea_directory()) / "node_modules"
+    return _start(["node", str(script), *arguments], {"NODE_PATH": str(modules)})
+
+
+def _start(command: Sequence[str], variables: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        ["node", str(script), *arguments],
-        env=environment,
+        command,
+        env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
