@@ -57,7 +57,7 @@ FLOORS: dict[str, set[str]] = {
     "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
     "paired_client": {"auth", "client", "envelope", "observation", "pairing", "processor", "syphon"},
     "spark": {"amqp", "auth", "client", "envelope", "observation", "pairing", "syphon"},
-    "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "syphon"},
+    "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
         "amqp",
         "auth",

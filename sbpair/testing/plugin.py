@@ -16,8 +16,10 @@ import pytest
 
 if TYPE_CHECKING:
     from sbpair.broker import ActiveFault, Broker, Effect, NamespaceControl, ShiftedClock
+    from sbpair.processor import ProcessorOptions
     from sbpair.testing.ledger import Ledger
     from sbpair.testing.pair import NamespacePair
+    from sbpair.testing.processor import Handler, RunningProcessor
 
 _NUMBERS = itertools.count(1)
 
@@ -71,6 +73,21 @@ def servicebus_pair(servicebus: Broker, servicebus_clock: DrivenClock) -> Iterat
         yield pair
     servicebus.remove_namespace(secondary.name)
     servicebus.remove_namespace(primary.name)
+
+
+@pytest.fixture
+def servicebus_processor(servicebus_pair: NamespacePair) -> Iterator[Callable[..., RunningProcessor]]:
+    """Runs a processor on this test's pair until the test ends: `servicebus_processor("orders", handler)`."""
+    from sbpair.testing.processor import RunningProcessor
+
+    with ExitStack() as running:
+
+        def process(
+            path: str, handler: Handler | None = None, options: ProcessorOptions | None = None
+        ) -> RunningProcessor:
+            return running.enter_context(RunningProcessor(servicebus_pair, path, handler, options))
+
+        yield process
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes
             numbers = itertools.count()
             while not ours or not all(other.completed for other in others):
                 wave = [f"m{next(numbers)}" for _ in range(WAVE)]
-                sent += wave
+                sent.extend(wave)
                 await put(primary, "orders", [encoded(name) for name in wave])
                 await until(lambda: len(ours) + sum(len(other.completed) for other in others) >= len(sent))
             assert sorted(ours + [name for other in others for name in other.completed]) == sorted(sent)

@@ -75,6 +75,23 @@ def test_a_fixture_starts_no_broker_no_thread_and_no_certificate(run):
     assert result.ret == 0
 
 
+def test_a_handler_is_tested_with_a_processor(run):
+    run(
+        """
+        from azure.servicebus import ServiceBusMessage
+
+        def test_it(servicebus_pair, servicebus_processor):
+            servicebus_pair.primary.create_queue("orders")
+            amounts = []
+            processor = servicebus_processor("orders", lambda message: amounts.append(int(str(message))))
+            with servicebus_pair.client().get_queue_sender("orders") as sender:
+                sender.send_messages([ServiceBusMessage("1"), ServiceBusMessage("2")])
+            processor.wait_completed(2)
+            assert sorted(amounts) == [1, 2]
+        """
+    )
+
+
 def test_the_clock_is_the_tests_own(run):
     run(
         """
