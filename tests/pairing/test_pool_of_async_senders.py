@@ -1,0 +1,585 @@
+"""The pool of asyncio senders over senders that open, hang and fail as the test says; nothing waits for a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
+
+from sbpair.pairing import aio_sender_pool
+from sbpair.pairing.aio_sender_pool import (
+    CROWD,
+    IDLE,
+    LOOK,
+    MOST_SENDERS,
+    AsyncPooledSender,
+    AsyncSenderPool,
+    Tasks,
+)
+from sbpair.pairing.waiting import StillWaiting
+
+pytestmark = pytest.mark.spec("R-66")
+
+PATIENCE = 30.0  # seconds; a bound, not a pace
+
+
+class Sender:
+    """An SDK sender of asyncio whose peer does as it is told: open, fail, or hang until ``gate`` is set."""
+
+    def __init__(self, error: BaseException | None = None, *, hangs: bool = False) -> None:
+        self._error = error
+        self._handler = None
+        self._running = False
+        self.gate = asyncio.Event()
+        if not hangs:
+            self.gate.set()
+        self.is_entered = asyncio.Event()
+        self.closings: list[str] = []
+
+    def _create_handler(self, auth: object) -> None: ...
+
+    async def _close_handler(self) -> None: ...
+
+    async def __aenter__(self) -> Sender:
+        self.is_entered.set()
+        await self.gate.wait()
+        if self._error is not None:
+            raise self._error
+        self._running = True
+        return self
+
+    async def close(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.closings.append(task.get_name())
+        self._running = False
+
+
+@dataclass
+class Pooled:
+    pool: AsyncSenderPool
+    tasks: Tasks
+    made: list[Sender]
+    failures: list[Exception] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+
+    async def acquired(self, count: int, **settings: bool) -> list[AsyncPooledSender]:
+        return [await self.pool.acquire(time.monotonic() + PATIENCE, **settings) for _ in range(count)]
+
+    async def several(self, count: int) -> list[AsyncPooledSender]:
+        """So many senders, each with a call on it and without room for another."""
+        found = []
+        while len(found) < count:
+            (pooled,) = await self.acquired(1)
+            pooled.wire.can_share = False
+            found.append(pooled)
+        return found
+
+
+MakePool = Callable[..., Pooled]
+
+
+@pytest.fixture
+async def make() -> MakePool:
+    built: list[Pooled] = []
+
+    def build(*senders: Sender, find: Callable[[], Awaitable[None]] | None = None) -> Pooled:
+        made: list[Sender] = []
+        next_ones = list(senders)
+        failures: list[Exception] = []
+        opened: list[int] = []
+
+        def make_one() -> Sender:
+            made.append(next_ones.pop(0) if next_ones else Sender())
+            return made[-1]
+
+        tasks = Tasks()
+        settings = {} if find is None else {"find": find}
+        pool = AsyncSenderPool(
+            make_one,  # type: ignore[arg-type]
+            tasks,
+            failed=failures.append,
+            opened=lambda: opened.append(len(made)),
+            **settings,
+        )
+        built.append(Pooled(pool, tasks, made, failures, opened))
+        return built[-1]
+
+    yield build
+    for each in built:
+        each.pool.close(now=True)
+        for sender in each.made:
+            sender.gate.set()
+        await each.tasks.join(PATIENCE)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_sender_is_opened_beside_and_used_again(make: MakePool) -> None:
+    it = make()
+    (pooled,) = await it.acquired(1)
+    assert pooled.sender is it.made[0]
+    assert (pooled.calls, pooled.was_reused, pooled.is_open) == (1, False, True)
+    assert (it.pool.links, it.pool.calls, it.opened) == (1, 1, [1])
+    it.pool.release(pooled)
+    assert (pooled.calls, pooled.was_reused, it.pool.calls) == (0, True, 0)
+    assert await it.acquired(1) == [pooled]
+    assert len(it.made) == 1
+
+
+async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(make: MakePool) -> None:
+    it = make()
+    (first,) = await it.acquired(1)
+    first.wire.can_share = True
+    assert set(await it.acquired(CROWD - 1)) == {first}
+    assert first.calls == CROWD
+    await turns()
+    assert len(it.made) == 1
+    assert it.pool.try_acquire() is first  # no call waits while any sender has room
+    await turns()
+    assert len(it.made) == it.pool.links == 2
+    second = it.pool.try_acquire()
+    assert second is not None
+    assert second.sender is it.made[1]
+    second.wire.can_share = True
+    second.calls = CROWD + 5
+    assert it.pool.try_acquire() is first  # the one with the fewest calls
+
+
+async def test_a_sender_that_cannot_be_shared_has_one_call(make: MakePool) -> None:
+    it = make()
+    one, two = await it.several(2)
+    assert one is not two
+    it.pool.release(one)
+    it.pool.release(two)
+    assert it.pool.try_acquire() is one
+    assert it.pool.try_acquire() is two
+    assert it.pool.try_acquire() is None
+
+
+async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_of_them(
+    make: MakePool,
+) -> None:
+    it = make()
+    used = await it.several(MOST_SENDERS)
+    waiting = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    await turns()
+    assert len(it.made) == MOST_SENDERS
+    assert not waiting.done()
+    it.pool.release(used[3])
+    assert await asyncio.wait_for(waiting, PATIENCE) is used[3]
+    with pytest.raises(StillWaiting, match="All links to the entity are in use"):
+        await it.pool.acquire(time.monotonic() - 1.0)
+
+
+async def test_calls_that_wait_are_served_in_order(make: MakePool) -> None:
+    it = make()
+    used = await it.several(MOST_SENDERS)
+    order: list[int] = []
+
+    async def call(number: int) -> None:
+        await it.pool.acquire(time.monotonic() + PATIENCE)
+        order.append(number)
+
+    calls = []
+    for number in range(3):
+        calls.append(asyncio.ensure_future(call(number)))
+        await turns()
+    for pooled in used[:3]:
+        it.pool.release(pooled)
+        await turns()
+    await asyncio.gather(*calls)
+    assert order == [0, 1, 2]
+
+
+async def test_an_opening_that_fails_raises_a_copy_of_the_error_to_every_call_that_waits(
+    make: MakePool,
+) -> None:
+    refused = ServiceBusError("refused")
+    it = make(Sender(refused, hangs=True))
+    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(2)]
+    await turns()
+    it.made[0].gate.set()
+    raised = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(each) for each in raised] == ["refused", "refused"]
+    assert raised[0] is not raised[1]
+    assert it.failures == []
+    await turns()
+    assert it.made[0].closings == ["sbpair-close"]
+    assert it.pool.links == 0
+    assert (await it.acquired(1))[0].sender is it.made[1]
+
+
+async def test_an_opening_that_fails_with_nobody_waiting_is_reported_unless_the_pool_is_closed(
+    make: MakePool,
+) -> None:
+    refused = ServiceBusError("refused")
+    it = make(Sender(refused), Sender(refused, hangs=True))
+    it.pool.warm()
+    await turns()
+    assert it.failures == [refused]
+    it.pool.warm()
+    await turns()
+    it.pool.close()
+    it.made[1].gate.set()
+    await turns()
+    assert it.failures == [refused]
+
+
+async def test_only_one_sender_is_opened_ahead(make: MakePool) -> None:
+    it = make(Sender(hangs=True))
+    it.pool.warm()
+    it.pool.warm()
+    await turns()
+    it.made[0].gate.set()
+    await turns()
+    it.pool.warm()
+    await turns()
+    assert len(it.made) == 1
+    assert it.pool.links == 1
+    assert it.opened == [1]
+
+
+async def test_warming_waits_for_the_opening_and_raises_nothing(make: MakePool) -> None:
+    it = make(Sender(ServiceBusError("refused")), Sender(hangs=True))
+    await it.pool.warmed(time.monotonic() + PATIENCE)
+    assert len(it.failures) == 1
+    await it.pool.warmed(time.monotonic())  # no time to wait
+    assert it.pool.links == 0
+    it.made[1].gate.set()
+    await it.pool.warmed(time.monotonic() + PATIENCE)
+    assert it.pool.links == 1
+    await it.pool.warmed(time.monotonic() + PATIENCE)
+
+
+async def test_the_host_is_looked_up_before_a_link_is_opened(make: MakePool) -> None:
+    found, looked_up = asyncio.Event(), []
+
+    async def find() -> None:
+        looked_up.append(True)
+        await found.wait()
+
+    it = make(find=find)
+    it.pool.warm()
+    await turns()
+    assert looked_up
+    assert it.made == []
+    found.set()
+    await turns()
+    assert len(it.made) == 1
+    await it.pool.try_out(time.monotonic() + PATIENCE)
+    assert len(looked_up) == 2
+
+
+async def test_a_host_that_is_not_found_in_time_is_a_failed_opening(make: MakePool) -> None:
+    async def find() -> None:
+        raise TimeoutError
+
+    it = make(find=find)
+    with pytest.raises(OperationTimeoutError, match="The name of the host was not found in time"):
+        await it.pool.acquire(time.monotonic() + PATIENCE)
+    assert it.made == []
+
+
+async def test_a_call_that_is_late_leaves_the_opening_to_the_next(make: MakePool) -> None:
+    it = make(Sender(hangs=True))
+    with pytest.raises(OperationTimeoutError, match="The link was not opened in time"):
+        await it.pool.acquire(time.monotonic() - 1.0)
+    it.made[0].gate.set()
+    assert (await it.acquired(1))[0].sender is it.made[0]
+    assert len(it.made) == 1
+
+
+async def test_a_sender_in_doubt_takes_no_more_calls_and_is_closed_after_its_last(make: MakePool) -> None:
+    it = make()
+    (pooled,) = await it.acquired(1)
+    pooled.wire.can_share = True
+    await it.acquired(1)
+    it.pool.discard(pooled)
+    assert pooled.is_retired
+    assert (it.pool.links, it.pool.calls) == (1, 1)
+    assert it.pool.try_acquire() is None
+    await turns()
+    assert it.made[0].closings == []
+    it.pool.release(pooled)
+    assert (it.pool.links, it.pool.calls) == (0, 0)
+    await turns()
+    assert it.made[0].closings == ["sbpair-close"]
+
+
+async def test_after_a_failure_a_fresh_call_uses_no_sender_without_a_success_since(make: MakePool) -> None:
+    it = make()
+    idle, busy, failed, working = await it.several(4)
+    it.pool.release(idle)
+    it.pool.discard(failed)
+    it.pool.release(working)
+    assert await it.acquired(1, is_fresh=True) == [working]
+    await turns()
+    assert [bool(sender.closings) for sender in it.made] == [True, False, True, False]
+    assert busy.is_retired
+    it.pool.release(busy)
+    await turns()
+    assert it.made[1].closings == ["sbpair-close"]
+
+
+async def test_a_call_that_is_not_fresh_uses_any_sender(make: MakePool) -> None:
+    it = make()
+    idle, failed = await it.several(2)
+    it.pool.release(idle)
+    it.pool.discard(failed)
+    assert await it.acquired(1) == [idle]
+
+
+async def test_renewing_leaves_nothing_of_before(make: MakePool) -> None:
+    it = make(Sender(), Sender(hangs=True))
+    (idle,) = await it.acquired(1)
+    it.pool.release(idle)
+    it.pool.renew()
+    await turns()
+    assert it.made[0].closings == ["sbpair-close"]
+    it.pool.warm()
+    await turns()
+    it.pool.renew()  # while a sender opens: no later call waits for that one
+    (fresh,) = await it.acquired(1)
+    assert fresh.sender is it.made[2]
+    it.made[1].gate.set()
+    await turns()
+    assert it.pool.links == 2
+
+
+async def test_the_failure_of_an_opening_that_was_renewed_is_nobodys(make: MakePool) -> None:
+    it = make(Sender(ServiceBusError("refused"), hangs=True))
+    it.pool.warm()
+    await turns()
+    it.pool.renew()
+    it.made[0].gate.set()
+    await turns()
+    assert it.failures == []
+    assert it.made[0].closings == ["sbpair-close"]
+
+
+async def test_a_waiting_call_is_recalled_when_its_entity_fails_over(make: MakePool) -> None:
+    it = make(Sender(hangs=True))
+    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(2)]
+    await turns()
+    it.pool.recall()
+    it.pool.recall()
+    raised = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in raised] == [StillWaiting, StillWaiting]
+    assert "The entity failed over meanwhile." in str(raised[0])
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+async def test_senders_that_are_idle_for_a_minute_are_closed_but_for_those_kept(
+    make: MakePool, keep: int
+) -> None:
+    it = make()
+    used = await it.several(3)
+    for at, pooled in enumerate(used):
+        it.pool.release(pooled)
+        pooled.used_at = 100.0 + at
+    assert it.pool.trim(100.0 + IDLE - 0.5, keep) == 100.0 + IDLE
+    assert it.pool.links == 3
+    assert it.pool.trim(100.0 + IDLE, keep) == (101.0 + IDLE if keep < 2 else None)
+    assert it.pool.trim(1000.0, keep) is None
+    await turns()
+    assert [bool(sender.closings) for sender in it.made] == [True] * (3 - keep) + [False] * keep
+    assert it.pool.links == keep
+
+
+async def test_senders_in_use_are_not_trimmed_and_are_looked_at_again_soon(make: MakePool) -> None:
+    it = make()
+    for pooled in await it.several(2):
+        pooled.used_at = 100.0
+    assert it.pool.trim(1000.0) == pytest.approx(1000.0 + LOOK)
+    assert it.pool.links == 2
+
+
+async def test_a_pool_that_is_closed_closes_idle_senders_now_and_the_others_as_they_return(
+    make: MakePool,
+) -> None:
+    it = make()
+    idle, busy = await it.several(2)
+    it.pool.release(idle)
+    it.pool.close()
+    await turns()
+    assert [bool(sender.closings) for sender in it.made] == [True, False]
+    it.pool.release(busy)
+    await turns()
+    assert it.made[1].closings == ["sbpair-close"]
+    assert it.pool.links == 0
+
+
+async def test_an_opening_ends_with_its_pool_unless_a_call_waits_for_it(make: MakePool) -> None:
+    it = make(Sender(hangs=True))
+    waiting = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    await turns()
+    it.pool.close()
+    it.made[0].gate.set()
+    assert (await asyncio.wait_for(waiting, PATIENCE)).sender is it.made[0]
+    alone = make(Sender(hangs=True))
+    alone.pool.warm()
+    await turns()
+    alone.pool.close()
+    await alone.tasks.join(PATIENCE)
+    assert alone.made[0].closings == ["sbpair-close"]
+    assert alone.pool.links == 0
+
+
+async def test_calls_end_with_a_pool_that_is_closed_at_once(make: MakePool) -> None:
+    it = make(Sender(), Sender(hangs=True))
+    (busy,) = await it.several(1)
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    call = asyncio.ensure_future(busy.run(hang(), time.monotonic() + PATIENCE))
+    waiting = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    await turns()
+    it.pool.close(now=True)
+    with pytest.raises(ServiceBusError, match="The paired client was closed during a call"):
+        await waiting
+    with pytest.raises(ServiceBusConnectionError, match="The paired client was closed during a call"):
+        await call
+    assert busy.has_overrun
+    it.pool.discard(busy)
+    with pytest.raises(ServiceBusError, match="The paired client was closed during a call"):
+        await it.pool.acquire(time.monotonic() + PATIENCE)
+
+
+async def test_a_link_is_tried_out_apart_from_the_pool(make: MakePool) -> None:
+    refused = ServiceBusError("refused")
+    it = make(Sender(), Sender(refused), Sender(hangs=True))
+    await it.pool.try_out(time.monotonic() + PATIENCE)
+    with pytest.raises(ServiceBusError) as raised:
+        await it.pool.try_out(time.monotonic() + PATIENCE)
+    assert raised.value is refused
+    with pytest.raises(OperationTimeoutError, match="The call did not end by its deadline"):
+        await it.pool.try_out(time.monotonic() - 1.0)
+    await it.tasks.join(PATIENCE)
+    assert [sender.closings for sender in it.made] == [["sbpair-close"]] * 3
+    assert it.pool.links == 0
+    assert it.opened == []
+
+
+# --- one sender
+
+
+async def answer(value: object, after: asyncio.Event | None = None) -> object:
+    if after is not None:
+        await after.wait()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+async def test_a_call_has_its_result_or_its_error() -> None:
+    pooled = AsyncPooledSender(Sender())  # type: ignore[arg-type]
+    assert await pooled.run(answer("accepted"), time.monotonic() + PATIENCE) == "accepted"
+    with pytest.raises(ServiceBusError, match="refused"):
+        await pooled.run(answer(ServiceBusError("refused")), time.monotonic() + PATIENCE)
+    assert not pooled.has_overrun
+    assert not pooled.is_retired
+
+
+async def test_a_late_call_ends_alone_where_others_share_its_link() -> None:
+    pooled, gate = AsyncPooledSender(Sender()), asyncio.Event()  # type: ignore[arg-type]
+    other = asyncio.ensure_future(pooled.run(answer("accepted", gate), time.monotonic() + PATIENCE))
+    await turns()
+    with pytest.raises(OperationTimeoutError):
+        await pooled.run(answer("late", gate), time.monotonic() - 1.0)
+    assert pooled.is_retired
+    assert not pooled.has_overrun  # the connection serves the other
+    gate.set()
+    assert await other == "accepted"
+    with pytest.raises(OperationTimeoutError):
+        await pooled.run(answer("late", asyncio.Event()), time.monotonic() - 1.0)
+    assert pooled.has_overrun  # it was alone
+
+
+async def test_a_call_whose_caller_was_cancelled_ends_too() -> None:
+    pooled, started, ended = AsyncPooledSender(Sender()), asyncio.Event(), asyncio.Event()  # type: ignore[arg-type]
+
+    async def call() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    caller = asyncio.ensure_future(pooled.run(call(), time.monotonic() + PATIENCE))
+    await started.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+    assert pooled.is_retired
+
+
+async def test_a_link_whose_closing_fails_or_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio_sender_pool, "CLOSE_TIMEOUT", 0.0)
+    for problem in (OSError("gone"), None):
+        sender = Sender()
+
+        async def close(problem: Exception | None = problem) -> None:
+            if problem is not None:
+                raise problem
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(sender, "close", close)
+        await AsyncPooledSender(sender).close()  # type: ignore[arg-type]
+
+
+# --- tasks beside
+
+
+async def test_tasks_that_clean_up_are_not_cancelled_with_the_others() -> None:
+    tasks, gate, ended = Tasks(), asyncio.Event(), []
+
+    async def task(name: str) -> None:
+        try:
+            await gate.wait()
+            ended.append(f"{name} ended")
+        except asyncio.CancelledError:
+            ended.append(f"{name} was cancelled")
+            raise
+
+    tasks.start("work", task("work"))
+    tasks.let_end("close", task("close"))
+    await turns()
+    tasks.cancel()
+    await turns()
+    assert ended == ["work was cancelled"]
+    await tasks.join(0.0)
+    gate.set()
+    await tasks.join(PATIENCE)
+    assert ended == ["work was cancelled", "close ended"]
+
+
+async def test_a_task_has_its_name_and_what_it_starts_is_awaited_too() -> None:
+    tasks, ended = Tasks(), []
+
+    async def inner() -> None:
+        await turns()
+        ended.append("inner")
+
+    async def outer() -> str:
+        tasks.start("inner", inner())
+        return "outer"
+
+    started = tasks.start("outer", outer())
+    assert started.get_name() == "outer"
+    await tasks.join(PATIENCE)
+    assert ended == ["inner"]
+    assert started.result() == "outer"
