@@ -3,7 +3,13 @@
 These cannot be noticed, and say nothing of the tests.
 
 ``typing.cast`` gives back its second argument whatever the first is, an annotation of a local name is not
-evaluated, codecs are known by names of any case, and SQLite reads statements without quoted text in any case.
+evaluated, codecs are known by names of any case, SQLite reads statements without quoted text in any case, and the
+first part of a text is the same however often it is split.
+
+What is said in words is not part of the contract: a text in an error or in the log may be spelled in another way,
+though it may not be missing, and what is logged for debugging may be anything.
+
+``SHORTCUTS`` are conditions that only choose the quicker of two ways to the same result.
 """
 
 from __future__ import annotations
@@ -14,6 +20,17 @@ from collections.abc import Iterator
 from difflib import ndiff
 from pathlib import Path
 
+SHORTCUTS = {
+    "x_split": {"usual = None": "the sections of unusual form are found in general, and so are all others"},
+    "x_restore": {
+        "plan = None if (shape is None) or True else shape.plans.get(shape.aliases(payload))": "as it says",
+        "plan = None if shape is None else shape.plans.get(None)": "no plan is made for None: the general way",
+    },
+}
+"""Function and line, with the reason why the line changes nothing but the time that it takes."""
+
+_LOGGERS = frozenset({"logger", "_logger", "log", "_log", "logging"})
+_LEVELS = frozenset({"info", "warning", "error", "exception", "critical"})
 _NUMBER = re.compile(r"__mutmut_\d+$")
 
 
@@ -27,8 +44,15 @@ def equivalents(module: Path) -> Iterator[str]:
             continue
         if original not in originals:
             originals[original] = _meaning(functions[original])
-        if _meaning(function) == originals[original]:
+        if _meaning(function) == originals[original] or _is_shortcut(module, name):
             yield name
+
+
+def _is_shortcut(module: Path, name: str) -> bool:
+    lines = SHORTCUTS.get(_NUMBER.sub("", name))
+    return lines is not None and any(
+        line.startswith("+") and line[1:].strip() in lines for line in difference(module, name)
+    )
 
 
 def difference(module: Path, mutant: str) -> list[str]:
@@ -64,6 +88,10 @@ class _Plain(ast.NodeTransformer):
         match node:
             case ast.Call(ast.Name("cast"), [_, value]):
                 return value
+            case ast.Call(ast.Attribute(ast.Name(logger), "debug")) if logger in _LOGGERS:
+                return ast.Constant(None)
+            case ast.Call(ast.Attribute(ast.Name(logger), level)) if logger in _LOGGERS and level in _LEVELS:
+                return _Unworded().visit(node)
             case ast.Call(ast.Attribute(_, "encode" | "decode"), [ast.Constant(str() as codec), *_]):
                 node.args[0] = ast.Constant(codec.casefold())
             case ast.Call(ast.Attribute(_, "execute"), [ast.Constant(str() as statement), *_]) if (
@@ -72,8 +100,28 @@ class _Plain(ast.NodeTransformer):
                 node.args[0] = ast.Constant(statement.casefold())
         return node
 
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        self.generic_visit(node)
+        return _Unworded().visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Subscript(ast.Call(ast.Attribute(_, "split"), [_, _]) as split, ast.Constant(0)):
+                del split.args[1]
+        return node
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
         if node.value is None or not isinstance(node.target, ast.Name):
             return node
         return ast.Assign([node.target], node.value)
+
+
+class _Unworded(ast.NodeTransformer):
+    """Takes texts of several words for the same if they differ by what mutmut does to a text."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str) and " " in node.value:
+            node.value = node.value.removeprefix("XX").removesuffix("XX").casefold()
+        return node

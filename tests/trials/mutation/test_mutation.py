@@ -62,6 +62,45 @@ def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
 
 
 @pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("raise ValueError('not this one')", "raise ValueError('NOT THIS ONE')", True),
+        ("raise ValueError('not this one')", "raise ValueError('XXnot this oneXX')", True),
+        ("raise ValueError('not this one')", "raise ValueError(None)", False),
+        ("raise ValueError('not this one', code)", "raise ValueError('not this one', )", False),
+        ("raise Fault('symbol', code)", "raise Fault('SYMBOL', code)", False),
+        ("raise ValueError('not this one')", "raise TypeError('not this one')", False),
+        ("return 'not this one'", "return 'NOT THIS ONE'", False),
+        ("_logger.debug('so and %s', so)", "_logger.debug(None, so)", True),
+        ("_logger.warning('so and %s', so)", "_logger.warning('SO AND %S', so)", True),
+        ("_logger.warning('so and %s', so)", "_logger.warning('so and %s', None)", False),
+        ("_logger.warning('so and %s', so)", "_logger.warning(None, so)", False),
+        ("return a.split('/', 1)[0]", "return a.split('/', )[0]", True),
+        ("return a.split('/', 1)[0]", "return a.split('/', 2)[0]", True),
+        ("return a.split('/', 1)[1]", "return a.split('/', 2)[1]", False),
+        ("return a.split('/', 1)[-1]", "return a.split('/', 2)[-1]", False),
+    ],
+)
+def test_words_may_be_spelled_otherwise_but_not_left_out(
+    tmp_path: Path, old: str, new: str, is_same: bool
+) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"def x_f__mutmut_orig(a):\n    {old}\ndef x_f__mutmut_1(a):\n    {new}\n")
+    assert list(equivalents(module)) == (["x_f__mutmut_1"] if is_same else [])
+
+
+@pytest.mark.spec("R-66")
+def test_a_shortcut_does_not_count_while_its_line_is_there(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    text = "def x_split__mutmut_orig(a):\n    usual = find(a)\ndef x_split__mutmut_1(a):\n    usual = {}\n"
+    module.write_text(text.format("None"))
+    assert list(equivalents(module)) == ["x_split__mutmut_1"]
+    module.write_text(text.format("other"))
+    assert list(equivalents(module)) == []
+
+
+@pytest.mark.spec("R-66")
 def test_of_the_tests_that_reach_a_function_the_quickest_are_run():
     durations = {"slow": 9.0, "quick": 0.5, "middling": 1.0}
     assert _quickest(list(durations), durations, 2.0) == ["quick", "middling"]
