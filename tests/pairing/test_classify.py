@@ -380,3 +380,101 @@ def core_with() -> Callable[..., BaseRuntime]:
         return BaseRuntime(*sides, "contoso", settings, unused, None)
 
     return make
+
+
+@pytest.mark.spec("R-66")
+def test_errors_that_are_each_others_context_are_judged_all_the_same() -> None:
+    error = sdk_errors.ServiceBusConnectionError(message="lost")
+    cause = ssl.SSLCertVerificationError("expired")
+    error.__context__, cause.__context__ = cause, error
+    assert classify(error).failure is CONF
+    handled, other = ValueError("one"), ValueError("two")
+    handled.__context__, other.__context__ = other, handled
+    lost = sdk_errors.ServiceBusConnectionError(message="lost")
+    lost.__context__ = handled
+    assert classify(lost, Phase.SENDING, handled).failure is U
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    ("status", "failure", "why"),
+    [
+        (0, U, "the service answered with status 0"),
+        (399, U, "the service answered with status 399"),
+        (400, CONF, "the credential was refused with status 400"),
+        (401, CONF, "the credential was refused with status 401"),
+        (404, CONF, "the entity does not exist"),
+        (408, U, "the service answered with status 408"),
+        (409, U, "the service answered with status 409"),
+        (429, U, "the service answered with status 429"),
+        (499, CONF, "the credential was refused with status 499"),
+        (500, U, "the service answered with status 500"),
+        (503, U, "the service answered with status 503"),
+    ],
+)
+def test_each_status_has_its_meaning_and_its_words(status: int, failure: Failure, why: str) -> None:
+    error = HttpResponseError(message="told by the test")
+    error.status_code = status or None
+    judged = classify(error)
+    assert (judged.failure, judged.why) == (failure, why)
+    if status:
+        judged = classify(refused_token(status))
+        assert (judged.failure, judged.why) == (failure, why)
+        assert judged.is_missing is (status == 404)
+        assert judged.is_of_namespace is (status in (401, 403))
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in BY_CLASS if not issubclass(kind, (sdk_errors.ServiceBusError, HttpResponseError))],
+    ids=lambda kind: kind.__name__,
+)
+def test_an_error_inside_another_is_judged_by_its_class_however_it_is_carried(
+    kind: type[BaseException],
+) -> None:
+    inner = kind.__new__(kind)
+    for carry in ("__cause__", "__context__", "inner_exception", "inner_error"):
+        outer = sdk_errors.ServiceBusError("told by the test")
+        setattr(outer, carry, inner)
+        assert classify(outer, Phase.SENDING).failure is BY_CLASS[kind][0], carry
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("condition", sorted(BY_CONDITION))
+def test_what_follows_from_a_condition_depends_on_what_was_being_done(condition: str, phase: Phase) -> None:
+    error = raised_for(condition)
+    judged = classify(error, phase)
+    of_sending = classify(error, Phase.SENDING)
+    if phase is Phase.ENCODING:
+        assert (judged.failure, judged.is_local) == (CALLER, True)
+        assert judged.why == "the message cannot be encoded"
+        return
+    assert not judged.is_local
+    if phase is Phase.OPENING:
+        assert judged.failure is not CALLER
+        assert not judged.is_ambiguous
+        assert not judged.is_link_in_doubt
+    else:
+        is_timeout = isinstance(error, sdk_errors.OperationTimeoutError)
+        assert judged.is_link_in_doubt is (judged.failure in (U, CONF) and not is_timeout)
+    assert judged.is_missing is (condition in ("amqp:not-found", "amqp:resource-deleted"))
+    assert judged.is_too_large is of_sending.is_too_large is (condition == "amqp:link:message-size-exceeded")
+    assert judged.retry_after is None
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize("failure", list(Failure))
+def test_a_classifier_replaces_the_failure_and_what_follows_from_it(failure: Failure) -> None:
+    judged = classify(raised_for("com.microsoft:server-busy"))
+    lost = classify(sdk_errors.ServiceBusConnectionError(message="lost"))
+    again = overruled(lost, failure)
+    if failure is lost.failure:
+        assert again is lost
+        return
+    assert again.failure is failure
+    assert again.why == f"the classifier says {failure.value}: {lost.why}"
+    assert again.is_link_in_doubt is (failure is CONF)
+    assert again.is_ambiguous is lost.is_ambiguous
+    assert overruled(judged, failure).retry_after is None

@@ -77,3 +77,15 @@ def test_where_the_sdk_hides_the_body_every_message_is_looked_at(caplog: pytest.
 
     assert not is_smaller(Renamed(), 100)  # type: ignore[arg-type]
     assert "_data_body" in caplog.text
+
+
+@pytest.mark.spec("R-66")
+def test_the_deadline_that_a_parked_message_carries_counts_too() -> None:
+    message = ServiceBusMessage("x" * 1000, message_id="m")
+    limit = sent(park(message, "orders", 1_900_000_000_000)) - 1
+    assert sent(park(message, "orders")) <= limit
+    headroom = Headroom()
+    assert headroom.shortage(message, "orders", None, limit) is None
+    short = headroom.shortage(message, "orders", 1_900_000_000_000, limit)
+    assert short is not None
+    assert (short.size, short.limit) == (limit + 1, limit)

@@ -11,8 +11,8 @@ that for the next command, which does it only for tests that are new. `--again F
 earlier command, whose output is in that file.
 
 mutmut runs a mutant in a process that has imported everything already. What runs on import (a table of readers)
-is not mutated then, and a mutant that breaks the data of a test module ends its process before any test. So what
-survived and what ended early is run once more, each in a process of its own.
+is not mutated then, and a mutant that breaks the data of a test module ends its process before any test. Such a
+mutant is run once more, in a process of its own.
 """
 
 from __future__ import annotations
@@ -150,7 +150,12 @@ def _run(name: str, room: Room, asked: argparse.Namespace, source: Path, tree: P
     chosen = known if asked.all else random.Random(asked.seed).sample(known, min(asked.sample, len(known)))
     _mutmut(tree, "run", "--max-children", str(asked.n), *chosen)
     verdicts = _verdicts(tree)
-    doubtful = [mutant for mutant in chosen if verdicts[mutant] in (SURVIVED, CRASHED)]
+    on_import = _called_on_import(tree)
+    doubtful = [
+        mutant
+        for mutant in chosen
+        if verdicts[mutant] == CRASHED or (verdicts[mutant] == SURVIVED and _function(mutant) in on_import)
+    ]
     verdicts |= _alone(tree, doubtful)
     unchecked = [mutant for mutant in chosen if verdicts[mutant] is None]
     if unchecked:
@@ -189,6 +194,17 @@ def _find_mutants(tree: Path, processes: int, seconds: float) -> None:
         found.write_text(json.dumps(reached))
 
 
+def _called_on_import(tree: Path) -> set[str]:
+    """The functions that run when modules are imported: mutmut counts them as called by the first test."""
+    reached = json.loads((tree / "reached.json").read_text())
+    first = next(iter(reached["duration_by_test"]), None)
+    return {name for name, tests in reached["tests_by_mangled_function_name"].items() if first in tests}
+
+
+def _function(mutant: str) -> str:
+    return _NUMBER.sub("", mutant)
+
+
 def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
     """Run each mutant in a process of its own, so that it is there when modules are imported."""
     if not mutants:
@@ -196,7 +212,7 @@ def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
     reached = json.loads((tree / "mutants" / "mutmut-stats.json").read_text())
     verdicts = {}
     for mutant in mutants:
-        tests = reached["tests_by_mangled_function_name"][_NUMBER.sub("", mutant)]
+        tests = reached["tests_by_mangled_function_name"][_function(mutant)]
         seconds = sum(reached["duration_by_test"][test] for test in tests)
         verdicts[mutant] = _pytest(tree, mutant, tests, LIMIT * (1 + seconds))
         if verdicts[mutant] not in (SURVIVED, FAILED, TIMED_OUT):  # the mutant broke what the tests import,
