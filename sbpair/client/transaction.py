@@ -42,6 +42,10 @@ class TransactionController:
         self._opening: asyncio.Task[Sender] | None = None
         self._room = asyncio.Semaphore(MOST_OPEN)
 
+    async def ready(self) -> None:
+        """Open the link. Raises LinkRefused when the peer refuses transactions, ConnectionLost."""
+        await self._link()
+
     async def declare(self) -> bytes:
         """Begin a transaction and return its id; waits while :data:`MOST_OPEN` are open.
 

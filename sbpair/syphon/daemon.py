@@ -6,8 +6,12 @@
         |                                                      drain(): until all backlogs are empty
         '-- REFUSED instead of any state but IDLE, while a side refuses the syphon
 
-Nothing is received before both sides have accepted a claim. A side that refuses is retried with back-off; nothing is
-settled meanwhile. Several syphons may work on the same backlogs at once: each message is locked by one (P-44).
+With ``land="either"`` there is one more state beside CONNECTING: LANDING, once the primary has been out of reach for
+``land_after``. Messages then go to the secondary, while the primary is retried.
+
+Nothing is received before both sides have accepted a claim, or, to land, the secondary alone. A side that refuses is
+retried with back-off; nothing is settled meanwhile. Several syphons may work on the same backlogs at once: each message
+is locked by one (P-44).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -24,13 +28,14 @@ from sbpair.auth.connection_string import Namespace, at_host, parse
 from sbpair.auth.credential import token_source
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 
 from ..pairing.pair_state import Role
 from . import events
 from .claims import NAMESPACE, as_fault, parked_paths, refusal_of
 from .forwarding import ForwardingSession
+from .landing import Landing
 from .monitor import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .options import SyphonOptions
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
     from sbpair.auth.credential import AnyCredential
 
 T = TypeVar("T")
+Connections = tuple[NamespaceConnection, NamespaceConnection]
+"""To the primary and the secondary."""
 
 logger = logging.getLogger("sbpair.syphon")
 
@@ -46,6 +53,9 @@ FIRST_RETRY = 0.5  # seconds between the first two attempts to connect
 _LEVELS: dict[type[events.SyphonEvent], int] = {
     events.MessagesForwarded: logging.DEBUG  # one for each batch
 }
+FIRST_ATTEMPT = 5.0  # seconds that connecting to the primary may take before messages land
+LOOK_AGAIN = 1.0  # seconds between looks at whether messages may land
+PRIMARY_IS_BACK = "the primary is connected again"
 SHORTEST_SESSION = 1.0  # seconds: the next session does not follow sooner
 
 
@@ -100,6 +110,9 @@ class Syphon:
         self.backlogs = tuple(backlog_queue_name(label, number) for number in numbers)
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
         self._session: ForwardingSession | None = None
+        after = self.options.land_after.total_seconds()
+        self._landing = Landing(after) if self.options.land == "either" else None
+        self._connecting: asyncio.Task[Connections] | None = None  # to both sides, while messages land
         self._sides = SideRefusals(self._emit)
         self._links = BacklogLinks(self._emit)
         self._stranded = StrandedBacklogs(label, count, self._emit)
@@ -136,7 +149,7 @@ class Syphon:
         refusal = None if self._state is SyphonState.IDLE else self._sides.reason
         if refusal is not None:
             return SyphonStatus(SyphonState.REFUSED, refusal)
-        if self._state is SyphonState.RUNNING and self._links.detached:
+        if self._state in (SyphonState.RUNNING, SyphonState.LANDING) and self._links.detached:
             return next(iter(self._links.detached.values()))
         return SyphonStatus(self._state, self._reason)
 
@@ -159,6 +172,11 @@ class Syphon:
     def stranded(self) -> dict[str, bool]:
         """The backlog queues beyond the count, and whether each held messages at the last check."""
         return dict(self._stranded.found)
+
+    @property
+    def landing(self) -> tuple[str, ...]:
+        """The destinations whose messages land on the secondary now, as keys: paths in lower case."""
+        return () if self._landing is None else self._landing.landing
 
     async def run(self, shutdown: asyncio.Event) -> None:
         """Forward until ``shutdown`` is set; then finish messages in flight and release the others (G-27).
@@ -189,10 +207,11 @@ class Syphon:
     async def _run(self, shutdown: asyncio.Event) -> None:
         try:
             while not shutdown.is_set():
-                session = await _unless(shutdown, self._connect(gives_up=False))
+                session = await _unless(shutdown, self._next_session(gives_up=False))
                 if session is not None:
                     await self._pump_until(session, shutdown)
         finally:
+            await self._stop_connecting()
             self._become(SyphonState.IDLE)
 
     async def drain(self) -> SyphonCounters:
@@ -203,23 +222,63 @@ class Syphon:
         """
         try:
             while True:
-                session = await self._connect(gives_up=True)
+                session = await self._next_session(gives_up=True)
                 if await self._drain_once(session):
                     return self.counters.snapshot()
         finally:
+            await self._stop_connecting()
             self._become(SyphonState.IDLE)
 
     # Sessions
 
-    async def _connect(self, *, gives_up: bool) -> ForwardingSession:
+    async def _next_session(self, *, gives_up: bool) -> ForwardingSession:
+        """Connect to both sides; once messages may land, to the secondary alone, while the attempt goes on."""
+        landing = self._landing
+        if landing is None:
+            return self._session_over(*await self._connect(gives_up=gives_up))
+        if self._connecting is None:
+            landing.side_lost(self._now())  # until it is reached
+            self._connecting = asyncio.ensure_future(self._connect(gives_up=gives_up))
+        if await self._may_land(landing, self._connecting):
+            return self._session_over(None, await self._retried(self._connect_secondary, gives_up=gives_up))
+        connecting, self._connecting = self._connecting, None
+        return self._session_over(*connecting.result())
+
+    async def _may_land(self, landing: Landing, connecting: asyncio.Task[Connections]) -> bool:
+        """Wait until both sides are connected; return True when the primary is out of reach for too long before."""
+        first_attempt = self._now() + FIRST_ATTEMPT
+        while not connecting.done():
+            due, now = landing.side_due(), self._now()
+            if due is not None and now >= max(due, first_attempt):
+                return True
+            left = LOOK_AGAIN if due is None else max(due, first_attempt) - now
+            await asyncio.wait([connecting], timeout=min(left, LOOK_AGAIN))
+        return False
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _stop_connecting(self) -> None:
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
+            (both,) = await asyncio.gather(connecting, return_exceptions=True)
+            for connection in both if isinstance(both, tuple) else ():
+                connection.abort()
+
+    async def _connect(self, *, gives_up: bool) -> Connections:
         """Connect to both sides, the primary first: no backlog gets credit while it is down."""
+        self._become(SyphonState.CONNECTING, self._reason)
+        return await self._retried(self._connect_once, gives_up=gives_up)
+
+    async def _retried(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
+        """Connect, with back-off after each failure; raises SyphonFaulted for a refusal if ``gives_up``."""
         from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
             self._lost(str(error), state.upcoming_sleep)
 
-        self._become(SyphonState.CONNECTING, self._reason)
         kinds = ConnectionLost if gives_up else (ConnectionLost, SyphonFaulted)
         most = self.options.retry_backoff_max.total_seconds()
         retrying = AsyncRetrying(
@@ -228,15 +287,14 @@ class Syphon:
             before_sleep=before_sleep,
             reraise=True,
         )
-        return await retrying(self._connect_once)
+        return await retrying(connect_once)
 
-    async def _connect_once(self) -> ForwardingSession:
+    async def _connect_once(self) -> Connections:
         async with AsyncExitStack() as stack:
-            primary = await self._open(stack, Role.PRIMARY, self._primary)
+            primary = await self._open_primary(stack)
             refusal = await refusal_of(primary, (NAMESPACE, *(self.options.allowed_destinations or ())))
             try:
-                secondary = await self._open(stack, Role.SECONDARY, self._secondary)
-                self._note_claim(Role.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
+                secondary = await self._open_secondary(stack)
             except ConnectionLost:
                 if refusal is not None:
                     self._note_claim(Role.PRIMARY, refusal)
@@ -245,6 +303,36 @@ class Syphon:
                 refusal = await self._refusal_of_parked(primary, secondary, refusal)
             self._note_claim(Role.PRIMARY, refusal)
             stack.pop_all()
+        return primary, secondary
+
+    async def _open_primary(self, stack: AsyncExitStack) -> NamespaceConnection:
+        landing = self._landing
+        try:
+            primary = await self._open(stack, Role.PRIMARY, self._primary)
+        except ClientError as error:
+            if landing is not None and isinstance(error, ConnectionLost):
+                landing.side_lost(self._now())
+            elif landing is not None:
+                landing.side_reached()  # it refuses us, and serves others
+            raise
+        if landing is not None:
+            landing.side_reached()
+        return primary
+
+    async def _connect_secondary(self) -> NamespaceConnection:
+        async with AsyncExitStack() as stack:
+            secondary = await self._open_secondary(stack)
+            stack.pop_all()
+        return secondary
+
+    async def _open_secondary(self, stack: AsyncExitStack) -> NamespaceConnection:
+        secondary = await self._open(stack, Role.SECONDARY, self._secondary)
+        self._note_claim(Role.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
+        return secondary
+
+    def _session_over(
+        self, primary: NamespaceConnection | None, secondary: NamespaceConnection
+    ) -> ForwardingSession:
         self._session = ForwardingSession(
             primary,
             secondary,
@@ -256,6 +344,7 @@ class Syphon:
             links=self._links,
             clock_differs=self._clock_differs,
             connect_primary=self._connect_primary,
+            landing=self._landing,
         )
         return self._session
 
@@ -300,18 +389,19 @@ class Syphon:
         return connection
 
     async def _pump_until(self, session: ForwardingSession, shutdown: asyncio.Event) -> None:
-        self._connected(SyphonState.RUNNING)
+        self._connected(SyphonState.RUNNING if session.has_primary else SyphonState.LANDING)
         began = time.monotonic()
         checking = asyncio.ensure_future(self._stranded.run(session.secondary))
         try:
-            reason = await _unless(shutdown, session.wait_broken())
+            reason = await _unless(shutdown, self._until_over(session))
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
             checking.cancel()
             await session.stop()
             await asyncio.gather(checking, return_exceptions=True)
-        if reason is not None:
+            self._become(SyphonState.CONNECTING, self._reason)
+        if reason is not None and reason != PRIMARY_IS_BACK:
             pause = max(0.0, SHORTEST_SESSION - (time.monotonic() - began))
             self._lost(reason, pause)
             await _unless(shutdown, asyncio.sleep(pause))
@@ -321,10 +411,10 @@ class Syphon:
 
         Raises SyphonFaulted when a backlog refuses its link.
         """
-        self._connected(SyphonState.DRAINING)
+        self._connected(SyphonState.DRAINING if session.has_primary else SyphonState.LANDING)
         refused = self._links.refusal = asyncio.get_running_loop().create_future()
         drained = asyncio.ensure_future(self._drain_and_check_stranded(session))
-        broken = asyncio.ensure_future(session.wait_broken())
+        broken = asyncio.ensure_future(self._until_over(session))
         try:
             await asyncio.wait([drained, broken, refused], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -340,9 +430,22 @@ class Syphon:
             if self.options.only_backlogs is None and has_any:
                 self._emit(events.BacklogsDrained(time.time()))  # an audit relies on it for all backlogs
             return True
-        self._lost(broken.result(), SHORTEST_SESSION)
-        await asyncio.sleep(SHORTEST_SESSION)
+        self._become(SyphonState.CONNECTING, self._reason)
+        if broken.result() != PRIMARY_IS_BACK:
+            self._lost(broken.result(), SHORTEST_SESSION)
+            await asyncio.sleep(SHORTEST_SESSION)
         return False
+
+    async def _until_over(self, session: ForwardingSession) -> str:
+        """Wait until a session is broken, or the primary is back for one without it; return why."""
+        broken = asyncio.ensure_future(session.wait_broken())
+        back = [] if session.has_primary or self._connecting is None else [self._connecting]
+        try:
+            await asyncio.wait([broken, *back], return_when=asyncio.FIRST_COMPLETED)
+            return broken.result() if broken.done() else PRIMARY_IS_BACK
+        finally:
+            broken.cancel()
+            await asyncio.gather(broken, return_exceptions=True)
 
     async def _drain_and_check_stranded(self, session: ForwardingSession) -> None:
         await session.drain()
@@ -386,10 +489,12 @@ class Syphon:
     def _connected(self, state: SyphonState) -> None:
         self._links.detached.clear()
         self._become(state)
-        self._emit(events.SyphonConnected(time.time()))
+        if state is not SyphonState.LANDING:
+            self._emit(events.SyphonConnected(time.time()))
 
     def _lost(self, reason: str, retry_in: float) -> None:
-        self._become(SyphonState.CONNECTING, reason)
+        if self._state is not SyphonState.LANDING:  # while messages land, the primary alone is retried
+            self._become(SyphonState.CONNECTING, reason)
         self._emit(events.SyphonDisconnected(time.time(), reason, retry_in))
 
     def _become(self, state: SyphonState, reason: str | None = None) -> None:

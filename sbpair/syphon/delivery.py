@@ -17,18 +17,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 from typing import Protocol
 
-from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
+from sbpair.amqp.performatives import Condition, DeliveryState, Rejected, TransactionalState
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
-from sbpair.client.link import Sender
 from sbpair.envelope.restore import Forward, Poison
 
+from .answers import DeliveryAction, action_for, action_for_condition, is_answer, is_busy
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
 
 FIRST_RETRY = 0.5  # seconds
@@ -45,53 +45,10 @@ def time_suspended() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() if HAS_BOOTTIME else 0.0
 
 
-class DeliveryAction(Enum):
-    """What to do with a parked message once its destination has answered."""
-
-    COMPLETE = "complete"  # accepted: remove it from the backlog
-    DEAD_LETTER = "dead-letter"  # refused, as any further attempt would be
-    HOLD = "hold"  # settle nothing, and try again later
-
-
-DEAD_LETTER_REASONS: dict[str, str] = {
-    "amqp:not-found": "DestinationNotFound",
-    "amqp:resource-deleted": "DestinationNotFound",
-    "com.microsoft:entity-disabled": "DestinationDisabled",
-    "amqp:link:message-size-exceeded": "MessageSizeExceeded",
-    "amqp:not-allowed": "DestinationRefused",
-    "amqp:not-implemented": "DestinationRefused",
-    "amqp:invalid-field": "DestinationRefused",
-    "amqp:decode-error": "DestinationRefused",
-    "amqp:precondition-failed": "DestinationRefused",
-    "com.microsoft:precondition-failed": "DestinationRefused",
-    "com.microsoft:argument-error": "DestinationRefused",
-    "com.microsoft:argument-out-of-range": "DestinationRefused",
-}
-"""The dead-letter reason for each final condition.
-
-Messages refused with any other condition are held: waiting is always safe, and dead-lettering a deliverable message is
-not.
-"""
-
-
-def action_for(state: object) -> DeliveryAction:
-    """Return the action for the outcome of a transfer; HOLD for a state that is not terminal, or None (F-56)."""
-    if isinstance(state, Accepted):
-        return DeliveryAction.COMPLETE
-    if isinstance(state, Rejected):
-        return action_for_condition(state.error)
-    return DeliveryAction.HOLD
-
-
-def action_for_condition(condition: Condition | None) -> DeliveryAction:
-    """Return the action when a transfer, a link, or the token for it was refused with ``condition``."""
-    if condition is not None and str(condition.symbol) in DEAD_LETTER_REASONS:
-        return DeliveryAction.DEAD_LETTER
-    return DeliveryAction.HOLD
-
-
 class MessageOrigin(Protocol):
     """The pump that a message came from; each method reports what became of it."""
+
+    backlog: str
 
     def forwarded(self, message: InFlightMessage) -> None: ...
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None: ...
@@ -100,6 +57,9 @@ class MessageOrigin(Protocol):
     def stalled(self, message: InFlightMessage) -> None: ...
     def lock_doubtful(self, message: InFlightMessage) -> None: ...
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None: ...
+    def reported(self, message: InFlightMessage) -> None: ...
+    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool: ...
+    def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +80,9 @@ class InFlightMessage:
     is_stalled: bool = False  # in flight for so long that it does not count as active
     is_released: bool = False  # its lock is given up, or kept in overflow
     message_format: int = 0
+    is_landing: bool = False  # its destination is on the secondary
+    is_settled: bool = False  # it was completed in the transaction that sent it
+    stays: bool = False  # the secondary refused it: it waits for the primary
     state: TransactionalState | None = None
     restore_again: Callable[[], Forward | Poison] | None = (
         None  # for one with a time to live: restores it as of now
@@ -160,6 +123,26 @@ class InFlightMessage:
         self.destination.answered(self, outcome)
 
 
+class SendingLink(Protocol):
+    """A link to a destination: :class:`~sbpair.client.link.Sender`, or one that lands messages."""
+
+    detached: asyncio.Future[Condition | None]
+    progress: int
+    on_progress: Callable[[], None] | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def credit(self) -> int: ...
+
+    def transfer(self, message: InFlightMessage) -> None: ...
+    def take_waiting(self) -> Sequence[object]: ...
+    def unanswered(self) -> Sequence[object]: ...
+    def let_go(self) -> None: ...
+
+
 class DestinationState(Enum):
     CLOSED = "closed"
     OPENING = "opening"
@@ -173,13 +156,19 @@ CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
 class DestinationHost(Protocol):
-    """The owner of a destination: it provides links."""
+    """The owner of a destination: it provides links, and decides where messages go that cannot go home."""
 
-    async def open_sender(self, destination: Destination) -> Sender:
+    async def open_sender(self, destination: Destination) -> SendingLink:
         """Open a link to ``destination``. Raises ClientError."""
 
     def destination_idle(self, destination: Destination) -> None:
         """``destination`` has nothing to send: its link, and it, may be released."""
+
+    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
+        """``destination`` has given no answer since then; the host may set its detour."""
+
+    def destination_answered(self, destination: Destination) -> None:
+        """``destination`` answered, after it was out of reach; the host ends its detour."""
 
     def unresponsive(self, reason: str) -> None:
         """The peer does not answer: replace the connection."""
@@ -212,8 +201,9 @@ class Destination:
         self._backoff = Backoff(FIRST_RETRY, timeouts.longest_retry, random.random)
         self._loop = asyncio.get_running_loop()
         self._queue: dict[InFlightMessage, None] = {}  # waiting messages, in order
-        self._sender: Sender | None = None
+        self._sender: SendingLink | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._opened_at = 0.0  # when opening the link began; monotonic
         self._retry: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._last_progress = (-1, 0.0)  # the last progress of the sender, and when it was seen
@@ -221,6 +211,10 @@ class Destination:
         self._is_slow = False  # opening takes so long that waiting messages are held
         self._hold_emitted = False
         self._is_stopped = False
+        self.is_in_doubt = False
+        """Whether it is out of reach, or was and has not answered yet: one message is sent first."""
+        self.detour: Callable[[InFlightMessage], None] | None = None
+        """Takes the messages of a destination that is out of reach, but for one that probes it now and then."""
 
     @property
     def is_open(self) -> bool:
@@ -230,7 +224,7 @@ class Destination:
     @property
     def takes_more(self) -> bool:
         """Whether all that waited was sent, and messages are accepted as they come."""
-        return self.state in (OPEN, CLOSED)
+        return (self.detour is not None and not self._queue) or self.state in (OPEN, CLOSED)
 
     @property
     def waiting(self) -> int:
@@ -250,14 +244,47 @@ class Destination:
     def post(self, message: InFlightMessage) -> None:
         """Send ``message``, now or when the destination can take it."""
         self.used_at = message.posted_at
+        if self.detour is not None:
+            self._post_in_detour(message, self.detour)
+            return
         if self.state is OPEN:
             self._transfer(message)
             return
         self._queue[message] = None
         if self.state is CLOSED:
-            self._start_opening(OPENING)
+            self._start_opening(PROBING if self.is_in_doubt else OPENING)
         elif self.state is not OPENING or self._is_slow:
             self._mark_held(message)
+
+    def _post_in_detour(self, message: InFlightMessage, detour: Callable[[InFlightMessage], None]) -> None:
+        """Send one message to a destination whose link could be opened again, and the others away."""
+        if self.state is CLOSED:
+            self._start_opening(PROBING)
+        if message.stays:
+            self._queue[message] = None
+            self._mark_held(message)
+        elif self.is_open and self.state is OPEN and not self.in_flight:
+            self.state = PROBING
+            self._transfer(message)
+        else:
+            detour(message)
+
+    def divert(self, detour: Callable[[InFlightMessage], None]) -> None:
+        """Hand waiting messages, and those posted from now on, to ``detour``, until the destination answers."""
+        self.detour = detour
+        for message in self.take_queue():
+            detour(message)
+        sender = self._sender
+        if self.state is METERED and sender is not None and not sender.in_flight:
+            self._give_up_link(sender)  # no message is left to find out whether the link works again
+
+    def take_queue(self) -> list[InFlightMessage]:
+        """Remove and return the waiting messages that may go elsewhere, in order."""
+        taken = [message for message in self._queue if not message.stays]
+        for message in taken:
+            del self._queue[message]
+            self._mark_resumed(message)
+        return taken
 
     def withdraw(self, message: InFlightMessage) -> None:
         """Stop waiting with a message that its origin takes back."""
@@ -308,8 +335,11 @@ class Destination:
     def answered(self, message: InFlightMessage, state: DeliveryState | None) -> None:
         """Handle the outcome of ``message``; None when it is unknown."""
         verdict = action_for(state)
+        is_in_reach = verdict is not DeliveryAction.HOLD or is_busy(state)
+        if is_in_reach and self.is_in_doubt:
+            self._note_answer()
         if verdict is DeliveryAction.HOLD:
-            self._hold(message, _reason(state, self._sender))
+            self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
             return
         if self._hold_emitted:
             self._hold_emitted = False
@@ -322,15 +352,29 @@ class Destination:
         if verdict is DeliveryAction.COMPLETE:
             message.origin.forwarded(message)
         else:
-            message.origin.refused(message, state.error if isinstance(state, Rejected) else None)
+            self._refused(message, state.error if isinstance(state, Rejected) else None)
+
+    def _refused(self, message: InFlightMessage, condition: Condition | None) -> None:
+        message.origin.refused(message, condition)
+
+    def _note_answer(self) -> None:
+        self.is_in_doubt = False
+        self._host.destination_answered(self)
+
+    def _note_out_of_reach(self, still: float) -> None:
+        """Note ``still`` seconds without an answer; the host may take the waiting messages."""
+        self.is_in_doubt = True
+        self._host.destination_out_of_reach(self, self._loop.time() - still)
 
     # Waiting
 
-    def _hold(self, message: InFlightMessage, reason: str) -> None:
+    def _hold(self, message: InFlightMessage, reason: str, *, is_in_reach: bool = False) -> None:
         self._queue[message] = None
         self._mark_held(message)
         if self.state is not WAITING:
-            self._wait(reason)
+            self._wait(reason, is_in_reach=is_in_reach)
+        elif self.detour is not None:
+            self.divert(self.detour)
         self._loop.call_soon(self._offer_link)  # after the link has counted the answer
 
     def _offer_link(self) -> None:
@@ -352,7 +396,7 @@ class Destination:
         for message in list(self._queue):
             self._mark_held(message)
 
-    def _wait(self, reason: str) -> None:
+    def _wait(self, reason: str, *, is_in_reach: bool = False) -> None:
         if self._is_stopped:
             return
         if self._retry is not None:
@@ -363,6 +407,8 @@ class Destination:
         span = self._backoff.failed()
         self._emit_held(reason, span)
         self._retry = self._loop.call_later(span, self._probe)
+        if not is_in_reach:
+            self._note_out_of_reach(0.0)
 
     def _emit_held(self, reason: str, span: float) -> None:
         self._hold_emitted = True
@@ -428,9 +474,12 @@ class Destination:
     def _check_progress(self) -> None:
         self._watch = None
         sender, now = self._sender, self._loop.time()
-        if self.state is OPENING:
+        if self._is_opening and not self._is_stopped:
             self._is_slow = True
             self._hold_all()
+            if now - self._opened_at >= EMIT_HELD_AFTER:
+                self._note_out_of_reach(now - self._opened_at)
+            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
             return
         if sender is None or self.state is WAITING:
             return
@@ -444,7 +493,7 @@ class Destination:
         if self._watch is None and not self._is_stopped:
             self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
 
-    def _stall(self, sender: Sender, still: float) -> None:
+    def _stall(self, sender: SendingLink, still: float) -> None:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue = dict.fromkeys([*waiting, *self._queue])
@@ -456,20 +505,23 @@ class Destination:
         self._hold_all()
         if still >= self._timeouts.answer:
             self._give_up_link(sender)
-        elif still >= EMIT_HELD_AFTER and not self._hold_emitted:
+        elif still >= EMIT_HELD_AFTER and (not self._hold_emitted or self._queue):
+            self._note_out_of_reach(still)
+        if EMIT_HELD_AFTER <= still < self._timeouts.answer and not self._hold_emitted:
             what = "does not answer" if sender.in_flight else "gives no credit"
             self._emit_held(f"{self.path} {what}", self._timeouts.answer - still)
         self._offer_link()
 
-    def _give_up_link(self, sender: Sender) -> None:
+    def _give_up_link(self, sender: SendingLink) -> None:
         """Try another link; a peer that does not detach this one either is unresponsive."""
-        what = f"{self.path} has made no progress for {self._timeouts.answer:g} s"
+        still = self._loop.time() - self._last_progress[1]
+        what = f"{self.path} has made no progress for {still:.0f} s"
         self._sender = None
         sender.let_go()
         self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, what)
         self._wait(what)
 
-    def _check_detached(self, sender: Sender, what: str) -> None:
+    def _check_detached(self, sender: SendingLink, what: str) -> None:
         if not sender.detached.done() and not self._is_stopped:
             self._host.unresponsive(what)
 
@@ -479,11 +531,16 @@ class Destination:
         if self._is_stopped:
             return
         self.state = state
-        if self._opening is not None and not self._opening.done():
+        if self._is_opening:
             return
+        self._opened_at = self._loop.time()
         self._start_watch()
         self._opening = self._loop.create_task(self._open())
         self._opening.add_done_callback(lambda task: task.cancelled() or task.result())
+
+    @property
+    def _is_opening(self) -> bool:
+        return self._opening is not None and not self._opening.done()
 
     async def _open(self) -> None:
         try:
@@ -495,7 +552,7 @@ class Destination:
         else:
             self._is_opened(sender)
 
-    def _is_opened(self, sender: Sender) -> None:
+    def _is_opened(self, sender: SendingLink) -> None:
         self._sender = sender
         self._is_slow = False
         sender.on_progress = self._progressed
@@ -511,18 +568,22 @@ class Destination:
 
     def _refuse(self, error: ClientError) -> None:
         """Handle a refused link, finally or for now."""
-        if action_for_condition(error.condition) is DeliveryAction.HOLD:
-            self._wait(str(error))
+        is_final = action_for_condition(error.condition) is DeliveryAction.DEAD_LETTER
+        is_in_reach = is_answer(error.condition, is_final=is_final)
+        if is_in_reach and self.is_in_doubt:
+            self._note_answer()
+        if not is_final:
+            self._wait(str(error), is_in_reach=is_in_reach)
             return
         self.state = CLOSED
         self._is_slow = False
         queued, self._queue = self._queue, {}
         for message in queued:
-            message.origin.refused(message, error.condition)
+            self._refused(message, error.condition)
         self._host.destination_idle(self)
 
 
-def _reason(state: DeliveryState | None, sender: Sender | None) -> str:
+def _reason(state: DeliveryState | None, sender: SendingLink | None) -> str:
     if isinstance(state, Rejected):
         return said(state.error)
     if state is not None:

@@ -79,11 +79,15 @@ class MessageSetAside(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesForwarded(SyphonEvent):
-    """A destination accepted these messages; they are completed on their backlog next (G-20)."""
+    """A destination accepted these messages; they are completed on their backlog next (G-20).
+
+    ``side`` is "secondary" for messages that landed there; what lands is reported before its transaction commits.
+    """
 
     backlog: str
     path: str
     message_ids: tuple[str, ...]
+    side: str = "primary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,30 @@ class DestinationResumed(SyphonEvent):
     """A held destination accepts messages again."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LandingBegan(SyphonEvent):
+    """A destination has been out of reach for ``out_of_reach`` seconds; its messages land on the secondary (C-1)."""
+
+    path: str
+    out_of_reach: float
+
+
+@dataclass(frozen=True, slots=True)
+class LandingEnded(SyphonEvent):
+    """A destination answers again; its messages go to the primary."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LandingRefused(SyphonEvent):
+    """The secondary has no usable entity of this path: its messages wait; retried in ``retry_in`` seconds."""
+
+    path: str
+    reason: str
+    retry_in: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -23,9 +23,12 @@ from .claims import is_refusal
 from .credit import MemoryBudget
 from .delivery import DeliveryTimeouts, Destination
 from .events import SyphonEvent
+from .landing import Landing
+from .landings import Landings
 from .monitor import has_more
 from .options import SyphonOptions
 from .pump import Pump, PumpSettings
+from .slots import LinkSlots
 from .status import BacklogLinks, SideRefusals, SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
@@ -39,67 +42,16 @@ MOST_CLAIMS = 1000  # tokens on one connection to the primary; above, new links 
 SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
 
 
-class LinkSlots:
-    """Limits the links to destinations to ``most`` at a time.
-
-    The destination that was idle for longest gives its slot to the next one. While all are busy, the next waits.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._holders: dict[Destination, None] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def take(self, destination: Destination) -> None:
-        """Wait for a slot for ``destination``, which keeps the one it has."""
-        while destination not in self._holders and not self._free_one():
-            slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(slot)
-            try:
-                await slot
-            except asyncio.CancelledError:
-                self._wake_next()  # the free slot may have been ours
-                raise
-        self._holders[destination] = None
-
-    def free(self, destination: Destination) -> None:
-        """Give up the slot of ``destination``, whose link is closed."""
-        if self._holders.pop(destination, self) is not self:
-            self._wake_next()
-
-    def offer(self, destination: Destination) -> None:
-        """Let a waiting destination take the slot of an idle one."""
-        if self._waiting and destination in self._holders:
-            self._wake_next()
-
-    def _free_one(self) -> bool:
-        if len(self._holders) < self._most:
-            return True
-        idle = [each for each in self._holders if each.is_open and not each.in_flight]
-        if not idle:
-            return False
-        first = min(idle, key=lambda each: each.used_at)
-        del self._holders[first]
-        first.release_link()
-        return True
-
-    def _wake_next(self) -> None:
-        while self._waiting:
-            slot = self._waiting.popleft()
-            if not slot.done():
-                slot.set_result(None)
-                return
-
-
 class ForwardingSession:
     """Forwards from all backlogs over two connections, until one of them is lost.
 
-    A session is used once: when a side is lost, all messages are released and the syphon creates another.
+    A session is used once: when a side is lost, all messages are released and the syphon creates another. Without a
+    connection to the primary, which is out of reach, it lands messages on the secondary.
     """
 
     def __init__(
         self,
-        primary: NamespaceConnection,
+        primary: NamespaceConnection | None,
         secondary: NamespaceConnection,
         backlogs: Iterable[str],
         options: SyphonOptions,
@@ -110,6 +62,7 @@ class ForwardingSession:
         links: BacklogLinks,
         clock_differs: Callable[[float], None],
         connect_primary: Callable[[], Awaitable[NamespaceConnection]],
+        landing: Landing | None = None,
     ) -> None:
         self._primary = primary
         self._primary_since = asyncio.get_running_loop().time()
@@ -127,6 +80,17 @@ class ForwardingSession:
         self._closing: set[asyncio.Task[None]] = set()
         answer = options.operation_timeout.total_seconds()
         self._timeouts = DeliveryTimeouts(options.retry_backoff_max.total_seconds(), answer)
+        self._landings: Landings | None = None
+        if landing is not None:
+            self._landings = Landings(
+                landing,
+                secondary,
+                emit,
+                self._timeouts,
+                retry_missing=options.missing_backlog_interval.total_seconds(),
+                home=self._destination_of,
+                lost=self.unresponsive,
+            )
         names, allowed = tuple(backlogs), options.allowed_destinations
         self.budget = MemoryBudget(options.memory_budget, len(names))
         keys = None if allowed is None else frozenset(map(path_key, allowed))
@@ -150,7 +114,9 @@ class ForwardingSession:
     async def wait_broken(self) -> str:
         """Wait until a side is lost; return why. An idle primary that closes is reconnected instead."""
         while True:
-            sides = {"secondary": self._secondary, "primary": self._primary}
+            sides = {"secondary": self._secondary}
+            if self._primary is not None:
+                sides["primary"] = self._primary
             replaced = asyncio.ensure_future(self._replaced.wait())
             any_of: list[asyncio.Future[Any]] = [self._pumping, replaced]
             any_of += [each for side in sides.values() for each in (side.closed, side.claims_ended)]
@@ -193,9 +159,14 @@ class ForwardingSession:
         return self._secondary
 
     @property
+    def has_primary(self) -> bool:
+        """Whether it has a connection to the primary; without one, messages land on the secondary."""
+        return self._primary is not None
+
+    @property
     def is_connected(self) -> bool:
         """Whether both sides are connected."""
-        return self._primary.is_open and self._secondary.is_open
+        return self._secondary.is_open and (self._primary is None or self._primary.is_open)
 
     def busy_backlogs(self) -> tuple[str, ...]:
         """Return the backlogs that may hold messages: all but those whose receive waits."""
@@ -230,6 +201,8 @@ class ForwardingSession:
             self._pumping.cancel()
             for destination in self._destinations.values():
                 destination.stop()
+            if self._landings is not None:
+                self._landings.stop()
             await asyncio.gather(self._pumping, return_exceptions=True)
             await asyncio.gather(*(each.close() for each in self._connections()), *self._closing)
 
@@ -244,7 +217,8 @@ class ForwardingSession:
         self.abort()
 
     def _connections(self) -> set[NamespaceConnection]:
-        return {self._secondary, self._primary, *self._senders}
+        primary = () if self._primary is None else (self._primary,)
+        return {self._secondary, *primary, *self._senders}
 
     # Destinations
 
@@ -254,6 +228,8 @@ class ForwardingSession:
         if destination is None:
             destination = Destination(path, self, self._emit, self._timeouts)
             self._destinations[key] = destination
+            if self._landings is not None:
+                self._landings.created(destination)
         return destination
 
     async def open_sender(self, destination: Destination) -> Sender:
@@ -280,6 +256,8 @@ class ForwardingSession:
     async def _primary_with_capacity(self) -> NamespaceConnection:
         """Return a connection that accepts one more token: a connection keeps its tokens until it closes."""
         async with self._replacing:
+            if self._primary is None:
+                raise ConnectionLost("the primary is out of reach")
             if self._primary.claims >= MOST_CLAIMS:
                 full, self._primary = self._primary, await self._connect_primary()
                 self._replaced.set()
@@ -309,7 +287,18 @@ class ForwardingSession:
         key = path_key(destination.path)
         if destination.is_unused and self._destinations.get(key) is destination:
             del self._destinations[key]
-            self._primary.forget(destination.path)
+            if self._primary is not None:
+                self._primary.forget(destination.path)
+
+    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
+        """Have its messages land on the secondary, when it has been out of reach for long enough."""
+        if self._landings is not None:
+            self._landings.out_of_reach(destination, since)
+
+    def destination_answered(self, destination: Destination) -> None:
+        """Have its messages go home again."""
+        if self._landings is not None:
+            self._landings.answered(destination)
 
     # Backlogs
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 from urllib.parse import urlsplit
 
 from sbpair.client.route import Route
 from sbpair.envelope.names import check_namespace_name, path_refusal
+
+LAND = ("primary", "either")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class SyphonOptions:
     """The same for the secondary."""
     measure_every: timedelta | None = None
     """How often to measure the depth of non-empty backlogs, with up to 10 peeks each; 1 s to 1 h."""
+    land: Literal["primary", "either"] = "primary"
+    """Deliver to the primary only, or on the secondary too while the primary is out of reach (C-1)."""
+    land_after: timedelta = timedelta(minutes=5)
+    """How long a destination must be out of reach before its messages land on the secondary; 0 to 24 h."""
     exit_on_refusal: bool = False
     """Stop once a side has refused for five seconds, instead of retrying until it accepts."""
 
@@ -62,6 +69,9 @@ class SyphonOptions:
         _span("operation_timeout", self.operation_timeout, 1, 600)
         _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
         _span("stop_timeout", self.stop_timeout, 0, 600)
+        if self.land not in LAND:
+            raise ValueError(f"land must be {' or '.join(map(repr, LAND))}, not {self.land!r}")
+        _span("land_after", self.land_after, 0, 86_400)
         if self.allowed_destinations is not None:
             _paths("allowed_destinations", self.allowed_destinations)
         for number in self.only_backlogs or ():

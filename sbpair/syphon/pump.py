@@ -17,12 +17,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
+from sbpair.amqp.performatives import (
+    Accepted,
+    Condition,
+    DeliveryState,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.connection import NamespaceConnection
@@ -31,8 +38,10 @@ from sbpair.client.link import SERIAL, Receiver, runs
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 
+from ..pairing.pair_state import Role
+from .answers import DEAD_LETTER_REASONS
 from .credit import MemoryBudget, RecentSize, Window
-from .delivery import DEAD_LETTER_REASONS, Destination, InFlightMessage
+from .delivery import Destination, InFlightMessage
 from .events import MessageSetAside, MessagesForwarded, SyphonEvent
 from .locks import LockRenewal
 from .overflow import LockedDelivery, Overflow
@@ -95,7 +104,7 @@ class Pump:
         self._locks = LockRenewal(backlog, self._locked, self._release)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._to_complete: list[int] = []
-        self._forwarded_ids: dict[str, list[str]] = {}  # forwarded and not reported yet, by path
+        self._forwarded_ids: dict[tuple[str, str], list[str]] = {}  # not reported yet, by path and side
         self._settling: dict[int, float] = {}  # when the disposition was sent
         self._settle_is_due = False
         self.is_stopping = False
@@ -269,9 +278,12 @@ class Pump:
         """Complete a message that its destination accepted."""
         now = self._loop.time()
         self._counters.forwarded += 1
-        if self._settings.report_forwards:
-            self._forwarded_ids.setdefault(message.path, []).append(message_id_of(message.payload))
-            self._settle_soon()
+        if message.is_landing:
+            self._counters.landed += 1
+        if message.is_settled:
+            self._settled_in_transaction(message, now)
+            return
+        self.reported(message)
         if self._messages.get(message.delivery_id) is not message:
             self._counters.lock_lost += 1  # its link is gone: it will be delivered and forwarded again
             return
@@ -286,6 +298,46 @@ class Pump:
         self._settling[message.delivery_id] = now
         self._to_complete.append(message.delivery_id)
         self._settle_soon()
+
+    def _settled_in_transaction(self, message: InFlightMessage, now: float) -> None:
+        if self._remove(message):  # else its link is gone, and what it held was counted
+            self._counters.pending -= 1
+            self._window.forwarded(now - message.posted_at, message.lock_span)
+        self._counters.completed += 1
+        self._removed()
+
+    def reported(self, message: InFlightMessage) -> None:
+        """Have MessagesForwarded emitted for a message, before the backlog removes it."""
+        if self._settings.report_forwards:
+            side = Role.SECONDARY if message.is_landing else Role.PRIMARY
+            ids = self._forwarded_ids.setdefault((message.path, side.value), [])
+            ids.append(message_id_of(message.payload))
+            self._settle_soon()
+
+    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+        """Complete messages as part of a transaction; return whether each lock held.
+
+        They are reported before. After False the transaction must be rolled back: give the locks up then, since a
+        settled delivery cannot be settled again.
+        """
+        self._report_forwards()
+        receiver = self._receiver
+        if receiver is None or any(self._messages.get(each.delivery_id) is not each for each in messages):
+            return False
+        state = TransactionalState(txn_id, Accepted())
+        spans = runs(each.delivery_id for each in messages)
+        answers = await asyncio.gather(*(receiver.settled_run(first, last, state) for first, last in spans))
+        return all(isinstance(each, TransactionalState) for run in answers for each in run)
+
+    def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
+        """Forget messages whose locks cannot be used any more: they come again when these end."""
+        for message in messages:
+            if self._remove(message):
+                message.is_released = True
+                self._counters.pending -= 1
+                self._counters.lock_lost += 1
+                self._received_in_drain += 1  # it is in the backlog still
+        self._removed()
 
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
         """Dead-letter a message that its destination refused finally."""
@@ -404,8 +456,8 @@ class Pump:
 
     def _report_forwards(self) -> None:
         forwarded, self._forwarded_ids = self._forwarded_ids, {}
-        for path, message_ids in forwarded.items():
-            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(message_ids)))
+        for (path, side), message_ids in forwarded.items():
+            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(message_ids), side))
 
     def _removed(self) -> None:
         if not self.unsettled:

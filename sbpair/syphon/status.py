@@ -19,6 +19,7 @@ class SyphonState(Enum):
 
     IDLE = "idle"  # not started, or stopped
     CONNECTING = "connecting"  # a side or an existing backlog queue is not connected; retried
+    LANDING = "landing"  # the primary is out of reach: messages go to the secondary; the primary is retried
     RUNNING = "running"  # both sides are connected, and every existing backlog queue is attached
     DRAINING = "draining"  # until the backlogs are empty, or in-flight messages are done at shutdown
     REFUSED = "refused"  # a side refuses the syphon, see ``SyphonStatus.reason``; retried
@@ -38,6 +39,7 @@ class SyphonCounters:
 
     received: int = 0  # deliveries from a backlog
     forwarded: int = 0  # accepted by their destination
+    landed: int = 0  # of these, by the entity of the same path on the secondary (C-3)
     completed: int = 0  # removed from their backlog, confirmed by its broker
     dead_lettered: int = 0  # dead-lettered on their backlog, confirmed by its broker
     released: int = 0  # released to their backlog

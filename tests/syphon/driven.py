@@ -43,6 +43,7 @@ class Driven:
     loop: VirtualLoop
     servers: dict[str, NamespaceServer] = field(default_factory=dict)
     events: list[SyphonEvent] = field(default_factory=list)
+    down: set[str] = field(default_factory=set)  # sides to which nobody can connect
 
     def __post_init__(self) -> None:
         for name, queues in (("contoso", ["orders"]), ("contoso-dr", BACKLOGS)):
@@ -54,7 +55,7 @@ class Driven:
             self.loop,
             Random(20),
             lambda side: AmqpWire(self.servers[side]),
-            lambda side: False,
+            lambda side: side in self.down,
             lambda host, side: 0.0,
             lambda host: None,
         )
@@ -122,9 +123,19 @@ class Driven:
                 await asyncio.sleep(0.02)
         return self.loop.time() - began
 
-    def make(self, path: str) -> None:
-        """A queue of the primary."""
-        self.servers["contoso"].frontend.namespace.create_queue(path, ROOMY, CLOCK.now())
+    def make(self, path: str, side: str = "contoso", description: QueueDescription = ROOMY) -> None:
+        """Create a queue, of the primary unless told otherwise."""
+        self.servers[side].frontend.namespace.create_queue(path, description, CLOCK.now())
+
+    def cut(self, side: str) -> None:
+        """End the connections to a side, and let nobody connect until :meth:`restored`."""
+        self.down.add(side)
+        for pipe in self.network.pipes(side=side):
+            pipe.cut()
+
+    def restored(self, side: str) -> None:
+        """Let everybody connect again."""
+        self.down.discard(side)
 
     def syphon(self, **options: Any) -> Syphon:
         syphon = Syphon.from_connection_strings(

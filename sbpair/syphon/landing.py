@@ -1,0 +1,109 @@
+"""Landing: whether the messages of a destination go home, or to the entity of its path on the secondary. Pure.
+
+                out of reach for `after` seconds, and the secondary has a twin
+    PRIMARY --------------------------------------------------------------------> SECONDARY
+       ^                                                                              |
+       |      the entity on the primary answers, or the secondary has no twin         |
+       '------------------------------------------------------------------------------'
+
+A destination is out of reach from the first attempt that got no answer, or from the moment when the primary as a whole
+was lost, until the entity answers: it accepts a message, refuses one, or asks to wait. An answer counts wherever it
+comes from, since consumers can then work there too. That the primary can be connected to again is no answer of an
+entity. Times are monotonic seconds; destinations are keys of paths.
+"""
+
+from __future__ import annotations
+
+from ..pairing.pair_state import Role
+
+MOST_PATHS = 10_000  # destinations remembered; senders choose the paths
+
+
+class Landing:
+    """Decides for each destination; the owner reports what happened, and asks before it sends."""
+
+    def __init__(self, after: float) -> None:
+        self._after = after
+        self._side_since: float | None = None
+        self._since: dict[str, float] = {}  # destinations out of reach, the one known for longest first
+        self._no_twin: dict[str, float] = {}  # until when the secondary is taken to have no twin
+        self._landing: dict[str, None] = {}  # destinations whose landing has begun
+
+    @property
+    def landing(self) -> tuple[str, ...]:
+        """The destinations whose messages have begun to land."""
+        return tuple(self._landing)
+
+    # What happened
+
+    def side_lost(self, now: float) -> None:
+        """The primary was lost, or cannot be connected to."""
+        if self._side_since is None:
+            self._side_since = now
+
+    def side_reached(self) -> None:
+        """The primary is connected; each destination that was out of reach still has to answer."""
+        self._side_since = None
+
+    def out_of_reach(self, key: str, since: float) -> None:
+        """A destination has given no answer since then."""
+        if self._side_since is not None:
+            since = min(since, self._side_since)
+        if key not in self._since:
+            self._since[key] = since
+            if len(self._since) > MOST_PATHS:
+                self._forget(next(iter(self._since)))
+
+    def answered(self, key: str) -> bool:
+        """A destination answered; return True when its messages had begun to land."""
+        was_landing = key in self._landing
+        self._forget(key)
+        return was_landing
+
+    def twin_missing(self, key: str, until: float) -> None:
+        """The secondary has no usable entity of that path; it is looked for again at ``until``."""
+        self._no_twin[key] = until
+        self._landing.pop(key, None)
+
+    def begins(self, key: str) -> bool:
+        """Note that messages of a destination land; return True the first time."""
+        is_first = key not in self._landing
+        self._landing[key] = None
+        return is_first
+
+    def _forget(self, key: str) -> None:
+        for table in (self._since, self._no_twin, self._landing):
+            table.pop(key, None)
+
+    # Decisions
+
+    def is_out_of_reach(self, key: str) -> bool:
+        """Return whether a destination has not answered yet."""
+        return self._out_since(key) is not None
+
+    def side_due(self) -> float | None:
+        """Return when messages begin to land because the primary is lost; None while it is connected."""
+        return None if self._side_since is None else self._side_since + self._after
+
+    def due(self, key: str) -> float | None:
+        """Return when the messages of a destination begin to land, or did; None while it is in reach."""
+        since = self._out_since(key)
+        if since is None:
+            return None
+        return max(since + self._after, self._no_twin.get(key, since))
+
+    def out_of_reach_for(self, key: str, now: float) -> float:
+        """Return the seconds since a destination was last in reach; 0.0 when it is."""
+        since = self._out_since(key)
+        return 0.0 if since is None else now - since
+
+    def where(self, key: str, now: float) -> Role:
+        """Return the side that the messages of a destination go to."""
+        due = self.due(key)
+        return Role.SECONDARY if due is not None and now >= due else Role.PRIMARY
+
+    def _out_since(self, key: str) -> float | None:
+        since, side = self._since.get(key), self._side_since
+        if since is None or side is None:
+            return side if since is None else since
+        return min(since, side)

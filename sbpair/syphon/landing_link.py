@@ -1,0 +1,244 @@
+"""The link over which the messages of one backlog land in one entity of the secondary, in transactions.
+
+    waiting --> trial --> sent via the backlog --> completed on it --> committed: landed
+                  |            |                       |                '--> refused: the locks end
+                  |            |                       '-- a lock is lost --> rolled back, the locks end
+                  |            '-- refused --> rolled back: each is held
+                  '-- refused --> each is held
+
+A message sent via another entity is transferred after the commit; an entity that refuses it then, because it is full
+for example, has it put into the transfer dead-letter queue of the backlog. So before a transaction, and at most once a
+second, its first message is sent to the entity itself in a transaction that is rolled back: the trial. Where a
+transaction is not possible (the Basic tier, a partitioned backlog) messages are sent plainly, and completed once
+accepted, as on their way home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from sbpair.amqp.errors import NOT_ALLOWED
+from sbpair.amqp.performatives import ACCEPTED, DeliveryState, Rejected, TransactionalState
+from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.link import Outgoing, Sender
+from sbpair.client.transaction import TransactionController
+
+from .answers import DeliveryAction, action_for
+from .delivery import InFlightMessage
+
+MOST_AT_ONCE = 100  # messages of one transaction: the limit of the service
+MOST_TRANSACTIONS = 4  # of one link at a time
+TRIED_FOR = 1.0  # seconds for which the entity need not be tried again
+
+
+class LandingLink:
+    """Sends as :class:`~sbpair.client.link.Sender` does, and completes what it sent."""
+
+    def __init__(self, plain: Sender, via: Sender | None, controller: TransactionController) -> None:
+        """``plain`` is a link to the entity; ``via`` sends to it via the backlog, None without transactions."""
+        self._plain = plain
+        self._via = via
+        self._controller = controller
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[InFlightMessage] = deque()
+        self._running: dict[InFlightMessage, None] = {}  # in transactions
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._push_is_due = False
+        self._tried_at = -TRIED_FOR
+        self.progress = 0
+        self.on_progress: Callable[[], None] | None = None
+        self.detached = plain.detached
+        plain.on_progress = self._moved
+        plain.detached.add_done_callback(lambda _: self._ended())
+        if via is not None:
+            via.detached.add_done_callback(lambda _: self._plain.let_go())
+
+    @property
+    def is_open(self) -> bool:
+        return self._plain.is_open and (self._via is None or self._via.is_open)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages without an outcome."""
+        return len(self._waiting) + len(self._running) + self._plain.in_flight
+
+    @property
+    def credit(self) -> int:
+        """How many more messages it takes now."""
+        if self._via is None:
+            return self._plain.credit
+        return MOST_AT_ONCE * MOST_TRANSACTIONS - len(self._waiting) - len(self._running)
+
+    def transfer(self, message: InFlightMessage) -> None:
+        """Queue one message; :meth:`InFlightMessage.answered` reports its outcome later."""
+        if self._via is None:
+            self._plain.transfer(message)
+            return
+        self._waiting.append(message)
+        if not self._push_is_due:
+            self._push_is_due = True
+            self._loop.call_soon(self._push)
+
+    def take_waiting(self) -> list[Outgoing]:
+        """Remove and return the messages not sent yet, in order."""
+        taken = [*self._plain.take_waiting(), *self._waiting]
+        self._waiting.clear()
+        return taken
+
+    def unanswered(self) -> list[Outgoing]:
+        """The messages sent without an outcome yet."""
+        return [*self._plain.unanswered(), *self._running]
+
+    def let_go(self) -> None:
+        """Detach without waiting; transactions that did not commit are rolled back."""
+        self._plain.let_go()
+
+    def _ended(self) -> None:
+        if self._via is not None:
+            self._via.let_go()
+        waiting, self._waiting = self._waiting, deque()
+        for message in waiting:
+            message.answered(None)
+
+    def _moved(self) -> None:
+        self.progress += 1
+        if self.on_progress is not None:
+            self.on_progress()
+
+    # Transactions
+
+    def _push(self) -> None:
+        self._push_is_due = False
+        now = self._loop.time()
+        while self._waiting and len(self._tasks) < MOST_TRANSACTIONS and not self.detached.done():
+            batch: list[InFlightMessage] = []
+            while self._waiting and len(batch) < MOST_AT_ONCE:
+                message = self._waiting.popleft()
+                if message.may_go(now):
+                    batch.append(message)
+            if batch:
+                self._running.update(dict.fromkeys(batch))
+                task = self._loop.create_task(self._land(batch))
+                self._tasks.add(task)
+                task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+        self._moved()
+        self._push()
+
+    async def _land(self, batch: Sequence[InFlightMessage]) -> None:
+        """Send and complete in one transaction; answer each message once."""
+        try:
+            refusal = await self._trial(batch[0])
+            if refusal is None:
+                await self._commit(batch)
+            elif _is_not_allowed(
+                refusal
+            ):  # by a rule of transactions, or for the message: found out by sending it
+                self._send_plainly(batch)
+            else:
+                self._refused(batch, batch[:1], refusal)
+        except ClientError as error:
+            state = None if error.condition is None else Rejected(error.condition)
+            if isinstance(error, LinkRefused) and _is_not_allowed(state):
+                self._via = None  # no transactions here
+                self._send_plainly(batch)
+            else:
+                self._answer(batch, state)
+        finally:
+            for message in batch:
+                self._running.pop(message, None)
+
+    async def _trial(self, message: InFlightMessage) -> DeliveryState | None:
+        """Return what the entity refuses ``message`` with; None when it would take it, or was just tried."""
+        now = self._loop.time()
+        if now < self._tried_at + TRIED_FOR:
+            return None
+        self._tried_at = now
+        txn_id = await self._controller.declare()
+        try:
+            outcome = await self._plain.send(message.payload, 0, TransactionalState(txn_id))
+        finally:
+            await self._controller.roll_back(txn_id)
+        if isinstance(outcome, TransactionalState):
+            return None
+        self._tried_at = -TRIED_FOR
+        return outcome if outcome is not None else Rejected()
+
+    async def _commit(self, batch: Sequence[InFlightMessage]) -> None:
+        via, attach = self._via, self._plain.link.remote_attach
+        if via is None:
+            self._send_plainly(batch)
+            return
+        limit = None if attach is None else attach.max_message_size
+        large = [message for message in batch if limit and len(message.payload) > limit]
+        self._send_plainly(large)  # the entity may refuse them, which it cannot after a commit
+        batch = [message for message in batch if message not in large]
+        if not batch:
+            return
+        txn_id = await self._controller.declare()
+        state = TransactionalState(txn_id)
+        try:
+            outcomes = await asyncio.gather(*(via.send(each.payload, 0, state) for each in batch))
+        except BaseException:
+            await self._controller.roll_back(txn_id)
+            raise
+        refusal = next((each for each in outcomes if not isinstance(each, TransactionalState)), ACCEPTED)
+        if refusal != ACCEPTED:
+            await self._controller.roll_back(txn_id)
+            if _is_not_allowed(refusal):
+                self._via = None  # the backlog is partitioned
+                self._send_plainly(batch)
+            else:
+                refused = [each for each, state in zip(batch, outcomes, strict=True) if state == refusal]
+                self._refused(batch, refused, refusal)
+            return
+        await self._complete(batch, txn_id)
+
+    async def _complete(self, batch: Sequence[InFlightMessage], txn_id: bytes) -> None:
+        origin = batch[0].origin
+        for message in batch:
+            origin.reported(message)
+        try:
+            if not await origin.completed_in(batch, txn_id):
+                await self._controller.roll_back(txn_id)
+                origin.lock_given_up(batch)
+                return
+            await self._controller.commit(txn_id)
+        except ClientError:  # rolled back, or nobody knows: their locks are used up either way
+            origin.lock_given_up(batch)
+            return
+        for message in batch:
+            message.is_settled = True
+        self._answer(batch, ACCEPTED)
+
+    def _refused(
+        self,
+        batch: Sequence[InFlightMessage],
+        refused: Sequence[InFlightMessage],
+        state: DeliveryState | None,
+    ) -> None:
+        """Answer a refusal: of these messages where it is final, and of all of them where it says to wait."""
+        if action_for(state) is DeliveryAction.HOLD:
+            self._answer(batch, state)
+            return
+        self._waiting.extendleft(each for each in reversed(batch) if each not in refused)
+        self._answer(refused, state)
+
+    def _send_plainly(self, batch: Iterable[InFlightMessage]) -> None:
+        for message in batch:
+            self._plain.transfer(message)
+
+    def _answer(self, batch: Iterable[InFlightMessage], state: DeliveryState | None) -> None:
+        for message in batch:
+            self._running.pop(message, None)
+            message.answered(state)
+
+
+def _is_not_allowed(state: DeliveryState | None) -> bool:
+    return isinstance(state, Rejected) and state.error is not None and state.error.symbol == NOT_ALLOWED

@@ -1,0 +1,222 @@
+"""The landings of a forwarding session: destinations on the secondary, and the messages that go there.
+
+    home destination --out of reach, and due--> detour --> twin of the backlog --> LandingLink
+           ^                                                |
+           '-------- refused by the secondary, or the primary answers: the rest goes home
+
+:class:`~sbpair.syphon.landing.Landing` decides; this module acts on it. A twin belongs to one backlog, because a
+transaction does. Nothing is dead-lettered for what the secondary answers: what it refuses waits for the primary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from sbpair.amqp.errors import NOT_ALLOWED
+from sbpair.amqp.performatives import Condition
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.link import Sender
+from sbpair.client.transaction import TransactionController
+from sbpair.envelope.names import path_key
+
+from ..pairing.pair_state import Role
+from .answers import DeliveryAction, action_for_condition
+from .delivery import DeliveryTimeouts, Destination, InFlightMessage, SendingLink
+from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
+from .landing import Landing
+from .landing_link import LandingLink
+from .slots import LinkSlots
+
+MOST_LINKS = 128  # to twins at a time; each is two AMQP links
+
+
+class Twin(Destination):
+    """The entity of a destination's path on the secondary, for the messages of one backlog."""
+
+    def __init__(
+        self,
+        home: Callable[[str], Destination],
+        backlog: str,
+        path: str,
+        host: Landings,
+        emit: Callable[[SyphonEvent], None],
+        timeouts: DeliveryTimeouts,
+    ) -> None:
+        super().__init__(path, host, emit, timeouts)
+        self.backlog = backlog
+        self._home = home
+        self._landings = host
+
+    def _refused(self, message: InFlightMessage, condition: Condition | None) -> None:
+        """Have the message wait for the primary, which may well take it."""
+        message.stays = True
+        self.send_home(message)
+
+    def _refuse(self, error: ClientError) -> None:
+        """Handle a refused link: without a usable twin, all wait for the primary."""
+        self._landings.twin_refused(self, error)
+        super()._refuse(error)
+
+    def send_home(self, message: InFlightMessage) -> None:
+        """Hand a message back to its destination on the primary."""
+        message.is_landing = False
+        message.destination = self._home(self.path)
+        message.destination.post(message)
+
+
+class Landings:
+    """Diverts messages to twins; the host of the twins."""
+
+    def __init__(
+        self,
+        landing: Landing,
+        secondary: NamespaceConnection,
+        emit: Callable[[SyphonEvent], None],
+        timeouts: DeliveryTimeouts,
+        *,
+        retry_missing: float,
+        home: Callable[[str], Destination],
+        lost: Callable[[str], None],
+    ) -> None:
+        """``home`` returns the destination of a path on the primary; ``lost`` drops the connections, with the reason.
+
+        ``retry_missing`` is how long to wait in seconds before a missing twin is looked for again.
+        """
+        self.unresponsive = lost
+        self._landing = landing
+        self._secondary = secondary
+        self._emit = emit
+        self._timeouts = timeouts
+        self._retry_missing = retry_missing
+        self._home = home
+        self._loop = asyncio.get_running_loop()
+        self._controller = TransactionController(secondary)
+        self._slots = LinkSlots(MOST_LINKS)
+        self._twins: dict[tuple[str, str], Twin] = {}  # by backlog and key of the path
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def stop(self) -> None:
+        """Stop sending; the pumps release what is queued."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for twin in self._twins.values():
+            twin.stop()
+
+    # Homes
+
+    def created(self, home: Destination) -> None:
+        """Have a new destination probed first if it was out of reach."""
+        home.is_in_doubt = self._landing.is_out_of_reach(path_key(home.path))
+
+    def out_of_reach(self, home: Destination, since: float) -> None:
+        """Divert the messages of a destination once it has been out of reach for long enough."""
+        key = path_key(home.path)
+        self._landing.out_of_reach(key, since)
+        self._divert_if_due(home, key)
+
+    def answered(self, home: Destination) -> None:
+        """End the detour of a destination, and send it what waits at its twins."""
+        key = path_key(home.path)
+        self._cancel(key)
+        home.detour = None
+        if self._landing.answered(key):
+            self._emit(LandingEnded(time.time(), home.path))
+        self._recall(key)
+
+    def _divert_if_due(self, home: Destination, key: str) -> None:
+        self._cancel(key)
+        now = self._loop.time()
+        if self._landing.where(key, now) is Role.SECONDARY:
+            home.divert(self._land)
+            return
+        due = self._landing.due(key)
+        if due is not None:
+            self._timers[key] = self._loop.call_at(due, self._due, home, key)
+
+    def _due(self, home: Destination, key: str) -> None:
+        self._timers.pop(key, None)
+        if home.is_in_doubt:
+            self._divert_if_due(home, key)
+
+    def _cancel(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _land(self, message: InFlightMessage) -> None:
+        path = message.path
+        key = path_key(path)
+        if self._landing.begins(key):
+            span = self._landing.out_of_reach_for(key, self._loop.time())
+            self._emit(LandingBegan(time.time(), path, span))
+        twin = self._twins.get((message.origin.backlog, key))
+        if twin is None:
+            twin = Twin(self._home, message.origin.backlog, path, self, self._emit, self._timeouts)
+            self._twins[message.origin.backlog, key] = twin
+        message.is_landing = True
+        message.destination = twin
+        twin.post(message)
+
+    def _recall(self, key: str) -> None:
+        for (_, its_key), twin in list(self._twins.items()):
+            if its_key == key:
+                for message in twin.take_queue():
+                    twin.send_home(message)
+
+    # Twins
+
+    def twin_refused(self, twin: Twin, error: ClientError) -> None:
+        """Note a link that the secondary refused finally: the messages of its path wait for the primary."""
+        if action_for_condition(error.condition) is not DeliveryAction.DEAD_LETTER:
+            return  # busy, or the key is refused: its messages wait there
+        key, home = path_key(twin.path), self._home(twin.path)
+        self._landing.twin_missing(key, self._loop.time() + self._retry_missing)
+        self._emit(LandingRefused(time.time(), twin.path, str(error), self._retry_missing))
+        home.detour = None
+        self._recall(key)
+        self._divert_if_due(home, key)
+
+    async def open_sender(self, destination: Destination) -> SendingLink:
+        """Open the links to a twin, once a slot is free. Raises ClientError."""
+        assert isinstance(destination, Twin)  # noqa: S101 - there are no others
+        await self._slots.take(destination)
+        try:
+            plain = await self._secondary.open_sender(destination.path)
+            link = LandingLink(plain, await self._via(destination), self._controller)
+        except BaseException:
+            self._slots.free(destination)
+            raise
+        link.detached.add_done_callback(lambda _: self._link_closed(destination))
+        return link
+
+    async def _via(self, twin: Twin) -> Sender | None:
+        """Open the link via the backlog; None where the namespace allows no transactions."""
+        try:
+            await self._controller.ready()
+        except LinkRefused as error:
+            if error.condition is not None and error.condition.symbol == NOT_ALLOWED:
+                return None
+            raise
+        return await self._secondary.open_sender(twin.path, via=twin.backlog)
+
+    def _link_closed(self, twin: Destination) -> None:
+        if not twin.is_open:  # it may have another link by now
+            self._slots.free(twin)
+            self.destination_idle(twin)
+
+    def destination_idle(self, destination: Destination) -> None:
+        """Offer the slot of an idle twin; forget it without link and messages."""
+        self._slots.offer(destination)
+        assert isinstance(destination, Twin)  # noqa: S101 - there are no others
+        place = destination.backlog, path_key(destination.path)
+        if destination.is_unused and self._twins.get(place) is destination:
+            del self._twins[place]
+
+    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
+        """Nothing else can be done with a twin than to try it again."""
+
+    def destination_answered(self, destination: Destination) -> None:
+        """As above."""

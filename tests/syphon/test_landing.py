@@ -1,0 +1,278 @@
+"""Landing on the secondary while the primary is out of reach, in driven time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sbpair.broker.faults import Full, NoCredit, Operation, RejectWith, Withhold
+from sbpair.syphon import SyphonState
+from sbpair.syphon.events import (
+    LandingBegan,
+    LandingEnded,
+    LandingRefused,
+    MessageSetAside,
+    MessagesForwarded,
+)
+from tests.syphon.driven import BACKLOGS, ROOMY, Driven, play
+from tests.syphon.pair import parked
+
+HERE, THERE = "contoso", "contoso-dr"
+AFTER = 300.0  # seconds: the default of land_after
+SLACK = 10.0  # seconds by which landing may begin late
+
+
+def landing_syphon(world: Driven, **options: object):
+    return world.syphon(land="either", report_forwards=True, **options)
+
+
+def placed(world: Driven, path: str = "orders") -> tuple[int, int]:
+    """The messages of a path on the primary and on the secondary."""
+    return world.active(HERE, path), world.active(THERE, path)
+
+
+@pytest.mark.spec("C-1", "C-4")
+def test_messages_land_once_the_primary_is_out_of_reach_for_long_enough_and_the_rest_goes_home() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world)
+        async with world.running(syphon):
+            await world.until(lambda: syphon.status.state is SyphonState.RUNNING)
+            world.cut(HERE)
+            await world.park(parked(number) for number in range(500))
+            took = await world.until(lambda: placed(world) == (0, 500), within=AFTER + SLACK)
+            assert took >= AFTER - SLACK
+            assert syphon.status.state is SyphonState.LANDING
+            await world.park(parked(number) for number in range(500, 600))
+            assert await world.until(lambda: placed(world) == (0, 600)) < SLACK
+            world.restored(HERE)
+            await world.until(lambda: syphon.status.state is SyphonState.RUNNING)
+            await world.park(parked(number) for number in range(600, 700))
+            await world.until(lambda: placed(world) == (100, 600))
+        (began,) = world.said(LandingBegan)
+        assert began.path == "orders"
+        assert AFTER <= began.out_of_reach < AFTER + SLACK
+        assert [event.path for event in world.said(LandingEnded)] == ["orders"]
+        sides = {(event.side, each) for event in world.said(MessagesForwarded) for each in event.message_ids}
+        assert sides == {("secondary" if number < 600 else "primary", f"m{number}") for number in range(700)}
+        counters = syphon.counters
+        assert (counters.forwarded, counters.landed, counters.completed) == (700, 600, 700)
+        assert (counters.pending, counters.lock_lost) == (0, 0)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+def test_by_default_nothing_lands() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = world.syphon()
+        async with world.running(syphon):
+            await world.until(lambda: syphon.status.state is SyphonState.RUNNING)
+            world.cut(HERE)
+            await world.park(parked(number) for number in range(50))
+            await asyncio.sleep(3600.0)
+            assert placed(world) == (0, 0)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+def test_messages_without_a_twin_wait_for_the_primary() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        world.make("bills")
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            await world.park(parked(number, "bills") for number in range(50))
+            await world.park(parked(number) for number in range(50, 100))
+            await world.until(lambda: placed(world) == (0, 50))
+            await asyncio.sleep(600.0)
+            assert {event.path for event in world.said(LandingRefused)} == {"bills"}
+            assert not world.said(MessageSetAside)
+            world.restored(HERE)
+            await world.until(lambda: world.active(HERE, "bills") == 50)
+            assert syphon.counters.received <= 200, "they wait, and do not come again and again"
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+def test_a_twin_that_is_made_during_the_outage_is_found() -> None:
+    async def story(world: Driven) -> None:
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            await world.park(parked(number) for number in range(20))
+            await world.until(lambda: bool(world.said(LandingRefused)))
+            world.make("orders", THERE)
+            assert await world.until(lambda: world.active(THERE, "orders") == 20) < 60.0
+
+    play(story)
+
+
+ENTITY_FAULTS = {
+    "broken": (RejectWith("amqp:internal-error"), Operation.SEND),
+    "silent": (Withhold(), Operation.SEND),
+    "creditless": (NoCredit(), Operation.ATTACH),
+    "unattachable": (RejectWith("amqp:internal-error"), Operation.ATTACH),
+}
+
+
+@pytest.mark.spec("C-1", "C-4")
+@pytest.mark.parametrize("how", ENTITY_FAULTS)
+def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
+    async def story(world: Driven) -> None:
+        world.make("others")
+        world.make("orders", THERE)
+        world.make("others", THERE)
+        effect, operation = ENTITY_FAULTS[how]
+        syphon = landing_syphon(world)
+        async with world.running(syphon):
+            with world.fault(HERE, "orders", effect, operation):
+                await world.park(parked(number) for number in range(300))
+                await world.park(parked(number, "others") for number in range(300, 400))
+                await world.until(lambda: placed(world, "others") == (100, 0), within=30.0)
+                stored = world.active(HERE, "orders")  # what was not answered there
+                await world.until(lambda: world.active(THERE, "orders") == 300, within=AFTER + 2 * SLACK)
+            sent = 300
+            while not world.said(LandingEnded):  # a message now and then is tried on the primary
+                assert sent < 500
+                await world.park([parked(1000 + sent)])
+                await asyncio.sleep(1.0)
+                sent += 1
+            await world.park(parked(2000 + number) for number in range(50))
+            await world.until(lambda: world.active(HERE, "orders") >= stored + 50)
+            await world.until(lambda: syphon.counters.pending == 0)
+            assert [event.path for event in world.said(LandingBegan)] == ["orders"]
+            assert placed(world, "others") == (100, 0)
+            if how == "silent":
+                assert sum(placed(world)) >= sent + 50 + stored, "copies of what got no answer"
+            else:
+                assert sum(placed(world)) == sent + 50, "each once"
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+@pytest.mark.parametrize("effect", [Full(), RejectWith("com.microsoft:server-busy")], ids=["full", "busy"])
+def test_an_entity_that_answers_is_in_reach(effect: object) -> None:
+    """Its consumers are served by the primary: its messages wait."""
+
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world, land_after=timedelta(seconds=10))
+        async with world.running(syphon):
+            with world.fault(HERE, "orders", effect, Operation.SEND):  # type: ignore[arg-type]
+                await world.park(parked(number) for number in range(50))
+                await asyncio.sleep(600.0)
+                assert placed(world) == (0, 0)
+            await world.until(lambda: placed(world) == (50, 0))
+
+    play(story)
+
+
+@pytest.mark.spec("C-2", "R-22")
+def test_a_full_twin_leaves_room_for_the_others_and_what_waits_goes_home() -> None:
+    async def story(world: Driven) -> None:
+        for path in ("orders", "others"):
+            world.make(path, THERE)
+        world.make("others")
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            with world.fault(THERE, "orders", Full(), Operation.SEND):
+                await world.park(parked(number) for number in range(3000))
+                await world.park(parked(number, "others") for number in range(3000, 3050))
+                assert await world.until(lambda: placed(world, "others") == (0, 50)) < 30.0
+                await asyncio.sleep(300.0)
+                assert placed(world) == (0, 0)
+                world.restored(HERE)
+                await world.until(lambda: placed(world) == (3000, 0), within=300.0)
+        transfers = [world.queue(THERE, backlog).transfer_dead_letter_queue for backlog in BACKLOGS]
+        assert all(queue is not None and queue.counts(0).total == 0 for queue in transfers)
+
+    play(story)
+
+
+@pytest.mark.spec("C-2")
+def test_what_the_twin_refuses_waits_for_the_primary() -> None:
+    """A smaller twin is no reason to dead-letter what the primary takes."""
+
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE, replace(ROOMY, max_message_size_in_kilobytes=1))
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            await world.park([parked(0, body=b"x" * 5000), parked(1), parked(2, body=b"x" * 5000)])
+            await world.until(lambda: placed(world) == (0, 1))
+            await asyncio.sleep(300.0)
+            world.restored(HERE)
+            await world.until(lambda: placed(world) == (2, 1))
+            assert not world.said(MessageSetAside)
+
+    play(story)
+
+
+@pytest.mark.spec("C-2")
+def test_poison_is_dead_lettered_as_on_the_way_home() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            await world.park([parked(0, None), parked(1, "$management"), parked(2)])
+            await world.until(lambda: placed(world) == (0, 1))
+            await world.until(lambda: len(world.said(MessageSetAside)) == 2)
+
+    play(story)
+
+
+@pytest.mark.spec("C-2", "C-4")
+@pytest.mark.parametrize("cuts", [1, 5])
+def test_a_secondary_that_is_lost_at_any_time_makes_no_duplicates(cuts: int) -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            await world.park(parked(number) for number in range(2000))
+            for part in range(cuts):
+                await world.until(lambda part=part: world.active(THERE, "orders") > 300 * part)
+                world.cut(THERE)
+                world.restored(THERE)
+            await world.until(lambda: world.active(THERE, "orders") >= 2000, within=400.0)
+            await world.until(lambda: syphon.counters.pending == 0)
+        assert world.active(THERE, "orders") == 2000
+        assert all(world.active(THERE, backlog) == 0 for backlog in BACKLOGS)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+def test_a_drain_lands_what_it_may() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        world.cut(HERE)
+        await world.park(parked(number) for number in range(100))
+        counters = await landing_syphon(world, land_after=timedelta(seconds=1)).drain()
+        assert (counters.landed, counters.completed) == (100, 100)
+        assert placed(world) == (0, 100)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1")
+@pytest.mark.parametrize(
+    "wrong", [{"land": "secondary"}, {"land_after": timedelta(days=2)}, {"land_after": 300}]
+)
+def test_options_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    async def story(world: Driven) -> None:
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            world.syphon(**wrong)
+
+    play(story)
