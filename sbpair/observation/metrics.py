@@ -63,6 +63,12 @@ METRICS = (
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
     Metric("sbpair_syphon_backlog_detaches_total", ("backlog",), "links to a backlog queue refused or lost"),
     Metric("sbpair_syphon_backlogs_missing_total", ("backlog",), "backlog queues found not to exist"),
+    Metric(
+        "sbpair_syphon_landings_total",
+        ("path",),
+        "times messages of an entity began to land on the secondary",
+    ),
+    Metric("sbpair_syphon_landing", ("path",), "1 while messages of an entity land on the secondary, else 0"),
     Metric("sbpair_syphon_destinations_held", (), "destinations that cannot accept messages now"),
 )
 
@@ -97,9 +103,11 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "syphon_disconnected": ("sbpair_syphon_disconnects_total", (), ""),
     "message_set_aside": ("sbpair_syphon_set_aside_total", ("reason",), ""),
     "backlog_detached": ("sbpair_syphon_backlog_detaches_total", ("backlog",), ""),
+    "landing_began": ("sbpair_syphon_landings_total", ("path",), ""),
     "backlog_missing": ("sbpair_syphon_backlogs_missing_total", ("backlog",), ""),
 }
 _WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
+_LANDING = {"landing_began": 1, "landing_ended": 0}
 _SIDE_STATES = {"side_closed": "closed", "side_faulted": "refused", "side_recovered": "open"}
 _GAUGES_OF_COUNTERS = frozenset({"pending"})  # the only syphon counter that can decrease
 
@@ -136,6 +144,8 @@ class Metrics:
         if name in _WITHDRAWN:
             labels_of = self._gauges["sbpair_backlog_withdrawn"].labels(backlog=str(fields["backlog"]))
             labels_of.set(_WITHDRAWN[name])
+        if name in _LANDING:
+            self._gauges["sbpair_syphon_landing"].labels(path=str(fields["path"])).set(_LANDING[name])
         if name in _SIDE_STATES:
             self._side_changed(str(fields["side"]), _SIDE_STATES[name])
         if name in ("destination_held", "destination_resumed"):

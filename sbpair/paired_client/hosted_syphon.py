@@ -245,6 +245,8 @@ def _options(core: BaseRuntime, primary: Access, secondary: Access) -> SyphonOpt
         http_proxy=None if settings.http_proxy is None else proxy_url(settings.http_proxy),
         primary_endpoint_address=primary.custom_endpoint_address,
         secondary_endpoint_address=secondary.custom_endpoint_address,
+        land=core.options.land,
+        land_after=core.options.land_after,
         missing_backlog_interval=MISSING,
         measure_every=None if watched is None or watched.status is None else MEASURED,
         stop_timeout=timedelta(seconds=CLOSING),

@@ -120,6 +120,12 @@ class PairedNamespaceOptions:
     enable_syphon: bool = False
     """Run a syphon in this process, from the first sender until the client is closed (P-40)."""
 
+    land: Literal["primary", "either"] = "primary"
+    """Where the syphon of this process delivers: the primary only, or the secondary too in a long outage (C-1)."""
+
+    land_after: timedelta = timedelta(minutes=5)
+    """How long an entity must be out of reach before its messages land on the secondary: 0 to 24 hours."""
+
     observation: ObservationOptions | None = None
     """Journal, status pages and webhook of this client. None: off."""
 
@@ -134,12 +140,14 @@ class PairedNamespaceOptions:
         "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),
         "operation_timeout": (timedelta(milliseconds=1), timedelta(days=1)),
         "failover_on_busy_after": (timedelta(0), timedelta(hours=1)),
+        "land_after": (timedelta(0), timedelta(hours=24)),
     }
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
         "suspect_policy": ("raise", "redirect"),
         "headroom": ("warn", "refuse", "off"),
         "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
+        "land": ("primary", "either"),
     }
     SWITCHES: ClassVar[tuple[str, ...]] = (
         "assume_backlogs_exist",

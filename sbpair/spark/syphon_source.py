@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from sbpair.client.errors import SyphonFaulted
 from sbpair.observation import Role
 from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
-from sbpair.syphon.options import SyphonOptions
+from sbpair.syphon.options import LAND, SyphonOptions
 
 from . import worker
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from sbpair.syphon import Syphon
 
 STOPPING = 30.0  # extra seconds to finish the messages in flight after maxDurationSeconds
-COUNTERS = ("received", "forwarded", "completed", "dead_lettered", "released", "lock_lost", "receives")
+COUNTERS = (
+    "received",
+    "forwarded",
+    "landed",
+    "completed",
+    "dead_lettered",
+    "released",
+    "lock_lost",
+    "receives",
+)
 DRAIN_COLUMNS = ", ".join(
     (
         "backlog string",
@@ -59,6 +68,8 @@ KNOWN = (
     "emptyWaitSeconds",
     "receiversPerBacklog",
     "window",
+    "land",
+    "landAfterSeconds",
     "journal",
     *WIRE,
 )
@@ -219,6 +230,10 @@ class DrainOptions:
     """Tasks per backlog queue; more than one gives up ordering."""
 
     window: int
+    land: Literal["primary", "either"]
+    land_after: float
+    """Seconds from the start of a task after which messages land on the secondary."""
+
     journal: str | None
 
     @classmethod
@@ -232,8 +247,17 @@ class DrainOptions:
             given.seconds("emptyWaitSeconds", 0, 0, 3600),
             given.whole("receiversPerBacklog", 1, 1, 64),
             given.whole("window", 500, 1, 5000),
+            _land(given),
+            given.seconds("landAfterSeconds", 60, 0, 86_400),
             directory_of(given),
         )
+
+    def __post_init__(self) -> None:
+        if self.land == "either" and self.land_after >= self.max_duration:
+            raise ValueError(
+                f"{FORM}: landAfterSeconds must be less than maxDurationSeconds ({self.max_duration:g}): "
+                "each task counts from its own start"
+            )
 
     def of_backlog(self, number: int) -> SyphonOptions:
         """The options of a syphon for one backlog queue."""
@@ -243,6 +267,8 @@ class DrainOptions:
             primary_namespace_name=pair.primary_namespace_name,
             allowed_destinations=self.allowed_destinations,
             window=self.window,
+            land=self.land,
+            land_after=timedelta(seconds=self.land_after),
             operation_timeout=timedelta(seconds=pair.wire.timeout),
             report_forwards=self.journal is not None,
             connection_verify=pair.wire.ca_file,
@@ -251,3 +277,7 @@ class DrainOptions:
             primary_endpoint_address=pair.primary.address,
             secondary_endpoint_address=pair.secondary.address,
         )
+
+
+def _land(given: FormatOptions) -> Literal["primary", "either"]:
+    return "either" if given.choice("land", "primary", LAND) == "either" else "primary"

@@ -33,6 +33,7 @@ EVERY_EVENT = (
     syphon.BacklogDetached(0.0, "b/0", "r"),
     syphon.MessageSetAside(0.0, "b/0", "evil", "PathMissing", "d"),
     syphon.DestinationHeld(0.0, "orders", "r", 1.0),
+    syphon.LandingBegan(0.0, "orders", 300.0),
     syphon.BacklogsDrained(0.0),
 )
 
@@ -84,6 +85,8 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_syphon_backlogs_missing_total", "backlog=b/0"): 1,
         ("sbpair_syphon_backlog_detaches_total", "backlog=b/0"): 1,
         ("sbpair_syphon_set_aside_total", "reason=PathMissing"): 1,
+        ("sbpair_syphon_landings_total", "path=orders"): 1,
+        ("sbpair_syphon_landing", "path=orders"): 1,
         ("sbpair_syphon_destinations_held",): 1,
     }
 
@@ -182,3 +185,11 @@ def test_the_states_name_what_ever_failed():
         states.write(event)
 
     assert states.snapshot() == {"orders": "failed_over"}
+
+
+@pytest.mark.spec("C-3")
+def test_an_entity_whose_messages_land_is_a_gauge_until_it_answers(metrics):
+    began = told(metrics, syphon.LandingBegan(0.0, "orders", 300.0))
+    assert began["sbpair_syphon_landing", "path=orders"] == 1
+    assert began["sbpair_syphon_landings_total", "path=orders"] == 1
+    assert told(metrics, syphon.LandingEnded(0.0, "orders"))["sbpair_syphon_landing", "path=orders"] == 0

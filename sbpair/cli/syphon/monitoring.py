@@ -236,7 +236,7 @@ def is_ready(status: SyphonStatus) -> bool:
     from ...syphon.status import SyphonState
 
     waits = status.state is SyphonState.CONNECTING and status.reason is not None
-    return waits or status.state in (SyphonState.RUNNING, SyphonState.DRAINING)
+    return waits or status.state in (SyphonState.RUNNING, SyphonState.LANDING, SyphonState.DRAINING)
 
 
 async def _probe_sides(sides: tuple[Namespace, Namespace], syphon: Syphon) -> None:

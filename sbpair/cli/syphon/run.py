@@ -30,6 +30,9 @@ from sbpair.syphon.events import (
     ClockDiffers,
     DestinationHeld,
     DestinationResumed,
+    LandingBegan,
+    LandingEnded,
+    LandingRefused,
     MessageSetAside,
     SideAccepted,
     SideRefused,
@@ -150,6 +153,15 @@ class SyphonRun:
                 self._on_problem(f"{reason}; again in {wait:.1f} s", reason)
             case DestinationHeld(path=path, reason=reason, retry_in=wait):
                 self._on_problem(f"{path} is held: {reason}; again in {wait:.1f} s", reason)
+            case LandingBegan(path=path, out_of_reach=span):
+                self._on_relief()
+                say_event(
+                    f"{path} has been out of reach for {span:.0f} s; its messages land on the secondary"
+                )
+            case LandingEnded(path=path):
+                say_event(f"{path} answers again; its messages go to the primary")
+            case LandingRefused(path=path, reason=reason, retry_in=wait):
+                self._on_problem(f"{path} cannot land: {reason}; again in {wait:.0f} s", reason)
             case BacklogMissing(backlog=backlog):
                 say_event(f"{backlog} does not exist on the secondary; checked again later")
             case SideRefused(side=side, cause=cause):
@@ -215,8 +227,9 @@ class SyphonRun:
 
 def progress_line(syphon: Syphon) -> str:
     counters = syphon.counters
+    landed = f" ({counters.landed} landed)" if counters.landed else ""
     return (
-        f"{syphon.status.state.value}: received {counters.received}, forwarded {counters.forwarded}, "
+        f"{syphon.status.state.value}: received {counters.received}, forwarded {counters.forwarded}{landed}, "
         f"completed {counters.completed}, dead-lettered {counters.dead_lettered}, in flight {counters.pending}"
     )
 
