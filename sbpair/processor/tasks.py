@@ -1,14 +1,25 @@
-"""Handlers as coroutines: a task of the running loop for each message."""
+"""Handlers as coroutines, called in a pool of tasks of the running loop.
+
+    start() --> ready --> a worker: one handler, then the next that is ready
+                  '-- while some are ready and the workers wait inside their handlers, more workers begin
+
+A task for each message would cost more than most handlers do. A worker whose handler was cancelled, or changed context
+variables, ends after it: every handler begins with the context of the processor.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 
 from .delivery import Delivery
 from .message import ReceivedMessage
 
+SLICE = 0.005  # seconds that a worker calls handlers before it lets the loop turn
 AsyncHandler = Callable[[ReceivedMessage], Awaitable[object]]
+Finished = Callable[[Delivery, BaseException | None], None]
 
 
 class TaskInvoker:
@@ -17,27 +28,61 @@ class TaskInvoker:
     def __init__(self, handler: AsyncHandler) -> None:
         self._handler = handler
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._ready: deque[tuple[Delivery, Finished]] = deque()
+        self._is_beginning = False
+        self._begun_at_once = 1
 
-    def start(self, delivery: Delivery, finished: Callable[[Delivery, BaseException | None], None]) -> None:
+    def start(self, delivery: Delivery, finished: Finished) -> None:
         """Call the handler in a task; ``finished`` is called with what it raised, or None."""
-        delivery.task = self._loop.create_task(self._call(delivery, finished))
+        self._ready.append((delivery, finished))
+        if not self._is_beginning:
+            self._is_beginning, self._begun_at_once = True, 1
+            self._loop.call_soon(self._begin)
 
     def cancel(self, delivery: Delivery, why: Exception) -> None:
-        """Cancel the handler."""
+        """Cancel the handler; one that has not begun is not called."""
         if delivery.task is not None:
             delivery.task.cancel(str(why))
+            return
+        for index, (each, finished) in enumerate(self._ready):
+            if each is delivery:
+                del self._ready[index]
+                self._loop.call_soon(finished, delivery, asyncio.CancelledError(str(why)))
+                return
 
-    async def _call(
-        self, delivery: Delivery, finished: Callable[[Delivery, BaseException | None], None]
-    ) -> None:
-        error: BaseException | None = None
-        delivery.started = self._loop.time()
-        try:
-            await self._handler(delivery.message)
-        except (Exception, asyncio.CancelledError) as raised:
-            error = raised
-        except BaseException as raised:
-            finished(delivery, raised)
-            raise
-        delivery.seconds = self._loop.time() - delivery.started
-        finished(delivery, error)
+    def _begin(self) -> None:
+        """Begin workers, twice as many in each turn of the loop, until no handler is ready."""
+        for _ in range(min(self._begun_at_once, len(self._ready))):
+            self._loop.create_task(self._work(), context=self._context.copy())
+        self._begun_at_once *= 2
+        self._is_beginning = bool(self._ready)
+        if self._is_beginning:
+            self._loop.call_soon(self._begin)
+
+    async def _work(self) -> None:
+        """Call the handlers that are ready."""
+        ready, loop, task, context = self._ready, self._loop, asyncio.current_task(), self._context
+        assert task is not None  # noqa: S101 - this is one
+        began = loop.time()
+        while ready:
+            now = loop.time()
+            if now - began > SLICE:
+                await asyncio.sleep(0)
+                began = now = loop.time()
+                if not ready:
+                    return
+            delivery, finished = ready.popleft()
+            delivery.task, delivery.started = task, now
+            error: BaseException | None = None
+            try:
+                await self._handler(delivery.message)
+            except (Exception, asyncio.CancelledError) as raised:
+                error = raised
+            except BaseException as raised:
+                finished(delivery, raised)
+                raise
+            delivery.task = None
+            finished(delivery, error)
+            if task.cancelling() or copy_context() != context:
+                return
