@@ -27,17 +27,18 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from .format_options import FormatOptions
 from .journal_files import FileRange, Unread, admit, list_files, packed, ranges, whole_lines
 from .schema import JOURNAL_COLUMNS, TYPES
+from .versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+    require_stream_sources,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +99,7 @@ class JournalDataSource(DataSource):
         return JournalReader(JournalOptions.of(self.options), _known(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        require_stream_sources(FORM)
         return JournalStreamReader(JournalOptions.of(self.options), _known(schema))
 
 

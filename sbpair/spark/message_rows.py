@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from sbpair.amqp.errors import DecodeError
@@ -21,15 +20,14 @@ from sbpair.amqp.message import (
     SequenceBody,
     ValueBody,
 )
-from sbpair.amqp.types import Timestamp
 from sbpair.envelope import aliases
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text
 
 from .ranges import ACTIVE, Seen
+from .typed_values import instant, text_of, type_name
 
 T = TypeVar("T")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STATES = ("active", "deferred", "scheduled")
 NUMBER, ENQUEUED, STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
 
@@ -55,6 +53,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("body", "binary"),
     ("body_type", "string"),
     ("application_properties", "map<string,string>"),
+    ("typed_properties", "map<string,struct<type:string,value:string>>"),
     ("transfer_path", "string"),
     ("transfer_session_id", "string"),
     ("transfer_time_to_live", "double"),
@@ -110,28 +109,29 @@ def to_row(namespace: str, path: str, peeked: Peeked, *, with_body: bool = True)
         namespace,
         path,
         peeked.seen.number,
-        _text(properties.message_id),
+        text_of(properties.message_id),
         properties.group_id,
-        _instant(enqueued or None),
-        _instant(_expiry(properties.absolute_expiry_time, enqueued, header.ttl)),
+        instant(enqueued or None),
+        instant(_expiry(properties.absolute_expiry_time, enqueued, header.ttl)),
         None if header.ttl is None else header.ttl / 1000,
         header.delivery_count or 0,
         properties.content_type,
         properties.subject,
-        _text(properties.correlation_id),
+        text_of(properties.correlation_id),
         properties.to,
         properties.reply_to,
-        _text(annotations.get(aliases.ANNOTATION_PARTITION_KEY)),
+        text_of(annotations.get(aliases.ANNOTATION_PARTITION_KEY)),
         STATES[peeked.seen.state] if peeked.seen.state < len(STATES) else str(peeked.seen.state),
-        _text(application.get("DeadLetterReason")),
-        _text(application.get("DeadLetterErrorDescription")),
+        text_of(application.get("DeadLetterReason")),
+        text_of(application.get("DeadLetterErrorDescription")),
         body,
         kind,
-        {str(name): _text(value) for name, value in application.items()},
+        {str(name): text_of(value) for name, value in application.items()},
+        {str(name): (type_name(value), text_of(value)) for name, value in application.items()},
         path_alias,
         session,
         None if span is None else span / 1000,
-        _instant(due),
+        instant(due),
         "; ".join(troubles) or None,
     )
 
@@ -164,31 +164,7 @@ def _json(value: object) -> bytes:
             return {str(name): key(inner) for name, inner in each.items()}
         return [key(inner) for inner in each] if isinstance(each, list | tuple) else each
 
-    return json.dumps(key(value), default=_text).encode()
-
-
-def _text(value: object) -> str | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case Timestamp():
-            moment = _instant(int(value))
-            return str(int(value)) if moment is None else moment.isoformat().replace("+00:00", "Z")
-        case int():
-            return str(int(value))  # the repr of AMQP integer types includes their width
-    return str(value)
-
-
-def _instant(milliseconds: int | None) -> datetime | None:
-    """The UTC time; None if there is none, or it is beyond what datetime can represent."""
-    try:
-        return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
+    return json.dumps(key(value), default=text_of).encode()
 
 
 def _whole(value: object) -> int | None:

@@ -15,36 +15,45 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from time import sleep
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.sql import Row
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import MapType, StringType, StructType
 
-from sbpair.observation import Journal, Role, SendAccepted
+from sbpair.observation import Journal, Role
 
 from . import worker
+from .bad_records import BadRecords, bad_records_path
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
-from .outage import BATCH_PATIENCE, BUSY, Outage, limit_or
+from .outage import BATCH_PATIENCE, limit_or
 from .outgoing import BATCH as POSITIONAL
-from .outgoing import HASH, STRATEGIES, IdOf, Outgoing, id_maker, id_strategy, outgoing, to_message
+from .outgoing import (
+    EVERY,
+    HASH,
+    STRATEGIES,
+    PropertyTypes,
+    id_maker,
+    id_strategy,
+    outgoing_rows,
+    property_types,
+)
+from .sending import Counts, Destination, Sending
+from .versions import ArrowStreamWriter, ArrowWriter
 from .worker import directory_of, open_journal
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusMessage
+    import pyarrow as pa
 
-    from sbpair import PairedServiceBusClient, SendReceipt
-    from sbpair.pairing.request import PairedMessageBatch
+    from sbpair import PairedServiceBusClient
     from sbpair.pairing.sender import PairedServiceBusSender
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of a streaming task
@@ -61,6 +70,8 @@ KNOWN = (
     "messageIdStrategy",
     "messageIdColumns",
     "batchSize",
+    "sendsInFlight",
+    "badRecordsPath",
     "journal",
     "outageTimeout",
     *WIRE,
@@ -68,22 +79,20 @@ KNOWN = (
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class Sent(Counts, WriterCommitMessage):
     """The numbers of messages that one task sent."""
-
-    messages: int = 0
-    primary: int = 0
-    parked: int = 0
-    ambiguous: int = 0
 
 
 class _Writer:
     _patience = 0.0  # the default of the option outageTimeout, in seconds
 
-    def __init__(self, options: SinkOptions, columns: tuple[str, ...], strategy: str) -> None:
+    def __init__(
+        self, options: SinkOptions, columns: tuple[str, ...], strategy: str, types: PropertyTypes
+    ) -> None:
         self._options = options
         self._columns = columns
         self._strategy = strategy
+        self._types = types
         self._write_id = str(
             uuid4()
         )  # identifies a batch write; a stream uses its query's id, which is stable
@@ -96,28 +105,60 @@ class _Writer:
         read = SinkOptions.of(options)
         kinds = {each.name: each.dataType.simpleString() for each in schema.fields}
         strategy = id_strategy(kinds, read.strategy, read.entity_path, read.id_columns)
-        return cls(read, tuple(kinds), strategy)
+        return cls(read, tuple(kinds), strategy, _property_types(schema))
 
-    def _send(self, rows: Iterator[Row], prefix: str) -> Sent:
+    def _send(self, rows: Iterator[Row | pa.RecordBatch], prefix: str) -> Sent:
         options = self._options
-        messages = (outgoing(self._columns, row) for row in rows)
+        messages = outgoing_rows(self._columns, rows)
         with ExitStack() as stack:
             journal: Journal | None = None
             if options.journal is not None:
                 journal = open_journal(stack, options.journal, Role.SENDER, options.pair, client_of(options))
-            sending = Sending(options, id_maker(self._strategy, prefix, options.id_columns), journal)
-            sending.patience = limit_or(options.outage_timeout, self._patience)
+            bad: BadRecords | None = None
+            if options.bad_records_path is not None:
+                bad = BadRecords(options.bad_records_path, prefix)
+                stack.callback(bad.close)
+            id_of = id_maker(self._strategy, prefix, options.id_columns)
+            to = destination(options, limit_or(options.outage_timeout, self._patience))
+            sending = stack.enter_context(Sending(to, id_of, self._types, journal, bad, Sent()))
             while chunk := list(islice(messages, CHUNK)):
                 sending.send(chunk)
-            return sending.sent
+            return cast(Sent, sending.sent)
 
 
-class MessageWriter(_Writer, DataSourceWriter):
+def _property_types(schema: StructType) -> PropertyTypes:
+    """The types of the column ``application_properties``. Raises ValueError when they cannot be sent."""
+    for each in schema.fields:
+        kind = each.dataType
+        if each.name != "application_properties":
+            continue
+        fields: dict[str, str] = {}
+        if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+            fields = {EVERY: kind.valueType.simpleString()}
+        elif isinstance(kind, StructType):
+            fields = {inner.name: inner.dataType.simpleString() for inner in kind.fields}
+        return property_types(kind.simpleString(), fields)
+    return {}
+
+
+def destination(options: SinkOptions, patience: float = 0.0) -> Destination:
+    """Where and how a task with ``options`` sends; ``patience`` in seconds."""
+    return Destination(
+        options.entity_path,
+        partial(sender_to, options),
+        options,
+        options.batch_size,
+        options.sends_in_flight,
+        patience,
+    )
+
+
+class MessageWriter(_Writer, ArrowWriter):
     """The writer of ``df.write``."""
 
     _patience = BATCH_PATIENCE
 
-    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._send(iterator, f"{self._write_id}:{context().partitionId()}")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -127,12 +168,12 @@ class MessageWriter(_Writer, DataSourceWriter):
         log_sent("a write that failed", messages)
 
 
-class MessageStreamWriter(_Writer, DataSourceStreamWriter):
+class MessageStreamWriter(_Writer, ArrowStreamWriter):
     """The writer of ``df.writeStream``."""
 
     _patience = math.inf
 
-    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = context()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         is_known = query is not None and batch is not None
@@ -162,119 +203,11 @@ def context() -> TaskContext:
 def log_sent(what: str, messages: list[WriterCommitMessage | None]) -> None:
     """Log what was sent; sends cannot be undone, even if the batch fails."""
     sent = [each for each in messages if isinstance(each, Sent)]
-    counts = [sum(getattr(each, name) for each in sent) for name in ("messages", "primary", "parked")]
-    logger.info("%s sent %d messages: %d to the primary, %d parked", what, *counts)
-
-
-@dataclass(slots=True)
-class Sending:
-    """Sends the rows of one task, grouped by entity and session, in the order of the rows.
-
-    Successive calls of :meth:`send` continue the numbering of the rows and the counts in ``sent``.
-    """
-
-    options: SinkOptions
-    id_of: IdOf
-    journal: Journal | None = None
-    patience: float = 0.0
-    sent: Sent = field(default_factory=Sent)
-
-    def send(self, rows: list[Outgoing]) -> None:
-        """Send ``rows``; return when all are accepted.
-
-        Raises ValueError for a row without an entity, and the exceptions of the paired sender.
-        """
-        groups: dict[tuple[str, str | None], list[ServiceBusMessage]] = {}
-        for place, row in enumerate(rows, self.sent.messages):
-            entity = row.values.get("entity_path") or self.options.entity_path
-            if entity is None:
-                raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
-            message = to_message(row, self.id_of(row, place))
-            groups.setdefault((str(entity), row.session), []).append(message)
-        self.sent.messages += len(rows)
-        for (entity, _), messages in groups.items():
-            sender = sender_to(self.options, entity)
-            for batch in batches(messages, self.options.batch_size):
-                self._record(entity, send_with_retries(partial(sender.send_messages, batch), self.patience))
-
-    def _record(self, entity: str, receipt: SendReceipt) -> None:
-        locations = receipt.locations or (receipt,)
-        for place in locations:
-            if self.journal is not None:
-                stored_in, ids = str(place.stored_in.value), tuple(place.message_ids)
-                self.journal.write(SendAccepted(entity, stored_in, place.backlog, ids, receipt.ambiguous))
-            count = len(place.message_ids)
-            self.sent.primary += count if place.backlog is None else 0
-            self.sent.parked += count if place.backlog is not None else 0
-        self.sent.ambiguous += len(receipt.message_ids) if receipt.ambiguous else 0
-
-
-def send_with_retries(send: Callable[[], SendReceipt], patience: float) -> SendReceipt:
-    """Call ``send``; while neither namespace accepts the messages, repeat it for up to ``patience`` seconds.
-
-    Re-raises the exception of ``send`` when it is permanent, or the time is up.
-    """
-    outage = Outage(patience)
-    while True:
-        try:
-            return send()
-        except Exception as error:
-            is_transient, delay = retry_of(error)
-            pause = outage.failed(time.monotonic(), delay) if is_transient else None
-            if pause is None:
-                raise
-            reason = " ".join(str(error).split())
-            logger.warning("sending a batch failed: %s; retrying in %.1f s", reason, pause)
-            sleep(pause)
-
-
-def retry_of(error: Exception) -> tuple[bool, float]:
-    """Whether a send that raised ``error`` may be retried, and after how many seconds at least."""
-    from sbpair.pairing.errors import BacklogUnavailableError, PairingError
-
-    from ..pairing.classify import classify
-    from ..pairing.outcome import Failure
-
-    if isinstance(error, PairingError) and not isinstance(error, BacklogUnavailableError):
-        return False, 0.0
-    causes = error.causes if isinstance(error, BacklogUnavailableError) else (error,)
-    found = [classify(cause) for cause in causes]
-    busy = [each.retry_after or BUSY for each in found if each.failure is Failure.BUSY]
-    is_out = any(each.failure is Failure.UNAVAILABLE for each in found)
-    return is_out or bool(busy), 0.0 if is_out else max(busy, default=0.0)
-
-
-def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBusMessage | PairedMessageBatch]:
-    """Group messages into batches of at most ``most``, small enough for the Standard tier.
-
-    A message too large for a batch is yielded on its own.
-    """
-    from azure.servicebus.exceptions import MessageSizeExceededError
-
-    from sbpair.pairing.request import ENVELOPE_ROOM, PairedMessageBatch
-
-    from ..pairing.base_sender import STANDARD_BATCH
-
-    def empty() -> PairedMessageBatch:
-        return PairedMessageBatch(STANDARD_BATCH - ENVELOPE_ROOM)
-
-    batch = empty()
-    for message in messages:
-        if len(batch.originals) >= most:
-            yield batch
-            batch = empty()
-        try:
-            batch.add_message(message)
-        except MessageSizeExceededError:
-            if batch.originals:
-                yield batch
-                batch = empty()
-            try:
-                batch.add_message(message)
-            except MessageSizeExceededError:
-                yield message
-    if batch.originals:
-        yield batch
+    names = ("messages", "primary", "parked", "ambiguous", "bad")
+    counts = [sum(getattr(each, name) for each in sent) for name in names]
+    logger.info(
+        "%s sent %d messages: %d to the primary, %d parked, %d in doubt; %d rows are bad", what, *counts
+    )
 
 
 def sender_to(options: SinkOptions, entity: str) -> PairedServiceBusSender:
@@ -345,6 +278,12 @@ class SinkOptions:
     outage_timeout: float | None = None
     """Seconds for which a task retries while neither namespace accepts a message; None for the default."""
 
+    sends_in_flight: int = 4
+    """Batches that a task sends at a time."""
+
+    bad_records_path: str | None = None
+    """The directory for rows that cannot be sent; without one they fail the task."""
+
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
         """Raises ValueError naming the option when an option is invalid."""
@@ -366,4 +305,6 @@ class SinkOptions:
             given.whole("batchSize", 100, 1, 4500),
             directory_of(given),
             given.patience("outageTimeout"),
+            given.whole("sendsInFlight", 4, 1, 64),
+            bad_records_path(given),
         )

@@ -29,12 +29,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sbpair.envelope.names import namespace_label
@@ -46,6 +40,13 @@ from .outage import BATCH_PATIENCE, Outage, limit_or
 from .polling import Polling
 from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
+from .versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    require_stream_sources,
+)
 
 POLL = 1.0  # seconds that latestOffset blocks at most before it polls
 STREAM_LAG = 1.0  # default safety lag of a stream in seconds
@@ -68,6 +69,7 @@ class MessageDataSource(DataSource):
         return MessageReader(SourceOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        require_stream_sources(self.name())
         return MessageStreamReader(SourceOptions.of(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

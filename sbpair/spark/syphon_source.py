@@ -22,7 +22,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from sbpair.client.errors import SyphonFaulted
@@ -32,6 +31,7 @@ from sbpair.syphon.options import LAND, SyphonOptions
 
 from . import worker
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
+from .versions import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, require_stream_sources
 from .worker import directory_of, open_journal
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class SyphonDataSource(DataSource):
         return DrainReader(DrainOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        require_stream_sources(FORM)
         return DrainStreamReader(DrainOptions.of(self.options))
 
 

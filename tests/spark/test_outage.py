@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sbpair.broker import Broker, Throttle
-from sbpair.spark import entities, message_sink, message_source
+from sbpair.spark import entities, message_source, sending
 from sbpair.spark.entities import NoAnswer, SourceError
-from sbpair.spark.message_sink import Sending, SinkOptions, client_of
+from sbpair.spark.message_sink import SinkOptions, client_of, destination
 from sbpair.spark.message_source import MessageReader, MessageStreamReader
 from sbpair.spark.outage import Outage, pause_of
 from sbpair.spark.outgoing import id_maker, outgoing
+from sbpair.spark.sending import Sending
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import bodies_in, send, string
 from tests.spark.test_message_source import Engine
@@ -44,7 +45,7 @@ def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object])
             if len(asked) == 1:
                 act()
 
-    for module in (entities, message_source, message_sink):
+    for module in (entities, message_source, sending):
         monkeypatch.setattr(module, "sleep", sleep)
     return asked
 
@@ -195,11 +196,11 @@ def test_a_sink_sends_again_while_neither_namespace_takes_a_message(
     waits = instead_of_sleep(monkeypatch, lambda: [each.bring_up() for each in both])
     rows = [outgoing(("body",), (f"m{number}",)) for number in range(3)]
     try:
-        Sending(given, id_maker("unique", "w"), patience=math.inf).send(rows)
+        Sending(destination(given, math.inf), id_maker("unique", "w")).send(rows)
         for namespace in both:
             namespace.take_down("refuse")
         with pytest.raises(Exception, match="No backlog queue accepted"):
-            Sending(given, id_maker("unique", "w")).send(rows)
+            Sending(destination(given), id_maker("unique", "w")).send(rows)
     finally:
         for namespace in both:
             namespace.bring_up()

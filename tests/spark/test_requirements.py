@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 import sbpair
+from sbpair.spark import versions
 from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissing, require, require_driver_packages
+from sbpair.spark.session import SOURCES
+from sbpair.spark.versions import VersionTooOld
 from tests.spark.packed import packed
 
 
@@ -19,15 +27,13 @@ def spark_of(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__=version))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.99.1"])
-def test_a_spark_of_the_fourth_line_from_its_second_release_on_will_do(
-    monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0", "4.3.0", "4.99.1"])
+def test_a_spark_of_the_fourth_line_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     spark_of(monkeypatch, version)
     require()
 
 
-@pytest.mark.parametrize("version", ["3.5.8", "4.1.2", "5.0.0", "4.0.0.dev1"])
+@pytest.mark.parametrize("version", ["3.5.8", "5.0.0"])
 def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     spark_of(monkeypatch, version)
     with pytest.raises(SparkMissing, match=rf"pyspark {version} is installed.*pip install 'sbpair\[spark\]'"):
@@ -88,3 +94,24 @@ def test_an_executor_works_from_a_zip_without_records_of_any_installer(tmp_path:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().startswith(str(zipped))
     assert not str(sbpair.__file__).startswith(str(zipped))
+
+
+def test_a_wheel_installs_each_format_where_spark_looks_for_it() -> None:
+    """Spark registers the DefaultSource of every module at the top level whose name begins with pyspark_."""
+    root = Path(sbpair.__file__).parent.parent
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    found = {}
+    for source, target in build["force-include"].items():
+        assert re.fullmatch(r"pyspark_\w+\.py", target)
+        found[target] = runpy.run_path(str(root / source))["DefaultSource"].name()
+
+    assert set(found.values()) == {source.name() for source in SOURCES}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_stream_is_refused_where_spark_does_not_say_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch, source: type[DataSource]
+) -> None:
+    monkeypatch.setattr(versions, "HAS_STREAM_SOURCES", False)
+    with pytest.raises(VersionTooOld, match=rf"{source.name()}: reading a stream needs Spark 4\.2, this is"):
+        source({}).streamReader(StructType())

@@ -1,0 +1,298 @@
+"""Sending the rows of one task: batches that mix sessions, several of them in flight.
+
+    rows -> messages -> lanes, by session -> batches -> the paired sender, one send in flight per lane
+
+A session stays in one lane, so its order is kept. A partitioned entity refuses a batch of several sessions or
+partition keys; then, and from then on in this process, batches to it have one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from time import sleep
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from sbpair.observation import Journal, SendAccepted
+
+from . import worker
+from .bad_records import BadRecords
+from .outage import BUSY, Outage
+from .outgoing import IdOf, Outgoing, PropertyTypes, to_message
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusMessage
+
+    from sbpair import SendReceipt
+    from sbpair.pairing.request import PairedMessageBatch
+    from sbpair.pairing.sender import PairedServiceBusSender
+
+    Sendable = ServiceBusMessage | PairedMessageBatch
+
+MIXED, BY_KEY, SINGLE = range(3)
+"""What a batch may contain: any messages, those of one session or partition key, one message."""
+
+REFUSED_MIX = (
+    "Batching brokered messages with distinct"  # what the service says; the condition is a general one
+)
+logger = logging.getLogger("sbpair.spark")
+
+
+@dataclass
+class Counts:
+    """The numbers of messages sent."""
+
+    messages: int = 0
+    primary: int = 0
+    parked: int = 0
+    ambiguous: int = 0
+    bad: int = 0
+    """Rows written to ``badRecordsPath``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where one task sends, and how."""
+
+    entity_path: str | None
+    """For rows without one of their own."""
+
+    sender_to: Callable[[str], PairedServiceBusSender]
+    key: Hashable
+    """Identifies the client in this process."""
+
+    batch_size: int = 100
+    in_flight: int = 1
+    patience: float = 0.0
+    """Seconds for which a send is retried while neither namespace accepts messages."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """Sends the rows of one task; use it as a context manager.
+
+    Successive calls of :meth:`send` continue the numbering of the rows and the counts in ``sent``.
+    """
+
+    to: Destination
+    id_of: IdOf
+    property_types: PropertyTypes = field(default_factory=dict)
+    journal: Journal | None = None
+    bad_records: BadRecords | None = None
+    sent: Counts = field(default_factory=Counts)
+    _open: ExitStack = field(default_factory=ExitStack)
+    _threads: ThreadPoolExecutor | None = None
+    _lock: Lock = field(default_factory=Lock)
+    _rows: int = 0
+
+    def __enter__(self) -> Sending:
+        if self.to.in_flight > 1:
+            self._threads = self._open.enter_context(ThreadPoolExecutor(self.to.in_flight, "sbpair-send"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def send(self, rows: Iterable[Outgoing]) -> None:
+        """Send ``rows``; return when all are accepted, or recorded as bad.
+
+        Raises ValueError for a row that cannot be sent unless there is a record of bad ones, and the exceptions of
+        the paired sender.
+        """
+        lanes: dict[tuple[str, int], list[_Message]] = {}
+        count = 0
+        for count, row in enumerate(rows, 1):
+            place = self._rows + count - 1
+            try:
+                entity, message = self._message(row, place)
+            except (ValueError, TypeError) as error:
+                self._reject(row, error)
+                continue
+            lanes.setdefault((entity, self._lane(row, place)), []).append(_Message(message, row))
+        self._rows += count
+        tasks = [partial(self._send_lane, entity, messages) for (entity, _), messages in lanes.items()]
+        if self._threads is None or len(tasks) == 1:
+            for task in tasks:
+                task()
+            return
+        futures = [self._threads.submit(task) for task in tasks]
+        wait(futures)
+        for future in futures:
+            future.result()
+
+    def _message(self, row: Outgoing, place: int) -> tuple[str, ServiceBusMessage]:
+        entity = row.values.get("entity_path") or self.to.entity_path
+        if entity is None:
+            raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
+        return str(entity), to_message(row, self.id_of(row, place), self.property_types)
+
+    def _lane(self, row: Outgoing, place: int) -> int:
+        """A session always has the same lane; rows without one fill batches in turn."""
+        key = row.session
+        if key is None:
+            return place // self.to.batch_size % self.to.in_flight
+        return crc32(key.encode()) % self.to.in_flight
+
+    def _send_lane(self, entity: str, messages: list[_Message]) -> None:
+        sender, grouping = self.to.sender_to(entity), _grouping(self.to.key, entity)
+        rows = {id(each.message): each.row for each in messages}
+        for group in grouping.groups(messages):
+            for batch in batches([each.message for each in group], self.to.batch_size):
+                self._send_batch(entity, sender, batch, rows)
+
+    def _send_batch(
+        self, entity: str, sender: PairedServiceBusSender, batch: Sendable, rows: Mapping[int, Outgoing]
+    ) -> None:
+        from azure.servicebus.exceptions import MessageSizeExceededError
+
+        grouping = _grouping(self.to.key, entity)
+        try:
+            receipt = send_with_retries(partial(sender.send_messages, batch), self.to.patience)
+        except MessageSizeExceededError as error:
+            row = rows.get(id(batch))
+            if row is None:
+                raise
+            self._reject(row, error)
+            return
+        except Exception as error:
+            originals: list[Any] = getattr(batch, "originals", [])
+            if REFUSED_MIX not in str(error) or len(originals) < 2:
+                raise
+            for part in grouping.refused(originals):
+                for smaller in batches(part, self.to.batch_size):
+                    self._send_batch(entity, sender, smaller, rows)
+            return
+        self._record(entity, receipt)
+
+    def _record(self, entity: str, receipt: SendReceipt) -> None:
+        locations = receipt.locations or (receipt,)
+        with self._lock:
+            for place in locations:
+                if self.journal is not None:
+                    stored_in, ids = str(place.stored_in.value), tuple(place.message_ids)
+                    self.journal.write(SendAccepted(entity, stored_in, place.backlog, ids, receipt.ambiguous))
+                count = len(place.message_ids)
+                self.sent.messages += count
+                self.sent.primary += count if place.backlog is None else 0
+                self.sent.parked += count if place.backlog is not None else 0
+            self.sent.ambiguous += len(receipt.message_ids) if receipt.ambiguous else 0
+
+    def _reject(self, row: Outgoing, error: Exception) -> None:
+        if self.bad_records is None:
+            raise error
+        with self._lock:
+            self.bad_records.write(row, error)
+            self.sent.bad += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    message: ServiceBusMessage
+    row: Outgoing
+
+
+class _Grouping:
+    """What a batch to one entity may contain, as far as this process has found out."""
+
+    def __init__(self) -> None:
+        self.level = MIXED
+
+    def groups(self, messages: list[_Message]) -> Iterable[list[_Message]]:
+        if self.level == MIXED:
+            return (messages,)
+        found: dict[object, list[_Message]] = {}
+        for place, each in enumerate(messages):
+            row = each.row
+            key = place if self.level == SINGLE else row.session or row.values.get("partition_key")
+            found.setdefault(key, []).append(each)
+        return found.values()
+
+    def refused(self, messages: list[Any]) -> Iterable[list[Any]]:
+        """The messages of a refused batch in groups that may be accepted."""
+        by_key: dict[object, list[Any]] = {}
+        for each in messages:
+            properties, annotations = each.properties, each.annotations or {}
+            session = None if properties is None else properties.group_id
+            by_key.setdefault(session or annotations.get(b"x-opt-partition-key"), []).append(each)
+        if len(by_key) > 1:
+            self.level = max(self.level, BY_KEY)
+            return by_key.values()
+        self.level = SINGLE
+        return [[each] for each in messages]
+
+
+def _grouping(client: Hashable, entity: str) -> _Grouping:
+    return worker.kept(("grouping", client, entity), _Grouping)
+
+
+def send_with_retries(send: Callable[[], SendReceipt], patience: float) -> SendReceipt:
+    """Call ``send``; while neither namespace accepts the messages, repeat it for up to ``patience`` seconds.
+
+    Re-raises the exception of ``send`` when it is permanent, or the time is up.
+    """
+    outage = Outage(patience)
+    while True:
+        try:
+            return send()
+        except Exception as error:
+            is_transient, delay = retry_of(error)
+            pause = outage.failed(time.monotonic(), delay) if is_transient else None
+            if pause is None:
+                raise
+            reason = " ".join(str(error).split())
+            logger.warning("sending a batch failed: %s; retrying in %.1f s", reason, pause)
+            sleep(pause)
+
+
+def retry_of(error: Exception) -> tuple[bool, float]:
+    """Whether a send that raised ``error`` may be retried, and after how many seconds at least."""
+    from sbpair.pairing.classify import classify
+    from sbpair.pairing.errors import BacklogUnavailableError, PairingError
+    from sbpair.pairing.outcome import Failure
+
+    if isinstance(error, PairingError) and not isinstance(error, BacklogUnavailableError):
+        return False, 0.0
+    causes = error.causes if isinstance(error, BacklogUnavailableError) else (error,)
+    found = [classify(cause) for cause in causes]
+    busy = [each.retry_after or BUSY for each in found if each.failure is Failure.BUSY]
+    is_out = any(each.failure is Failure.UNAVAILABLE for each in found)
+    return is_out or bool(busy), 0.0 if is_out else max(busy, default=0.0)
+
+
+def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBusMessage | PairedMessageBatch]:
+    """Group messages into batches of at most ``most``, small enough for the Standard tier.
+
+    A message too large for a batch is yielded on its own.
+    """
+    from azure.servicebus.exceptions import MessageSizeExceededError
+
+    from sbpair.pairing.base_sender import STANDARD_BATCH
+    from sbpair.pairing.request import ENVELOPE_ROOM, PairedMessageBatch
+
+    def empty() -> PairedMessageBatch:
+        return PairedMessageBatch(STANDARD_BATCH - ENVELOPE_ROOM)
+
+    batch = empty()
+    for message in messages:
+        if len(batch.originals) >= most:
+            yield batch
+            batch = empty()
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            if batch.originals:
+                yield batch
+                batch = empty()
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError:
+                yield message
+    if batch.originals:
+        yield batch
