@@ -45,11 +45,10 @@ class Window:
         self._call_time = took if mean is None else mean + (took - mean) * MEMORY
         self._size = size if size > self._size else self._size + (size - self._size) * MEMORY
 
-    def waited_too_long(self, waiting: int) -> None:
-        """Note that messages waited past their time: calls take longer than the mean, with ``waiting`` in line."""
-        self._call_time = max(
-            self._call_time or 0.0, self._calls * self.lock_span * WAIT_PART / max(1, waiting // 2)
-        )
+    def running_for(self, seconds: float) -> None:
+        """Note that all handlers have been running for ``seconds``, without any that ended: calls take that long."""
+        if self._call_time is not None and seconds > self._call_time:
+            self._call_time = seconds
 
     def grant(self, credit: int, in_hand: int, settling: int) -> int | None:
         """Return the credit to set on a link that has ``credit``, or None when that suffices.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.performatives import ACCEPTED, DeliveryState
+from sbpair.client.link import Receiver
 
 from .message import ReceivedMessage
 from .settlement import Answer, Verb
@@ -46,6 +47,7 @@ class Delivery:
         "message",
         "name",
         "phase",
+        "receiver",
         "seconds",
         "settled_at",
         "started",
@@ -58,6 +60,7 @@ class Delivery:
     def __init__(
         self,
         link: Settler,
+        receiver: Receiver,
         delivery_id: int,
         tag: bytes,
         message: ReceivedMessage,
@@ -65,6 +68,8 @@ class Delivery:
         lock_ends: float,
     ) -> None:
         self.link = link
+        self.receiver = receiver
+        """The receiver it came over, whose delivery ids are its own."""
         self.delivery_id = delivery_id
         self.tag = tag
         self.message = message
@@ -99,6 +104,12 @@ class Delivery:
         self.is_handled = verb in (Verb.COMPLETE, Verb.DEAD_LETTER)
         self.link.settle(self, verb, state)
         return await self.answered
+
+    def end(self, answer: Answer | None) -> None:
+        """Note the broker's answer to its settlement; None when there was none."""
+        self.phase = Phase.GONE
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(answer)
 
 
 def message_id_of(message: ReceivedMessage) -> str:

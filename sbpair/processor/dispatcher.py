@@ -161,6 +161,13 @@ class Dispatcher:
         if delivery in self._running:
             self._invoker.cancel(delivery, why)
 
+    def handle_timer(self, now: float) -> None:
+        """Give back what has waited too long, and measure handlers that are slower than those before."""
+        self.give_back_waiting(now)
+        if len(self._running) == self._calls:
+            latest = next(reversed(self._running))
+            self.window.running_for(now - (latest.started or now))
+
     def give_back_waiting(self, now: float | None = None) -> None:
         """Give back the messages that wait; with ``now``, only those that have waited for half of a lock (C-12)."""
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
@@ -172,8 +179,6 @@ class Dispatcher:
                 delivery.link.give_back(delivery)
             else:
                 kept.append(delivery)
-        if len(kept) < len(waiting) and now is not None:
-            self.window.waited_too_long(len(waiting))
         self._waiting = kept
         for twin in [each for twins in self._twins.values() for each in twins]:
             if twin.phase is Phase.WAITING and (oldest is None or twin.arrived <= oldest):

@@ -198,7 +198,7 @@ class Processor:
     def _tick(self) -> None:
         self._timer = None
         now = self._loop.time()
-        self.dispatcher.give_back_waiting(now)
+        self.dispatcher.handle_timer(now)
         for link in self.links.values():
             link.handle_timer(now)
         self._turn()

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostError
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import Condition, DeliveryState
+from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError
+from sbpair.client.errors import ClientError, said
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock, renew_locks
 from sbpair.client.peek import peek
@@ -25,8 +25,9 @@ from . import events
 from .context import Context
 from .delivery import Delivery, Phase, message_id_of
 from .message import ReceivedMessage
-from .settlement import Answer, Verb
+from .settlement import Answer, Verb, answer_to
 from .settling import Report, Settlements, messages_by_outcome, release
+from .strays import Stray, Strays
 from .watchdog import Watchdog
 
 logger = logging.getLogger("sbpair.processor")
@@ -54,7 +55,8 @@ class QueueLink:
         self._connection: NamespaceConnection | None = None
         self._receiver: Receiver | None = None
         self._settlements: Settlements | None = None
-        self._open: dict[int, Delivery] = {}
+        self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
+        self._strays = Strays(context.path, self._stray_ended, self._strays_unknown)
         self._clock_read_at = -CLOCK_READ_EVERY
         self._lock_left = self._clock.span
         self._used_at = 0.0
@@ -62,7 +64,7 @@ class QueueLink:
         self._renewing: asyncio.Task[None] | None = None
         self._replacing = False
         self._peek_from = 0
-        self._report = Report(self._before_settling, self._answered, self._unknown)
+        self._report = Report(self._before_settling, self._answered, self._stray)
 
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Receive until the link ends; return the peer's error.
@@ -72,6 +74,8 @@ class QueueLink:
         context = self._context
         receiver = await connection.open_receiver(context.path, self._on_message, self._on_disposition)
         self._connection, self._receiver = connection, receiver
+        self._strays.connection = connection
+        self._strays.settle()
         self._settlements = Settlements(receiver, self._report)
         self._watchdog.attached(self._loop.time())
         self._replacing = False
@@ -91,7 +95,7 @@ class QueueLink:
     @property
     def unsettled(self) -> int:
         """The number of messages in hand, and of settlements without their confirmation."""
-        return len(self._open) + (len(self._settlements) if self._settlements else 0)
+        return len(self._open) + len(self._strays) + (len(self._settlements) if self._settlements else 0)
 
     # Arrivals
 
@@ -102,7 +106,8 @@ class QueueLink:
         if silent_for is not None:
             self._tell_silent(silent_for)
         _, delivery_id, tag, payload, _, _, _ = event
-        if self.is_stopping:
+        receiver = self._receiver
+        if self.is_stopping or receiver is None:
             self._release([delivery_id])
             return
         if now - self._clock_read_at >= CLOCK_READ_EVERY:
@@ -111,8 +116,8 @@ class QueueLink:
             self._release([delivery_id])
             return
         message = ReceivedMessage(payload, tag, self.side)
-        delivery = Delivery(self, delivery_id, tag, message, now, now + self._lock_left)
-        self._open[delivery_id] = delivery
+        delivery = Delivery(self, receiver, delivery_id, tag, message, now, now + self._lock_left)
+        self._open[tag] = delivery
         context.counters.in_flight += 1
         context.dispatcher.take(delivery)
         context.changed()
@@ -131,24 +136,29 @@ class QueueLink:
         """Settle a delivery that is waiting or running; without effect on any other."""
         if not self._leave(delivery):
             return
-        assert self._settlements is not None  # noqa: S101  (an open delivery implies a link)
-        self._settlements.add(delivery, verb, state)
+        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
         delivery.message.settled()
+        if self._settlements is not None and delivery.receiver is self._receiver:
+            self._settlements.add(delivery)
+        else:
+            self._before_settling([delivery])
+            self._stray(delivery, was_sent=False)
         self._context.dispatcher.left(delivery)
 
     def give_back(self, delivery: Delivery) -> None:
         """Release a delivery that is waiting or running; without effect on any other."""
         if self._leave(delivery):
-            delivery.phase = Phase.GONE
-            self._release([delivery.delivery_id])
+            delivery.end(None)
+            if delivery.receiver is self._receiver:
+                self._release([delivery.delivery_id])
             self._context.dispatcher.left(delivery)
 
     def find(self, tag: bytes) -> Delivery | None:
         """The delivery with this tag, while it can be settled."""
-        return next((each for each in self._open.values() if each.tag == tag), None)
+        return self._open.get(tag)
 
     def _leave(self, delivery: Delivery) -> bool:
-        if self._open.pop(delivery.delivery_id, None) is not delivery:
+        if self._open.pop(delivery.tag, None) is not delivery:
             return False
         self._context.counters.in_flight -= 1
         return True
@@ -181,6 +191,7 @@ class QueueLink:
 
     def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
         context = self._context
+        delivery.end(answer)
         if answer is Answer.CONFIRMED:
             if delivery.verb is Verb.COMPLETE:
                 context.counters.completed += 1
@@ -196,10 +207,31 @@ class QueueLink:
                 )
             )
 
-    def _unknown(self, deliveries: list[Delivery]) -> None:
-        self._context.counters.settlements_unknown += len(deliveries)
-        ids = tuple(message_id_of(each.message) for each in deliveries)
-        self._context.emit(events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids))
+    def _stray(self, delivery: Delivery, was_sent: bool) -> None:
+        if delivery.verb is Verb.RELEASE:
+            delivery.end(None)  # its lock ends by itself
+        else:
+            self._strays.add(Stray(delivery, was_sent))
+
+    def _stray_ended(self, stray: Stray, refusal: Condition | None) -> None:
+        if refusal is None:
+            self._answered(stray.delivery, Answer.CONFIRMED, "")
+        else:
+            self._answered(stray.delivery, answer_to(ACCEPTED, Rejected(refusal)), said(refusal))
+
+    def _strays_unknown(self, strays: list[Stray]) -> None:
+        """Report settlements without an answer; those that were never sent were lost with their lock."""
+        for stray in strays:
+            stray.delivery.end(None if stray.was_sent else Answer.LOCK_LOST)
+            if not stray.was_sent:
+                self._tell_lost(stray.delivery)
+        sent = [stray.delivery for stray in strays if stray.was_sent]
+        if sent:
+            self._context.counters.settlements_unknown += len(sent)
+            ids = tuple(message_id_of(each.message) for each in sent)
+            self._context.emit(
+                events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids)
+            )
 
     def _tell_lost(self, delivery: Delivery) -> None:
         self._context.counters.locks_lost += 1
@@ -234,10 +266,11 @@ class QueueLink:
 
     def handle_timer(self, now: float) -> None:
         """Renew locks, notice lost ones, and watch over the link, as due."""
+        self._lose_expired(now)
+        self._strays.give_up(now)
         receiver = self._receiver
         if receiver is None:
             return
-        self._lose_expired(now)
         self._renew_due(now)
         sent_at = None if self._settlements is None else self._settlements.oldest()
         if sent_at is not None and now - sent_at > ANSWER_WITHIN and self._connection is not None:
@@ -262,7 +295,7 @@ class QueueLink:
         """Give up a message whose lock is lost: its handler is told, and it is delivered again."""
         if not self._leave(delivery):
             return
-        delivery.phase = Phase.GONE
+        delivery.end(Answer.LOCK_LOST)
         delivery.message.auto_renew_error = error
         self._context.dispatcher.withdraw(delivery, error)
         self._tell_lost(delivery)
@@ -351,24 +384,25 @@ class QueueLink:
     async def close(self) -> None:
         """Give back what is in hand, wait for the last confirmations, and detach."""
         receiver, settlements = self._receiver, self._settlements
-        if receiver is None or settlements is None:
-            return
         for delivery in list(self._open.values()):
             self.give_back(delivery)
+        await self._strays.close(CONFIRM_WITHIN)
+        if receiver is None or settlements is None:
+            return
         try:
             async with asyncio.timeout(CONFIRM_WITHIN):
                 await settlements.is_empty.wait()
         except TimeoutError:
             logger.info("%s on the %s did not confirm all settlements", receiver.path, self.side)
         await receiver.close()
+        self._strays.give_up()
 
     def _forget(self) -> None:
-        """Drop the state of a lost link: its locks end, and its messages are delivered again."""
-        if self._settlements is not None:
-            self._settlements.end()
-        for delivery in list(self._open.values()):
-            self._lose(delivery, MessageLockLostError(message="The link of the message was lost."))
-        self._connection = self._receiver = self._settlements = None
+        """Note that the link has ended. Locks outlive it: handlers go on, and what they settle are strays."""
+        settlements = self._settlements
+        self._connection = self._receiver = self._settlements = self._strays.connection = None
+        if settlements is not None:
+            settlements.end()
         for task in (self._asking, self._renewing):
             if task is not None:
                 task.cancel()

@@ -1,9 +1,7 @@
 """Settlements of one link: pipelined, in runs of consecutive deliveries, each confirmed by the broker (C-13).
 
-    settle() --> collected in this turn of the loop --> one disposition a run --> the broker's answer
-                                                           '-- the link ends before it: unknown
-
-A confirmation that was lost with the link is reported as such: the message was settled, or comes again.
+settle() --> collected in this turn of the loop --> one disposition a run --> the broker's answer
+                                                       '-- the link ends before it: a stray (strays.py)
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from sbpair.amqp.performatives import ACCEPTED, RELEASED, DeliveryState, Rejecte
 from sbpair.client.errors import said
 from sbpair.client.link import SERIAL, Receiver, runs
 
-from .delivery import Delivery, Phase
+from .delivery import Delivery
 from .settlement import Answer, Verb, answer_to
 
 
@@ -29,8 +27,8 @@ class Report:
     """Called with messages that are about to be completed or dead-lettered."""
     answered: Callable[[Delivery, Answer, str], None]
     """Called with the broker's answer to a settlement, and the cause if it was refused."""
-    unknown: Callable[[list[Delivery]], None]
-    """Called with the settlements whose confirmation was lost."""
+    stray: Callable[[Delivery, bool], None]
+    """Called with each settlement that the link did not confirm, and whether it was sent."""
 
 
 class Settlements:
@@ -49,9 +47,8 @@ class Settlements:
     def __len__(self) -> int:
         return len(self._due) + len(self._sent)
 
-    def add(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
-        """Settle a delivery at the end of this turn of the loop."""
-        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
+    def add(self, delivery: Delivery) -> None:
+        """Settle a delivery with its state, at the end of this turn of the loop."""
         if not self._due:
             self._loop.call_soon(self._flush)
             self.is_empty.clear()
@@ -62,10 +59,9 @@ class Settlements:
         return next((each.settled_at for each in self._sent.values()), None)
 
     def _flush(self) -> None:
-        due, self._due = self._due, []
         if self._receiver.detached.done():
-            self._lose(due)
-            return
+            return  # end() reports them
+        due, self._due = self._due, []
         self._report.before(due)
         now, sent, completed = self._loop.time(), self._sent, []
         for delivery in due:
@@ -89,26 +85,19 @@ class Settlements:
             self.is_empty.set()
 
     def _answered(self, delivery: Delivery, state: DeliveryState | None) -> None:
-        delivery.phase = Phase.GONE
         answer = answer_to(delivery.state, state)
         error = state.error if isinstance(state, Rejected) else None
         self._report.answered(delivery, answer, "" if answer is Answer.CONFIRMED else said(error))
-        _resolve(delivery, answer)
 
     def end(self) -> None:
         """Report what is unconfirmed: the link has ended."""
-        lost, self._sent = list(self._sent.values()), {}
+        sent, self._sent = list(self._sent.values()), {}
         due, self._due = self._due, []
-        self._lose(lost + due)
-
-    def _lose(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            delivery.phase = Phase.GONE
-            _resolve(delivery, None)
-        if deliveries:
-            self._report.unknown(deliveries)
-        if not self._sent and not self._due:
-            self.is_empty.set()
+        for delivery in sent:
+            self._report.stray(delivery, True)
+        for delivery in due:
+            self._report.stray(delivery, False)
+        self.is_empty.set()
 
 
 def release(receiver: Receiver, delivery_ids: list[int]) -> None:
@@ -120,8 +109,3 @@ def release(receiver: Receiver, delivery_ids: list[int]) -> None:
 def messages_by_outcome(deliveries: list[Delivery]) -> Iterator[Delivery]:
     """Those that an audit counts as received: handled to the end."""
     return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)
-
-
-def _resolve(delivery: Delivery, answer: Answer | None) -> None:
-    if delivery.answered is not None and not delivery.answered.done():
-        delivery.answered.set_result(answer)

@@ -45,6 +45,8 @@ class SideAddress:
 class Reception(Protocol):
     """What receives on a side: a link to the entity, or its sessions."""
 
+    is_stopping: bool
+
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Receive until the link ends; return the peer's error. Raises ClientError if none can be attached."""
 
@@ -75,13 +77,14 @@ class Side:
         self.connection: NamespaceConnection | None = None
 
     async def run(self) -> None:
-        """Receive until cancelled."""
+        """Receive until the reception stops, or this is cancelled."""
         try:
-            while True:
+            while not self._reception.is_stopping:
                 await asyncio.sleep(await self._attempt())
-        finally:
+        except asyncio.CancelledError:
             if self.connection is not None:
                 self.connection.abort()
+            raise
 
     async def close(self) -> None:
         """Close the connection in good order."""
@@ -133,6 +136,8 @@ class Side:
         return self._missing_interval
 
     def _lost(self, reason: str) -> float:
+        if self._reception.is_stopping:
+            return 0.0
         pause = self._backoff.failed()
         self._context.emit(
             events.ReceivingLost(time.time(), self._context.path, self.role.value, reason, pause)

@@ -82,7 +82,7 @@ class TaskInvoker:
             except BaseException as raised:
                 finished(delivery, raised)
                 raise
-            delivery.task = None
+            delivery.task, delivery.seconds = None, loop.time() - now
             finished(delivery, error)
             if task.cancelling() or copy_context() != context:
                 return

@@ -26,7 +26,7 @@ class Calls:
 
     def start(self, *names: str) -> list[Delivery]:
         deliveries = [
-            Delivery(None, number, b"", ReceivedMessage(name.encode()), 0.0, 0.0)  # type: ignore[arg-type]
+            Delivery(None, None, number, b"", ReceivedMessage(name.encode()), 0.0, 0.0)  # type: ignore[arg-type]
             for number, name in enumerate(names)
         ]
         for delivery in deliveries:
@@ -79,7 +79,7 @@ async def test_a_handler_that_becomes_ready_when_another_ends_is_called() -> Non
 
     calls = Calls(handle)
     calls.more = [
-        Delivery(None, 9, b"", ReceivedMessage(b"next"), 0.0, 0.0)  # type: ignore[arg-type]
+        Delivery(None, None, 9, b"", ReceivedMessage(b"next"), 0.0, 0.0)  # type: ignore[arg-type]
     ]
     calls.start("first")
     await calls.all_ended(2)

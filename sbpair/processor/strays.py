@@ -1,0 +1,104 @@
+"""Strays: messages whose link is gone, but not their lock. They are settled over ``$management`` (C-13).
+
+    its handler ends after the link -----------------> settled by its lock token --confirmed, refused
+    its settlement was sent, and not confirmed ------> settled again --confirmed
+                                                              '-- no such lock: done before, or lost: unknown
+    no connection until the lock ends ---------------> lost, or unknown
+
+Without this, a link that is detached would cost a second delivery for each message in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sbpair.amqp.performatives import Condition
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.disposition import settle_by_token
+from sbpair.client.errors import ClientError
+from sbpair.client.request import RequestNode
+
+from .delivery import Delivery
+from .settlement import LOCK_LOST
+
+AT_ONCE = 50  # requests on one node
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A settlement to make over ``$management``."""
+
+    delivery: Delivery
+    was_sent: bool
+    """Whether it was sent over the link already, without an answer."""
+
+
+Ended = Callable[[Stray, Condition | None], None]
+
+
+class Strays:
+    """The strays of one side."""
+
+    def __init__(self, path: str, ended: Ended, unknown: Callable[[list[Stray]], None]) -> None:
+        """``ended`` is called with the broker's answer, None if it confirms; ``unknown`` if there is none in time."""
+        self._path = path
+        self._ended = ended
+        self._unknown = unknown
+        self._waiting: dict[Stray, None] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self.connection: NamespaceConnection | None = None
+        """The connection to settle over; None while there is none."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, stray: Stray) -> None:
+        """Settle a stray, now or once there is a connection."""
+        self._waiting[stray] = None
+        self.settle()
+
+    def settle(self) -> None:
+        """Settle what waits, if there is a connection."""
+        if (
+            self._waiting
+            and self.connection is not None
+            and (self._settling is None or self._settling.done())
+        ):
+            self._settling = asyncio.ensure_future(self._settle(self.connection))
+
+    async def _settle(self, connection: NamespaceConnection) -> None:
+        node = RequestNode(connection, connection.namespace.address(f"{self._path}/$management"))
+        try:
+            while some := list(self._waiting)[:AT_ONCE]:
+                await asyncio.gather(*(self._settle_one(node, stray) for stray in some))
+        except ClientError:
+            return  # those that wait are settled over the next connection
+        finally:
+            await node.close()
+
+    async def _settle_one(self, node: RequestNode, stray: Stray) -> None:
+        refusal = await settle_by_token(node, stray.delivery.tag, stray.delivery.state)
+        if self._waiting.pop(stray, stray) is stray:
+            return
+        if refusal is not None and stray.was_sent and refusal.symbol in LOCK_LOST:
+            self._unknown([stray])
+        else:
+            self._ended(stray, refusal)
+
+    def give_up(self, now: float | None = None) -> None:
+        """Report those whose lock has ended as unknown; without ``now``, all."""
+        over = [each for each in self._waiting if now is None or each.delivery.lock_ends <= now]
+        for stray in over:
+            del self._waiting[stray]
+        if over:
+            self._unknown(over)
+
+    async def close(self, timeout: float) -> None:
+        """Settle what waits within ``timeout`` seconds, and report the rest as unknown."""
+        self.settle()
+        if self._settling is not None and self.connection is not None:
+            await asyncio.wait([self._settling], timeout=timeout)
+            self._settling.cancel()
+        self.give_up()

@@ -1,0 +1,101 @@
+"""A processor on a virtual clock, with the broker's own protocol: an hour takes a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sbpair.amqp.performatives import Accepted
+from sbpair.auth.connection_string import parse
+from sbpair.broker.entities.descriptions import QueueDescription
+from sbpair.broker.faults import FaultRule
+from sbpair.client.dial import connect
+from sbpair.client.route import Route
+from sbpair.pairing.pair_state import Role
+from sbpair.processor import ProcessorOptions, ReceivedMessage
+from sbpair.processor.aio import PairedServiceBusProcessor
+from sbpair.processor.side import SideAddress
+from tests.syphon.driven import CLOCK, STRING, Driven, play
+
+__all__ = ["Story", "play_with"]
+SIDES = {Role.PRIMARY: "contoso", Role.SECONDARY: "contoso-dr"}
+
+
+class Story:
+    """A pair of brokers on a virtual clock, and processors of their queue ``orders``."""
+
+    def __init__(self, driven: Driven) -> None:
+        self.driven = driven
+        self.events: list[Any] = []
+        self.handled: list[str] = []
+        self.cut_sides: set[str] = set()
+        driven.network._is_refused = self.cut_sides.__contains__
+
+    @property
+    def now(self) -> float:
+        return self.driven.loop.time()
+
+    def make(self, side: str = "contoso-dr", path: str = "orders", **description: Any) -> None:
+        """A queue on a side."""
+        self.driven.servers[side].frontend.namespace.create_queue(
+            path, replace(QueueDescription(), **description), CLOCK.now()
+        )
+
+    async def note(self, message: ReceivedMessage) -> None:
+        """A handler that remembers its messages."""
+        self.handled.append(str(message.message_id))
+
+    def processor(
+        self,
+        handler: Callable[[ReceivedMessage], Coroutine[Any, Any, None]] | None = None,
+        path: str = "orders",
+        **options: Any,
+    ) -> PairedServiceBusProcessor:
+        addresses = {role: SideAddress(parse(STRING.format(name)), Route()) for role, name in SIDES.items()}
+        processor = PairedServiceBusProcessor(
+            path, handler or self.note, addresses, ProcessorOptions(**options)
+        )
+        processor.on_event(self.events.append)
+        return processor
+
+    def said(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def put(self, payloads: list[bytes], side: str = "contoso", path: str = "orders") -> None:
+        connection = await connect(parse(STRING.format(side)))
+        sender = await connection.open_sender(path)
+        outcomes = await asyncio.gather(*map(sender.send, payloads))
+        assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+        await connection.close()
+
+    async def until(self, holds: Callable[[], bool], within: float = 300.0) -> float:
+        return await self.driven.until(holds, within)
+
+    def left(self, side: str = "contoso", path: str = "orders") -> int:
+        return self.driven.active(side, path)
+
+    def set_fault(self, rule: FaultRule, side: str = "contoso") -> None:
+        """Set a fault on a side."""
+        server = self.driven.servers[side]
+        server.frontend.set_fault(rule, server.read_clocks().idle)
+
+    def cut(self, side: str = "contoso") -> None:
+        """Reset all connections to a side."""
+        for pipe in self.driven.network.pipes(side=side):
+            pipe.cut()
+
+    @contextmanager
+    def down(self, side: str = "contoso") -> Iterator[None]:
+        """Let a side be out of reach meanwhile."""
+        self.cut_sides.add(side)
+        self.cut(side)
+        yield
+        self.cut_sides.discard(side)
+
+
+def play_with(story: Callable[[Story], Coroutine[object, object, None]]) -> None:
+    """Play a story on a clock of its own."""
+    play(lambda driven: story(Story(driven)))

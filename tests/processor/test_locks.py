@@ -1,0 +1,175 @@
+"""Locks over time: renewed, lost, and outliving their link."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from sbpair.broker.faults import FaultRule, Lose, LoseLock, Operation, Withhold
+from sbpair.processor import LockLost, MessagesReceived, ReceivedMessage, SettlementUnknown
+from tests.processor.driven import Story, play_with
+from tests.processor.pair import numbered
+from tests.syphon.driven import CLOCK
+
+
+@pytest.mark.spec("C-12")
+def test_a_lock_is_renewed_while_its_handler_runs() -> None:
+    async def story(story: Story) -> None:
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(200)  # of locks that last a minute
+            await story.note(message)
+
+        await story.put([numbered(1)])
+        async with story.processor(slow) as processor:
+            await story.until(lambda: processor.counters.completed == 1)
+        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+        assert 200 <= processor.counters.handler_seconds < 201
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-12")
+def test_a_handler_is_cancelled_once_its_lock_has_ended_after_the_longest_renewal() -> None:
+    async def story(story: Story) -> None:
+        cancelled_at: list[float] = []
+
+        async def endless(message: ReceivedMessage) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled_at.append(story.now)
+
+        await story.put([numbered(1)])
+        async with story.processor(endless, max_lock_renewal=timedelta(minutes=2)) as processor:
+            await story.until(lambda: bool(cancelled_at))
+            assert 120 <= cancelled_at[0] <= 120 + 62
+            assert processor.counters.locks_lost == 1
+        assert [(event.message_id, event.handled) for event in story.said(LockLost)][:1] == [("m1", False)]
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-12")
+def test_a_lost_lock_is_noticed_by_its_renewal_and_the_handler_is_cancelled() -> None:
+    async def story(story: Story) -> None:
+        ends: list[str] = []
+
+        async def slow(message: ReceivedMessage) -> None:
+            try:
+                await asyncio.sleep(100)
+                ends.append("returned")
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+
+        with story.driven.fault("contoso", "orders", LoseLock(5.0), Operation.RECEIVE):
+            await story.put([numbered(1)])
+            async with story.processor(slow):
+                await story.until(lambda: bool(ends))
+        assert ends[0] == "cancelled"
+        assert story.now < 100
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-12")
+def test_what_waits_for_a_handler_is_given_back_at_half_of_its_lock() -> None:
+    async def story(story: Story) -> None:
+        delays = iter([0.01] * 40)
+
+        async def uneven(message: ReceivedMessage) -> None:
+            await asyncio.sleep(next(delays, 500))  # quick at first, then stuck
+            await story.note(message)
+
+        await story.put([numbered(n) for n in range(200)])
+        stuck = story.processor(uneven, max_concurrent_calls=1, stop_timeout=timedelta(0))
+        async with stuck:
+            await story.until(lambda: len(story.handled) == 40)
+            async with story.processor(secondary="never"):
+                await story.until(lambda: len(story.handled) == 199, within=40.0)
+            assert stuck.counters.released == stuck.counters.received - 41
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+def test_a_handler_that_outlives_its_link_still_completes_its_message() -> None:
+    async def story(story: Story) -> None:
+        may_end = asyncio.Event()
+
+        async def slow(message: ReceivedMessage) -> None:
+            await may_end.wait()
+            await story.note(message)
+
+        await story.put([numbered(n) for n in range(10)])
+        async with story.processor(slow) as processor:
+            await story.until(lambda: processor.counters.in_flight == 10)
+            story.cut()
+            await asyncio.sleep(5)
+            may_end.set()
+            await story.until(lambda: processor.counters.completed == 10)
+            await asyncio.sleep(120)
+        assert (len(story.handled), story.left()) == (10, 0)
+        assert story.said(LockLost) == story.said(SettlementUnknown) == []
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13", "C-19")
+def test_a_confirmation_that_is_lost_with_its_link_is_reported_as_unknown() -> None:
+    async def story(story: Story) -> None:
+        story.set_fault(FaultRule(Withhold(), "orders", Operation.SETTLE, times=1))
+        await story.put([numbered(1)])
+        async with story.processor() as processor:
+            processor.reports_messages = True
+            await story.until(lambda: processor.counters.messages_handled == 1)
+            await asyncio.sleep(1)
+            story.cut()
+            await story.until(lambda: bool(story.said(SettlementUnknown)))
+            assert processor.counters.completed == 0
+        assert story.said(SettlementUnknown)[0].message_ids == ("m1",)
+        assert [event.message_ids for event in story.said(MessagesReceived)] == [("m1",)]
+        assert story.left() == 0
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+def test_a_settlement_that_is_never_answered_costs_its_connection_and_is_made_again() -> None:
+    async def story(story: Story) -> None:
+        story.make("contoso-dr")
+        story.driven.servers["contoso"].frontend.namespace.delete_queue("orders", CLOCK.now())
+        story.make("contoso", lock_duration=300_000)
+        story.set_fault(FaultRule(Lose(), "orders", Operation.SETTLE, times=1))
+        await story.put([numbered(1)])
+        async with story.processor() as processor:
+            await story.until(lambda: processor.counters.completed == 1)
+            assert 60 <= story.now <= 65
+        assert (story.handled, story.left()) == (["m1"], 0)
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+def test_a_settlement_that_was_lost_on_its_way_is_made_again_over_another_link() -> None:
+    async def story(story: Story) -> None:
+        await story.put([numbered(n) for n in range(5)])
+        may_end = asyncio.Event()
+
+        async def wait(message: ReceivedMessage) -> None:
+            await may_end.wait()
+            await story.note(message)
+
+        async with story.processor(wait) as processor:
+            await story.until(lambda: processor.counters.in_flight == 5)
+            may_end.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            story.cut()  # what was written is lost with the connection
+            await story.until(lambda: processor.counters.completed == 5)
+            await asyncio.sleep(120)
+        assert (len(story.handled), story.left()) == (5, 0)
+
+    play_with(story)
