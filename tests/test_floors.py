@@ -32,6 +32,7 @@ HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "promet
 SYPHONS_ENVELOPE = ("names", "aliases", "values", "scan", "shape", "restore", "inspect")
 
 WITHOUT_CIRCLES = (
+    "audit",
     "auth",
     "cli",
     "client",
@@ -47,6 +48,7 @@ WITHOUT_CIRCLES = (
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
     "amqp": set(),
+    "audit": {"observation"},  # for the names of journal files
     "auth": set(),
     "broker": {"amqp", "observation"},  # the latter for its server alone: it writes the journal
     "envelope": {"amqp", "auth"},
@@ -56,10 +58,11 @@ FLOORS: dict[str, set[str]] = {
     "processor": {"amqp", "auth", "client", "envelope", "pairing"},
     "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
     "paired_client": {"auth", "client", "envelope", "observation", "pairing", "processor", "syphon"},
-    "spark": {"amqp", "auth", "client", "envelope", "observation", "pairing", "syphon"},
+    "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon"},
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
         "amqp",
+        "audit",
         "auth",
         "broker",
         "client",

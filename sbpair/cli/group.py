@@ -19,6 +19,7 @@ from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import notice
 
 COMMANDS = {
+    "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
     "backlog": ("sbpair.cli.backlog", "List, create, redrive or purge the backlog queues."),
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, for tests."),
     "cost": ("sbpair.cli.cost", "Estimate the billed operations of a pairing, by kind."),

@@ -29,9 +29,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sbpair.audit.columns import JOURNAL_COLUMNS, TYPES
+from sbpair.audit.journal_files import FileRange, Unread, admit, list_files, packed, ranges, whole_lines
+
 from .format_options import FormatOptions
-from .journal_files import FileRange, Unread, admit, list_files, packed, ranges, whole_lines
-from .schema import JOURNAL_COLUMNS, TYPES
 from .versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -127,12 +128,15 @@ class _Pieces:
         return [JournalPartition(tuple(each)) for each in packed(ranges(directory, start, end, most), most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        from .journal_lines import batches, unread_rows  # imports pyarrow, needed on the executors only
+        from pyspark.sql.pandas.types import to_arrow_schema
 
+        from sbpair.audit.journal_lines import batches, unread_rows
+
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(partition, UnreadPartition):
-            yield unread_rows(partition.files, self._schema)
+            yield unread_rows(partition.files, schema)
         for piece in getattr(partition, "pieces", ()):  # for an empty list Spark passes a single None
-            yield from batches(piece, self._schema)
+            yield from batches(piece, schema)
 
 
 class JournalReader(_Pieces, DataSourceReader):

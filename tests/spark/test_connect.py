@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
+from tests.audit.story import Story
 from tests.spark.ledger import BACKLOGS, ids_in, string
 from tests.spark.packed import packed
-from tests.spark.story import Story
 
 PROGRAM = """
 import json, sys

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from sbpair.audit.columns import UNREAD, UNREADABLE
 from sbpair.observation import Journal, Role, journal_files, read
 from sbpair.observation.journal import LEAST_ROLL_BYTES, JournalGap
-from tests.spark.story import Story
+from tests.audit.story import Story
 
 
 def written(directory: Path) -> Counter[tuple[str, int]]:
@@ -157,3 +159,21 @@ def test_a_column_that_a_journal_has_not_is_refused_by_name(tmp_path: Path, aske
     with pytest.raises(ValueError, match=NO_COLUMNS[asked]):
         source.reader(StructType().add("ordinal", LongType()).add(name, StringType()))
     source.reader(StructType().add("v", IntegerType()))
+
+
+@pytest.mark.spec("R-74")
+def test_files_with_nothing_in_them_are_rows_that_say_so(tmp_path: Path) -> None:
+    from pyspark.sql.types import StructType
+
+    from sbpair.spark.journal_source import JournalOptions, JournalReader
+
+    (tmp_path / "sender-a-000001.jsonl.gz").write_bytes(gzip.compress(b""))
+    (tmp_path / "sender-b-000001.jsonl").write_bytes(b"")
+    asked = StructType().add("event", "string").add("journal_file", "string")
+    reader = JournalReader(JournalOptions.of({"path": str(tmp_path)}), asked)
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+
+    assert {tuple(row.values()) for batch in batches for row in batch.to_pylist()} == {
+        (UNREADABLE, "sender-a-000001.jsonl.gz"),
+        (UNREAD, "sender-b-000001.jsonl"),
+    }

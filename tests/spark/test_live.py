@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from sbpair.spark.audit.live import Until, counters, unmatched
-from tests.spark.story import Story
+from tests.audit.story import Story
 
 COUNTERS = "counters"
 QUERIES = {

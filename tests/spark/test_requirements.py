@@ -66,7 +66,7 @@ except metadata.PackageNotFoundError:
 else:
     raise SystemExit("there are records of pyspark")
 import sbpair.spark.journal_source, sbpair.spark.message_source, sbpair.spark.message_sink
-import sbpair.spark.syphon_source, sbpair.spark.entities, sbpair.spark.journal_lines
+import sbpair.spark.syphon_source, sbpair.spark.entities, sbpair.audit.journal_lines
 print(sbpair.__file__)
 """
 

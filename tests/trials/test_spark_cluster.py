@@ -13,9 +13,9 @@ import pytest
 
 from sbpair.spark.requirements import use_java
 from sbpair.spark.session import DEFAULTS, SHORT_JOB
+from tests.audit.story import Story
 from tests.spark.conftest import INTERPRETED
 from tests.spark.packed import packed
-from tests.spark.story import Story
 
 PROGRAM = """
 import json, os, sys

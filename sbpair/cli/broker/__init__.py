@@ -86,7 +86,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "--journal",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write a journal of every message to this directory, for `sbpair spark audit`.",
+    help="Write a journal of every message to this directory, for `sbpair audit`.",
 )
 @click.option(
     "--partitions",

@@ -49,7 +49,7 @@ MOST = 1_000_000
     "--journal",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write journals of brokers, sender, syphon and receiver there, for `sbpair spark audit`.",
+    help="Write journals of brokers, sender, syphon and receiver there, for `sbpair audit`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the picture.")
 def command(messages: int, outage: float, seed: int | None, journal: Path | None, as_json: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sbpair.cli.spark.audit import audit
+from sbpair.cli.audit import command as audit
 from sbpair.cli.spark.settle import settle
 
 from .pair_jobs import drain, replay

@@ -83,7 +83,7 @@ def job_error(error: Exception) -> CommandError:
     "--journal",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write a journal of every message to this directory, for `sbpair spark audit`.",
+    help="Write a journal of every message to this directory, for `sbpair audit`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each backlog.")
 def drain(

@@ -1,18 +1,15 @@
-"""The audit: verdicts on every message, derived from the journals of senders, syphons, receivers and brokers.
+"""The audit on Spark: the same work as :mod:`sbpair.audit` on one machine, done by executors; and live queries.
 
-    events --+--> writers     one row per journal: is it complete?
-             +--> messages    one row per message, with its verdict
-             |       +--> duplicates, order, waits
-             +--> timeline    the failovers of each entity
-             '--> bill        operations, counted in two ways
+tasks  --mapInArrow-->  packets  --shuffle by part-->  mapInArrow  -->  tables, and answers for the driver
 
-Only an event proves that something happened; that it did not happen follows only from a complete journal without
-such an event. All modules but ``job`` transform DataFrames and perform no I/O.
+from sbpair.audit import audit
+from sbpair.spark.audit import SparkEngine
+
+summary = audit("/mnt/journals", "/mnt/audit", engine=SparkEngine(spark))
 """
 
 from __future__ import annotations
 
-from .audit import Audit, audit, journals
-from .verdict import Verdict
+from .engine import SparkEngine
 
-__all__ = ["Audit", "Verdict", "audit", "journals"]
+__all__ = ["SparkEngine"]

@@ -16,10 +16,13 @@ from enum import Enum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .mentions import COUNTS, common
+from sbpair.audit.mentions import COUNTS, IS_BACKLOG
 
 LATE = "5 minutes"  # the watermark: how far a record may be behind the newest one and still count
 IDS = "size(message_ids)"
+# The part of a path after the entity: a subscription, a dead-letter queue, or both.
+PLACE = r"(?i)(/subscriptions/[^/]+)?(/\$transfer)?(/\$deadletterqueue)?$"
+OF_BACKLOG = r"^(.+)/x-servicebus-transfer/"  # P-10
 
 # Column: the events that count, and the amount of each.
 COUNTERS: dict[str, tuple[str, str]] = {
@@ -60,7 +63,7 @@ def counters(events: DataFrame, *, every: str = "1 minute", late: str = LATE) ->
     ``every`` is the window and ``late`` the watermark, as Spark intervals. Use output mode ``update`` for running
     counts, ``append`` for each row once, ``late`` after the end of its window.
     """
-    rows = events.where(F.col("path") != "").select(*common(), "count", "message_ids")
+    rows = events.where(F.col("path") != "").select(*_common(), "count", "message_ids")
     grouped = rows.withWatermark("at", late).groupBy(F.window("at", every), "primary", "path_key")
     sums = grouped.agg(*(_sum(*how).alias(name) for name, how in COUNTERS.items()))
     return sums.select(
@@ -77,7 +80,7 @@ def unmatched(
     """
     begins, ends = (F.expr(condition) for condition in _WATCHED[until])
     ids = F.coalesce("message_ids", F.array("message_id"))
-    relevant = events.where(begins | ends).select(*common(), F.explode(ids).alias("message_id"))
+    relevant = events.where(begins | ends).select(*_common(), F.explode(ids).alias("message_id"))
     watched = relevant.withWatermark("at", late).groupBy(
         F.session_window("at", after).alias("wait"), "primary", "path_key", "message_id"
     )
@@ -87,6 +90,16 @@ def unmatched(
     return found.where("has_begun AND NOT has_ended").select(
         "primary", F.col("path_key").alias("path"), "message_id", "last_at"
     )
+
+
+def _common() -> tuple[Column | str, ...]:
+    """The columns of an event that both queries need, with primary and entity normalised."""
+    deep = F.col("path").contains("/")  # skips the regular expression for most paths
+    path = F.when(deep, F.regexp_replace("path", PLACE, "")).otherwise(F.col("path"))
+    primary = f"lower(IF({IS_BACKLOG}, regexp_extract(backlog_queue, '{OF_BACKLOG}', 1), pair.primary))"
+    return (
+        F.expr(primary).alias("primary"), F.lower(path).alias("path_key"), "event", "at", "stored_in", "backlog",
+    )  # fmt: skip
 
 
 def _sum(condition: str, amount: str) -> Column:

@@ -1,11 +1,12 @@
 """How long does the audit of many journal events take, next to DuckDB, and with two executors?
 
-    python -m tests.trials.bench.bench_audit [--events N] [--master M ...] [--quick]
+    python -m tests.trials.bench.bench_audit [--events N] [--rounds N] [--engine E ...] [--quick]
 
 Journals of 8 senders, 2 syphons and 4 receivers are made up, three in ten messages by way of a backlog
-and one in a thousand lost. Each engine reads the files and counts the verdicts; the counts must be the truth.
-``whole`` is all that ``sbpair spark audit`` does, tables and report. The start of the JVM is not counted, the
-first use of everything is. Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
+and one in a thousand lost. The engines take turns, each round in a process of its own: DuckDB counts the verdicts
+and writes nothing; the audit, on threads of this process and on Spark, writes all tables and the report. The counts
+must be the truth. The start of the JVM is a figure of its own. Prints its settings, then one JSON line a figure
+(name, unit, n, median, p95).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -29,12 +31,15 @@ from tests.trials.bench.report import figure
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sbpair.audit import Engine
+
 EVENTS, QUICK_EVENTS = 10_000_000, 100_000
 PER_MESSAGE = 2.3  # events: two of a direct message, three of a parked one
 CHUNK = 200_000  # messages made up at once
 NOON_MS = 1_795_262_400_000
 APART_MS = 1  # between two messages
-MASTERS = ("local[2,1]", "local-cluster[1,1,2048]", "local-cluster[2,1,2048]")
+DUCKDB, LOCAL = "duckdb", "local"
+ENGINES = (DUCKDB, LOCAL, "local[2,1]")  # and any master of Spark
 WITHIN = 3600  # seconds
 
 
@@ -143,56 +148,65 @@ def _tell(
 
 
 def of_duckdb(directory: Path) -> dict[str, object]:
-    from tests.spark import oracle
+    from tests.audit import oracle
 
     begun = time.perf_counter()
     found = oracle.verdicts(directory)
-    return {"verdicts": found, "counts": time.perf_counter() - begun}
+    return {"verdicts": found, "wall": time.perf_counter() - begun}
 
 
-def of_spark(directory: Path, master: str, *, is_small: bool) -> dict[str, object]:
-    from sbpair.spark import build_session
-    from sbpair.spark.audit import audit, job, journals
-    from sbpair.spark.session import SHORT_JOB, long_job
+def of_audit(directory: Path, engine: Engine | None) -> dict[str, object]:
+    from sbpair.audit import audit
 
-    settings = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "2g"} | (
-        SHORT_JOB if is_small else long_job()
-    )
-    spark = build_session("bench", master=master, settings=settings)
     begun = time.perf_counter()
-    events = journals(spark, str(directory)).persist()
-    found = audit(events).verdicts()
-    counted = time.perf_counter()
-    events.unpersist()
-    figures: dict[str, object] = {
-        "verdicts": {verdict.value: count for verdict, count in found.items() if count},
-        "counts": counted - begun,
-    }
-    if not master.startswith("local-cluster"):
-        job.run(spark, directory, directory / "out")
-        figures["whole"] = time.perf_counter() - counted
+    with tempfile.TemporaryDirectory(prefix="sbpair-audit-") as out:
+        found = audit(directory, out, engine=engine).verdicts
+    wall = time.perf_counter() - begun
+    return {"verdicts": {verdict.value: count for verdict, count in found.items() if count}, "wall": wall}
+
+
+def of_spark(directory: Path, master: str) -> dict[str, object]:
+    from sbpair.spark import build_session
+    from sbpair.spark.audit import SparkEngine
+    from sbpair.spark.session import SHORT_JOB
+
+    cluster = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "1g",
+               "spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # fmt: skip
+    begun = time.perf_counter()
+    spark = build_session("bench", master=master, settings=cluster | SHORT_JOB)
+    started = time.perf_counter() - begun
+    found = of_audit(directory, SparkEngine(spark)) | {"start": started, "cpu": cpu_of_tree(os.getpid())}
     spark.stop()
-    return figures
+    return found
 
 
-def in_a_process(engine: str, directory: Path, *, is_small: bool) -> dict[str, object]:
-    """Each engine alone, so that none has the other's memory or its warm compiler."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.trials.bench.bench_audit",
-        "--engine",
-        engine,
-        "--directory",
-        str(directory),
-    ]
-    done = subprocess.run(
-        command + (["--quick"] if is_small else []),
-        capture_output=True,
-        text=True,
-        timeout=WITHIN,
-        check=False,
+def cpu_of_tree(pid: int) -> float:
+    """The processor time in seconds that a process has used, with the processes below it and those that ended."""
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
     )
+    below = sum(cpu_of_tree(int(child)) for child in children.stdout.split())
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return below
+    return below + sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(engine: str, directory: Path) -> dict[str, object]:
+    """One audit in this process; its figures in seconds and MB."""
+    if engine not in (DUCKDB, LOCAL):
+        return of_spark(directory, engine)
+    found = of_duckdb(directory) if engine == DUCKDB else of_audit(directory, None)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return found | {"cpu": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss / 1000}
+
+
+def in_a_process(engine: str, directory: Path) -> dict[str, object]:
+    """Each engine alone, so that none has the other's memory or its warm compiler."""
+    command = [sys.executable, "-m", "tests.trials.bench.bench_audit", "--engine", engine]
+    command += ["--directory", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, check=False)
     if done.returncode:
         sys.exit(f"{engine}: {done.stderr[-2000:]}")
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
@@ -204,42 +218,44 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--events", type=int, default=EVENTS, help="default %(default)s")
-    parser.add_argument("--master", action="append", help=f"of Spark; default {', '.join(MASTERS)}")
+    parser.add_argument("--rounds", type=int, default=1, help="default %(default)s")
+    parser.add_argument(
+        "--engine", action="append", help=f"default {', '.join(ENGINES)}; any master of Spark"
+    )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS} events, to see that it runs")
-    parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
-    asked, _ = parser.parse_known_args()  # --rounds is for the others: one round takes long enough
-    if asked.engine:
-        found = (
-            of_duckdb(asked.directory)
-            if asked.engine == "duckdb"
-            else of_spark(asked.directory, asked.engine, is_small=asked.quick)
-        )
-        print(json.dumps(found))
+    asked, _ = parser.parse_known_args()
+    if asked.directory:
+        print(json.dumps(measured(asked.engine[0], asked.directory)))
         return
     events = QUICK_EVENTS if asked.quick else asked.events
     with tempfile.TemporaryDirectory(prefix="sbpair-bench-") as directory:
-        masters = asked.master or (MASTERS[:1] if asked.quick else MASTERS)
-        compare(Path(directory), events, masters, is_small=asked.quick)
+        compare(Path(directory), events, asked.engine or ENGINES, 1 if asked.quick else asked.rounds)
 
 
-def compare(directory: Path, events: int, masters: Sequence[str], *, is_small: bool) -> None:
+UNITS = {"wall": "s", "cpu": "s", "start": "s", "memory": "MB"}
+
+
+def compare(directory: Path, events: int, engines: Sequence[str], rounds: int) -> None:
     begun = time.perf_counter()
     truth = make_up(directory, events)
     spent = time.perf_counter() - begun
     size = sum(file.stat().st_size for file in directory.iterdir())
-    load = os.getloadavg()[0]
     print(
-        f"python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}; {events} events, "
-        f"{size / 1e6:.0f} MB, made up in {spent:.1f} s"
+        f"python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+        f"{events} events, {size / 1e6:.0f} MB, made up in {spent:.1f} s"
     )
-    for engine in ("duckdb", *masters):
-        found = in_a_process(engine, directory, is_small=is_small)
-        if found.pop("verdicts") != truth:
-            sys.exit(f"{engine} counted other verdicts than {truth}")
-        for what, seconds in found.items():
-            load = round(os.getloadavg()[0], 1)
-            figure(f"audit, {what}", "s", [float(str(seconds))], engine=engine, events=events, load=load)
+    figures: dict[tuple[str, str], list[float]] = {}
+    for _ in range(rounds):
+        for engine in engines:
+            found = in_a_process(engine, directory)
+            if found.pop("verdicts") != truth:
+                sys.exit(f"{engine} counted other verdicts than {truth}")
+            for what, value in found.items():
+                figures.setdefault((engine, what), []).append(float(str(value)))
+    for (engine, what), values in figures.items():
+        load = round(os.getloadavg()[0], 1)
+        figure(f"audit, {what}", UNITS[what], values, engine=engine, events=events, load=load)
 
 
 if __name__ == "__main__":

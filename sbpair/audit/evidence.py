@@ -1,0 +1,184 @@
+"""The evidence on each pair: which journals are complete, and when queues were found empty.
+
+Times are in microseconds since the epoch. All of it follows from few facts, which are collected while journals are
+read (:mod:`.facts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .clocks import MICROS
+from .writers import WriterFacts, greatest, smallest
+
+SHORT = 8  # characters of a writer's UUID, enough to find its files
+MOST_NAMED = 3  # writers named in a reason
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonFacts:
+    """What one syphon recorded about one pair."""
+
+    first_at: int | None
+    last_at: int | None
+    drained_at: int | None  # when it last found all backlog queues empty
+    stranded_from: int | None  # the first backlog index that it does not read
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The journal of a namespace's broker: is it complete, and the period that it covers for certain."""
+
+    is_whole: bool
+    start: int | None
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairEvidence:
+    """The evidence on the messages of one entity that were parked on one secondary. None: unknown."""
+
+    senders_whole: bool | None = None
+    senders_tell: bool | None = None  # whether senders record healthy sends
+    syphons_whole: bool | None = None
+    receivers_whole: bool | None = None
+    primary_kept: bool | None = None
+    secondary_kept: bool | None = None
+    stranded_from: int | None = None
+    drained_at: int | None = None
+    emptied_at: int | None = None
+    primary_from: int | None = None
+    primary_until: int | None = None
+    secondary_from: int | None = None
+    secondary_until: int | None = None
+
+    def facts(self) -> tuple[bool | None, ...]:
+        """The values of :data:`.verdict.EVIDENCE`."""
+        return (
+            self.senders_whole, self.senders_tell, self.syphons_whole, self.receivers_whole, self.primary_kept,
+            self.secondary_kept, self.stranded_from is not None,
+        )  # fmt: skip
+
+
+class Evidence:
+    """The evidence of an audit. ``skew`` is the tolerated difference between two machines' clocks in seconds."""
+
+    def __init__(
+        self,
+        writers: Iterable[WriterFacts],
+        syphons: Mapping[tuple[str | None, str | None], Mapping[str, SyphonFacts]],
+        emptied: Mapping[tuple[str | None, str], int],
+        skew: float,
+    ) -> None:
+        self._skew = round(skew * MICROS)
+        self._writers = list(writers)
+        self._by_primary = {
+            primary: self._of_primary(primary)
+            for primary in {each.primary for each in self._writers}
+            if primary is not None
+        }
+        self._kept = {name: self._kept_by(name) for name in self._namespaces()}
+        self._drained = {pair: self._drained_by(found.values()) for pair, found in syphons.items()}
+        self._emptied = {place: at - self._skew for place, at in emptied.items()}
+
+    def of(self, primary: str | None, path: str, secondary: str | None) -> PairEvidence:
+        """The evidence on messages of the entity ``path``, in lower case as the namespaces are."""
+        whole = self._by_primary.get(primary or "", {})
+        stranded_from, drained_at = self._drained.get((primary, secondary), (None, None))
+        if primary is None or secondary is None:
+            stranded_from = drained_at = None
+        here = self._kept.get(primary or "")
+        there = self._kept.get(secondary or "")
+        return PairEvidence(
+            senders_whole=whole.get("sender"),
+            senders_tell=whole.get("tell"),
+            syphons_whole=whole.get("syphon"),
+            receivers_whole=whole.get("receiver"),
+            primary_kept=None if here is None else here.is_whole,
+            secondary_kept=None if there is None else there.is_whole,
+            stranded_from=stranded_from,
+            drained_at=drained_at,
+            emptied_at=None if primary is None else self._emptied.get((primary, path)),
+            primary_from=None if here is None else here.start,
+            primary_until=None if here is None else here.until,
+            secondary_from=None if there is None else there.start,
+            secondary_until=None if there is None else there.until,
+        )
+
+    def answered(self, question: str, primary: str | None, secondary: str | None) -> str:
+        """``question`` with what is wrong with the journals that could answer it in place of their role."""
+        if not question:
+            return ""
+        whose = {"sender": primary, "syphon": primary, "broker": primary, "secondary": secondary}
+        return question.format(**{
+            role: self._blame(namespace, role.replace("secondary", "broker"))
+            for role, namespace in whose.items() if f"{{{role}}}" in question
+        })  # fmt: skip
+
+    def _of_primary(self, primary: str) -> dict[str, bool]:
+        """Whether all journals of a role exist and are complete; a damaged journal may lack its primary or role."""
+        found = [each for each in self._writers if each.primary in (primary, None)]
+        whole = {
+            role: any(each.role == role for each in found)
+            and all(each.is_whole for each in found if each.role in (role, None))
+            for role in ("sender", "syphon", "receiver")
+        }
+        sends = [each.sends > 0 for each in found if each.role == "sender"]
+        return whole | {"tell": bool(sends) and all(sends)}
+
+    def _namespaces(self) -> set[str]:
+        return {each.primary for each in self._writers if each.role == "broker" and each.primary is not None}
+
+    def _kept_by(self, namespace: str) -> Kept:
+        """Complete means one journal of one run: what happened to messages between two runs is unknown."""
+        found = [each for each in self._writers if each.role == "broker" and each.primary == namespace]
+        is_known = all(each.role is not None for each in self._writers)
+        first = smallest(each.first_at for each in found)
+        last = greatest(each.last_at for each in found)
+        return Kept(
+            len(found) == 1 and found[0].is_whole and is_known,
+            None if first is None else first + self._skew,
+            None if last is None else last - self._skew,
+        )
+
+    def _drained_by(self, syphons: Iterable[SyphonFacts]) -> tuple[int | None, int | None]:
+        """The first backlog index that no syphon reads, and when the backlogs were last found empty.
+
+        Messages that another syphon holds at that time may return, so every syphon running then must have found the
+        queues empty too.
+        """
+        found = list(syphons)
+        stranded = smallest(each.stranded_from for each in found)
+        latest = greatest(each.drained_at for each in found)
+        if latest is None:
+            return stranded, None
+        running = [
+            each
+            for each in found
+            if each.first_at is not None
+            and each.last_at is not None
+            and each.first_at <= latest + self._skew
+            and each.last_at >= latest - self._skew
+        ]
+        earliest = smallest(each.drained_at for each in running)
+        if earliest is None or any(each.drained_at is None for each in running):
+            return stranded, None
+        return stranded, earliest - self._skew
+
+    def _blame(self, namespace: str | None, role: str) -> str:
+        """What is wrong with the journals of ``role`` that name ``namespace`` as their primary."""
+        found = [each for each in self._writers if each.primary in (namespace, None)]
+        whose = [each for each in found if each.role == role]
+        broken = [each for each in found if each.role in (role, None) and not each.is_whole]
+        if not whose and not broken:
+            return f"there is no journal of a {role} of {namespace}"
+        if not broken:
+            return f"the journals of its {role}s do not tell"
+        named = [f"{_name(each)}: {each.reason}" for each in broken[:MOST_NAMED]]
+        more = f"; and {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
+        return f"a journal is incomplete ({'; '.join(named)}{more})"
+
+
+def _name(writer: WriterFacts) -> str:
+    return f"{writer.role} {writer.writer[:SHORT]}" if writer.role else writer.writer

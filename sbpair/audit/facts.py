@@ -1,0 +1,302 @@
+"""The facts of journals that are not about single messages: few, and added up over all blocks.
+
+block  -->  Facts  --+--> writers, evidence     --> the verdicts
+block  -->  Facts  --+    timeline, bill, flow  --> the report
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import columns
+from .bill import Usage
+from .clocks import Clock, moment
+from .evidence import SyphonFacts
+from .flow import Flow, FlowFacts, flow
+from .grouping import NULL, Bools, Ints, integers, least, most, total
+from .journal_files import Unread
+from .mentions import Block, Kind
+from .timeline import STATE_CHANGES, StateEvent
+from .writers import WriterFacts, greatest, runs, smallest
+
+# Events that are read row by row; all others are only counted.
+RARE = (*STATE_CHANGES, "clock_differs", "syphon_counters", columns.UNREAD)
+READ_OF_RARE = (
+    "ordinal",
+    "at",
+    "cause",
+    "ahead",
+    "receives",
+    "completed",
+    "dead_lettered",
+    "released",
+    "reason",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A state change, with its place in the writer's journal."""
+
+    ordinal: int
+    at: int
+    event: StateEvent
+
+
+Pair = tuple[str | None, str | None]
+
+
+@dataclass
+class Facts:
+    """The facts of a part of the journals. Times are in microseconds, by the writers' clocks."""
+
+    writers: dict[str, WriterFacts] = field(default_factory=dict)
+    syphons: dict[tuple[Pair, str], SyphonFacts] = field(default_factory=dict)
+    emptied: dict[tuple[str | None, str, str], int] = field(default_factory=dict)  # primary, path, writer
+    clocks: dict[str, tuple[int, float]] = field(default_factory=dict)  # the last record: ordinal, seconds
+    counters: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # ordinal, receives, settled
+    changes: list[StateChange] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    flows: dict[str, FlowFacts] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+
+    def add(self, other: Facts) -> None:
+        """Add the facts of another part."""
+        for name, writer in other.writers.items():
+            self.writers.setdefault(name, WriterFacts(name)).add(writer)
+        for key, syphon in other.syphons.items():
+            known = self.syphons.get(key)
+            self.syphons[key] = syphon if known is None else _both(known, syphon)
+        for place, at in other.emptied.items():
+            self.emptied[place] = max(at, self.emptied.get(place, at))
+        for name, clock in other.clocks.items():
+            self.clocks[name] = max(clock, self.clocks.get(name, clock))
+        for name, counter in other.counters.items():
+            self.counters[name] = max(counter, self.counters.get(name, counter))
+        for name, flow_facts in other.flows.items():
+            self.flows.setdefault(name, FlowFacts()).add(flow_facts)
+        self.changes += other.changes
+        self.counts.update(other.counts)
+        self.unread += other.unread
+
+    def corrections(self) -> list[Clock]:
+        """The corrections of the writers that recorded a difference, each by its last record."""
+        return [Clock(writer, ahead) for writer, (_, ahead) in sorted(self.clocks.items())]
+
+    def corrected(self, clocks: list[Clock]) -> None:
+        """Apply corrections to all times but those of the flow."""
+        shifts = {clock.writer: clock.micros for clock in clocks}
+        for name, writer in self.writers.items():
+            writer.shifted(shifts.get(name, 0))
+        self.syphons = {
+            (pair, name): _shifted(each, shifts.get(name, 0)) for (pair, name), each in self.syphons.items()
+        }
+        self.emptied = {place: at + shifts.get(place[2], 0) for place, at in self.emptied.items()}
+
+    def state_events(self, shifts: Mapping[str, int]) -> list[StateEvent]:
+        """The state changes, by writer and ordinal."""
+        ordered = sorted(self.changes, key=lambda each: (each.event.writer, each.ordinal))
+        return [_at(each, shifts.get(each.event.writer, 0)) for each in ordered]
+
+    def flow(self, shifts: Mapping[str, int]) -> tuple[list[Flow], float]:
+        return flow((facts, shifts.get(name, 0)) for name, facts in self.flows.items())
+
+    def usage(self) -> Usage:
+        """The numbers that are billed."""
+        return Usage(
+            direct=self.counts["direct"] + self.counts["replayed"],
+            parked=self.counts["parked"],
+            forwarded=self.counts["forwarded"],
+            polls=sum(receives for _, receives, _ in self.counters.values()),
+            settled=sum(settled for _, _, settled in self.counters.values()),
+            pings=max(0, self.counts["pings"] - self.counts["failed pings"]),
+            received=self.counts["received"],
+        )
+
+    def of_syphons(self) -> dict[Pair, dict[str, SyphonFacts]]:
+        found: dict[Pair, dict[str, SyphonFacts]] = {}
+        for (pair, writer), syphon in self.syphons.items():
+            found.setdefault(pair, {})[writer] = syphon
+        return found
+
+    def when_emptied(self) -> dict[tuple[str | None, str], int]:
+        """When each entity was last found empty by one of its receivers; topics have no such record."""
+        found: dict[tuple[str | None, str], int] = {}
+        for (primary, path, _), at in self.emptied.items():
+            found[primary, path] = max(at, found.get((primary, path), at))
+        return found
+
+
+def _at(change: StateChange, shift: int) -> StateEvent:
+    event = change.event
+    return StateEvent(
+        event.primary, event.path, event.writer, event.event, moment(change.at + shift), event.cause
+    )
+
+
+def _both(one: SyphonFacts, other: SyphonFacts) -> SyphonFacts:
+    return SyphonFacts(
+        smallest((one.first_at, other.first_at)),
+        greatest((one.last_at, other.last_at)),
+        greatest((one.drained_at, other.drained_at)),
+        smallest((one.stranded_from, other.stranded_from)),
+    )
+
+
+def _shifted(syphon: SyphonFacts, shift: int) -> SyphonFacts:
+    first, last, drained = (
+        None if at is None else at + shift for at in (syphon.first_at, syphon.last_at, syphon.drained_at)
+    )
+    return SyphonFacts(first, last, drained, syphon.stranded_from)
+
+
+# What is counted for the bill: the events, and the amount of each.
+BILLED: dict[str, tuple[str, str]] = {
+    "direct": ("send_accepted", "ids"),  # those that the primary accepted
+    "replayed": ("spool_replayed", "count"),  # to the primary
+    "parked": ("message_parked", "count"),
+    "forwarded": ("messages_forwarded", "ids"),
+    "pings": ("ping_sent", "rows"),
+    "failed pings": ("ping_failed", "rows"),  # not accepted, so not billed
+    "received": ("messages_received", "ids"),
+}
+FLOWING = ("direct", "parked", "forwarded")
+
+
+def facts(block: Block) -> Facts:
+    """The facts of one block."""
+    return _Block(block).facts()
+
+
+class _Block:
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.size = len(block.kinds)
+        self.at = integers(block.column("at"))
+        self.ordinal = integers(block.column("ordinal"))
+        sizes = pc.list_value_length(block.column("message_ids"))
+        self.amounts: dict[str, Ints] = {
+            "ids": _or_zero(sizes),
+            "count": _or_zero(block.column("count")),
+            "rows": np.ones(len(self.at), np.int64),
+        }
+        self.first = self._of_kinds(least(block.kind, self.at, self.size))
+        self.last = self._of_kinds(most(block.kind, self.at, self.size))
+
+    def facts(self) -> Facts:
+        found = Facts()
+        for code, kind in enumerate(self.block.kinds):
+            self._kind(code, kind, found)
+        for name in {kind.writer or "" for kind in self.block.kinds}:
+            ordinals = self.ordinal[self._rows_of(name)]
+            known = ordinals[ordinals != NULL]
+            found.writers[name].runs, found.writers[name].lines = runs(known), len(known)
+        self._bill(found)
+        for kind, row in self._rare():
+            _rare_row(kind, row, found)
+        return found
+
+    def _of_kinds(self, values: Ints) -> list[int | None]:
+        return [None if value == NULL else int(value) for value in values]
+
+    def _rows_of(self, writer: str) -> Bools:
+        return np.array([(kind.writer or "") == writer for kind in self.block.kinds], bool)[self.block.kind]
+
+    def _kind(self, code: int, kind: Kind, found: Facts) -> None:
+        """The facts that follow from the number and the times of the rows of one kind."""
+        name, primary = kind.writer or "", _lower(kind.primary)
+        writer = found.writers.setdefault(name, WriterFacts(name))
+        rows = self.block.kind == code
+        count = int(rows.sum())
+        part = WriterFacts(name, kind.role, primary, self.first[code], self.last[code])
+        match kind.event:
+            case "send_accepted":
+                part.sends = count
+            case columns.UNREAD:
+                part.unread = count
+            case columns.UNREADABLE:
+                part.unreadable = count
+            case "journal_closed":
+                lost = integers(self.block.column("lost"))[rows]
+                is_last = pc.fill_null(self.block.column("is_last").filter(pa.array(rows)), False)
+                part.closing_lost, part.has_end = max(0, int(lost.max())), bool(pc.any(is_last).as_py())
+            case "journal_gap":
+                part.gap_lost = int(
+                    total(self.block.kind, integers(self.block.column("lost")), self.size)[code]
+                )
+            case "entity_emptied":
+                place = (primary, (kind.path or "").lower(), name)
+                at = self.last[code]
+                if at is not None and kind.path is not None:
+                    found.emptied[place] = max(at, found.emptied.get(place, at))
+            case _:
+                pass
+        writer.add(part)
+        if kind.role == "syphon":
+            pair = (primary, _lower(kind.secondary))
+            drained = self.last[code] if kind.event == "backlogs_drained" else None
+            stranded = kind.backlog if kind.event == "backlog_stranded" else None
+            syphon = SyphonFacts(self.first[code], self.last[code], drained, stranded)
+            known = found.syphons.get((pair, name))
+            found.syphons[pair, name] = syphon if known is None else _both(known, syphon)
+
+    def _bill(self, found: Facts) -> None:
+        columns = {}
+        for name, (event, amount) in BILLED.items():
+            is_one = [kind.event == event and _is_billed(name, kind) for kind in self.block.kinds]
+            columns[name] = np.where(np.array(is_one or [False])[self.block.kind], self.amounts[amount], 0)
+            found.counts[name] += int(columns[name].sum())
+        moved = np.column_stack([columns[name] for name in FLOWING])
+        if moved.any():
+            for name in {kind.writer or "" for kind in self.block.kinds}:
+                rows = self._rows_of(name) & (self.at != NULL)
+                found.flows[name] = FlowFacts.of(self.at[rows], moved[rows])
+
+    def _rare(self) -> Iterator[tuple[Kind, dict[str, Any]]]:
+        is_rare = np.array([kind.event in RARE for kind in self.block.kinds] or [False])[self.block.kind]
+        rows = np.flatnonzero(is_rare)
+        if len(rows):
+            table = self.block.rows.select(READ_OF_RARE).take(pa.array(rows))
+            table = table.set_column(1, "at", table.column("at").cast(pa.int64()))
+            for row, values in zip(rows, table.to_pylist(), strict=True):
+                yield self.block.kinds[self.block.kind[row]], values
+
+
+def _or_zero(column: pa.Array) -> Ints:
+    values = integers(column)
+    return np.where(values == NULL, 0, values)
+
+
+def _is_billed(name: str, kind: Kind) -> bool:
+    if name == "direct":
+        return kind.stored_in == "primary"
+    return name != "replayed" or kind.backlog is None
+
+
+def _rare_row(kind: Kind, row: Mapping[str, Any], found: Facts) -> None:
+    name, ordinal = kind.writer or "", row["ordinal"] or 0
+    if kind.event == columns.UNREAD:
+        found.unread.append(Unread(name, row["reason"]))
+    elif kind.event == "clock_differs":
+        if row["ahead"] is not None:
+            found.clocks[name] = max((ordinal, row["ahead"]), found.clocks.get(name, (ordinal, row["ahead"])))
+    elif kind.event == "syphon_counters":
+        settled = sum(row[each] or 0 for each in ("completed", "dead_lettered", "released"))
+        counter = (ordinal, row["receives"] or 0, settled)
+        found.counters[name] = max(counter, found.counters.get(name, counter))
+    elif row["at"] is not None:
+        event = StateEvent(
+            kind.primary or "", kind.path or "", name, kind.event or "", moment(row["at"]), row["cause"] or ""
+        )
+        found.changes.append(StateChange(ordinal, row["at"], event))
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else text.lower()

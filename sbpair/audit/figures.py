@@ -1,0 +1,129 @@
+"""The figures of the report as SVG: the flow of messages with the failovers, and the waiting times."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from .flow import Flow
+from .summary import Wait
+from .timeline import Episode
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DIRECT, PARKED, FORWARDED = "#4c78a8", "#e0a030", "#54a24b"
+SUSPECT, FAILED_OVER = "#f2cf5b", "#d1495b"
+WIDTH = 9.5  # inches
+MOST_LANES = 20
+MOST_BARS = 40
+SECONDS_OF_A_DAY = 86_400
+Lane = tuple[str, str]  # the primary and the path of an entity
+
+
+def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
+    """Messages per second by route, above the failovers of each entity; "" if there are no messages.
+
+    ``step`` is the width of one element of ``flow`` in seconds.
+    """
+    if not flow:
+        return ""
+    lanes = sorted({_lane(episode) for episode in timeline})[:MOST_LANES]
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 3.2 + 0.35 * len(lanes)), layout="constrained")
+    if lanes:
+        above, below = figure.subplots(
+            2, 1, sharex=True, gridspec_kw={"height_ratios": [3.0, 0.4 + 0.35 * len(lanes)]}
+        )
+        _lanes(below, timeline, lanes, flow)
+    else:
+        above = figure.subplots()
+    _flow(above, flow, step)
+    return _svg(figure)
+
+
+def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
+    times = [_day(each.at) for each in flow]
+    width = step / SECONDS_OF_A_DAY
+    direct = [each.direct / step for each in flow]
+    parked = [each.parked / step for each in flow]
+    forwarded = [each.forwarded / step for each in flow]
+    axes.bar(times, direct, width, align="edge", color=DIRECT, label="sent to the primary")
+    axes.bar(times, parked, width, align="edge", bottom=direct, color=PARKED, label="parked")
+    ends = [*times, times[-1] + width]
+    axes.stairs(forwarded, ends, baseline=None, color=FORWARDED, label="forwarded by a syphon")
+    axes.set_ylabel("messages per second")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=3)
+    axes.xaxis_date()
+    _plain(axes)
+
+
+def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[Flow]) -> None:
+    end = _day(flow[-1].at)
+    for episode in timeline:
+        if _lane(episode) not in lanes:
+            continue
+        y = lanes.index(_lane(episode))
+        marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
+        suspected, failed, recovered = (None if mark is None else _day(mark) for mark in marks)
+        until = end if recovered is None else recovered
+        if suspected is not None:
+            axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
+        if failed is not None:
+            axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER)
+    is_one = len({primary for primary, _ in lanes}) == 1
+    labels = [path if is_one else f"{primary}: {path}" for primary, path in lanes]
+    axes.set_yticks(range(len(lanes)), labels, fontsize=8, parse_math=False)  # a path may contain a $
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
+    axes.xaxis_date()
+    _plain(axes)
+
+
+def _lane(episode: Episode) -> Lane:
+    return episode.primary, episode.path
+
+
+def waits_figure(waits: list[Wait]) -> str:
+    """The waiting times by backlog queue; "" if there are none."""
+    if not waits:
+        return ""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots()
+    is_one = len({wait.primary for wait in waits}) == 1
+    waits = waits[:MOST_BARS]
+    places = range(len(waits))
+    labels = [
+        f"backlog {wait.backlog}\n{wait.messages} messages" + ("" if is_one else f"\n{wait.primary}")
+        for wait in waits
+    ]
+    for name, colour in (("longest", "#dddddd"), ("p99", "#f5d08a"), ("p95", PARKED), ("p50", "#a86a00")):
+        axes.bar(places, [getattr(wait, name) for wait in waits], 0.7, color=colour, label=name)
+    axes.set_xticks(places, labels, fontsize=8, parse_math=False)
+    axes.set_ylabel("seconds waited")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=4)
+    _plain(axes)
+    return _svg(figure)
+
+
+def _day(at: datetime) -> float:
+    """Days since the epoch, matplotlib's unit of time."""
+    return at.timestamp() / SECONDS_OF_A_DAY
+
+
+def _plain(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    _, _, drawing = text.getvalue().partition("<svg")  # without the XML prolog, to embed it in HTML
+    return f"<svg{drawing}"

@@ -1,0 +1,256 @@
+"""One row per message, folded from its mentions in numpy.
+
+A group is a message, numbered from 0; each column of the result is an array with one element per group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .grouping import NULL, Bools, Ints, combined, count, least, most, ranks
+from .mentions import COUNTS, FACTS, POSITIONS, Context, Mentions
+
+RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
+    "parked": ("parked_events", "accepted_by_backlog"),
+    "spooled": ("spooled_events", "accepted_by_spool"),
+    "detoured_ambiguously": ("stored_ambiguously", "accepted_ambiguously"),
+}
+AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
+HELD = {  # copies in a broker's store: added minus removed
+    "held": ("put", "taken"),
+    "held_in_backlog": ("put_in_backlog", "taken_from_backlog"),
+}
+PARTS = {part for parts in (*RECORDED_TWICE.values(), AMBIGUITIES, *HELD.values()) for part in parts}
+TIMES = {  # the first or last time of the mentions with any of these facts
+    "sent_at": (least, ("is_sent",)),
+    "parked_at": (least, ("is_parked",)),
+    "last_parked_at": (most, ("is_parked",)),
+    "set_aside_at": (most, ("set_aside", "expired")),
+    "home_at": (most, ("accepted_by_primary", "forwarded")),
+    "forwarded_at": (most, ("forwarded",)),
+    "received_at": (least, ("received",)),
+}
+Texts: TypeAlias = "Sequence[str | None]"
+Entity: TypeAlias = "tuple[str | None, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages side by side. Texts are indices into lists, or NULL; ``numbers`` are the columns of numbers."""
+
+    message: pa.Array
+    entity: Ints
+    entities: list[Entity]  # primary and path in lower case
+    path: Ints
+    paths: list[str]  # in order, as are the following
+    secondary: Ints
+    secondaries: list[str]
+    sender: Ints
+    senders: list[str]
+    sent_in: Ints
+    session: pa.Array  # null for messages without one
+    numbers: Mapping[str, Ints]
+
+    def __len__(self) -> int:
+        return len(self.message)
+
+
+def fold(mentions: Mentions, shifts: Mapping[str, int]) -> Messages:
+    """Fold ``mentions``, which hold all mentions of their messages.
+
+    ``shifts`` are corrections of writers' times, in microseconds.
+    """
+    shift = np.array([shifts.get(each.writer or "", 0) for each in mentions.contexts], np.int64)
+    shift = shift[mentions.context]
+    at = np.where(mentions.at == NULL, NULL, mentions.at + shift)
+    return _Fold(_with_paths(replace(mentions, at=at))).messages()
+
+
+class _Fold:
+    def __init__(self, mentions: Mentions) -> None:
+        self.of = mentions
+        facts = np.array([context.facts for context in mentions.contexts], np.int64)
+        self.facts = facts[mentions.context]
+        self.seen = int(np.bitwise_or.reduce(facts, initial=0))
+        index: dict[Entity, int] = {}
+        entity = np.array([index.setdefault(_entity(each), len(index)) for each in mentions.contexts])
+        self.entities = list(index)
+        encoded = mentions.message.dictionary_encode()
+        self.group = np.asarray(encoded.indices, np.int64)
+        self.message, self.entity = encoded.dictionary, np.zeros(len(encoded.dictionary), np.int64)
+        if len(self.entities) > 1:
+            both = self.group * len(self.entities) + entity[mentions.context]
+            keys, self.group = np.unique(both, return_inverse=True)
+            self.message = encoded.dictionary.take(pa.array(keys // len(self.entities)))
+            self.entity = keys % len(self.entities)
+        self.size = len(self.message)
+
+    def messages(self) -> Messages:
+        path, paths = self._of_context([context.path for context in self.of.contexts])
+        secondary, secondaries = self._of_context([context.secondary for context in self.of.contexts])
+        writer, writers = self._of_context([context.writer for context in self.of.contexts])
+        is_sent = self.has("is_sent")
+        sender = self._only(writer, is_sent)
+        sent_in = self._fold(least, self.of.sent_in, is_sent)
+        return Messages(
+            self.message,
+            self.entity,
+            self.entities,
+            least(self.group, path, self.size),
+            paths,
+            self._only(secondary, self.has("is_parked", "is_in_store_of_backlog")),
+            secondaries,
+            sender,
+            writers,
+            np.where(sender == NULL, NULL, sent_in),
+            self._session(),
+            self._numbers(),
+        )
+
+    def has(self, *names: str) -> Bools:
+        """The mentions with any of these facts."""
+        found: Bools = self.facts & sum(FACTS[name] for name in names) != 0
+        return found
+
+    def _of_context(self, texts: Texts) -> tuple[Ints, list[str]]:
+        """A text of each mention's context, as an index into the ordered texts."""
+        rank, ordered = ranks(texts)
+        return rank[self.of.context], ordered
+
+    def _fold(self, how: object, values: Ints, which: Bools) -> Ints:
+        assert callable(how)  # noqa: S101  (for mypy)
+        found: Ints = how(self.group[which], values[which], self.size)
+        return found
+
+    def _only(self, values: Ints, which: Bools) -> Ints:
+        """The one value of each message; NULL if there is none, or several."""
+        first, last = self._fold(least, values, which), self._fold(most, values, which)
+        return np.where(first == last, first, NULL)
+
+    def _session(self) -> pa.Array:
+        if self.of.session is None:
+            return pa.nulls(self.size, pa.string())
+        encoded = self.of.session.dictionary_encode()
+        rank, ordered = ranks([text or None for text in encoded.dictionary.to_pylist()])
+        index = np.asarray(encoded.indices.fill_null(len(rank)), np.int64)
+        greatest = most(self.group, np.append(rank, NULL)[index], self.size)
+        return pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL))
+
+    def _numbers(self) -> dict[str, Ints]:
+        counts = {name: self._count(name) for name in COUNTS}
+        counts |= {name: np.maximum(counts[a], counts[b]) for name, (a, b) in RECORDED_TWICE.items()}
+        counts |= {name: counts[put] - counts[taken] for name, (put, taken) in HELD.items()}
+        ambiguities = sum((counts[name] for name in AMBIGUITIES), np.zeros(self.size, np.int64))
+        kept = {name: each for name, each in counts.items() if name not in PARTS}
+        received = self._fold(least, self.of.number, self.has("received"))
+        stored = least(self.group, self.of.number, self.size)
+        times = {name: self._fold(how, self.of.at, self.has(*facts)) for name, (how, facts) in TIMES.items()}
+        backlog = np.array([NULL if each.backlog is None else each.backlog for each in self.of.contexts])
+        return {
+            **kept,
+            **times,
+            "backlog": most(self.group, backlog[self.of.context], self.size),
+            "sequence_number": np.where(received == NULL, stored, received),
+            "copies": self._copies(),
+            "ambiguities": ambiguities,
+        }
+
+    def _count(self, name: str) -> Ints:
+        if not self.seen & FACTS[name]:
+            return np.zeros(self.size, np.int64)
+        return count(self.group[self.has(name)], self.size)
+
+    def _copies(self) -> Ints:
+        """The greatest number of copies at one place: distinct numbers there.
+
+        A receiver and a broker may report different numbers of one message, so they count as places of their own.
+        An arrival without a number counts as a copy of its own.
+        """
+        arrival = np.flatnonzero(self.has("is_arrival"))
+        arrivals = count(self.group[arrival], self.size)
+        arrival = arrival[arrivals[self.group[arrival]] > 1]
+        copies = np.minimum(arrivals, 1)
+        if not len(arrival):
+            return copies
+        places = [context.place + context.in_store for context in self.of.contexts]
+        place, _ = self._of_context(list(places))
+        writer, _ = self._of_context([context.writer or "" for context in self.of.contexts])
+        number, position = self.of.number[arrival], self.of.sent_in[arrival]
+        is_known = number != NULL
+        own = np.where(is_known, -1, writer[arrival])  # with the position, in place of the number
+        group, at = self.group[arrival], place[arrival]
+        rows = np.column_stack([group, at, own, np.where(is_known, number, position)])
+        distinct = np.unique(rows, axis=0)
+        held = combined([(distinct[:, 0], self.size), (distinct[:, 1], len(places) + 1)])
+        first = np.flatnonzero(np.diff(held, prepend=-1))
+        there = np.diff(np.append(first, len(held)))
+        np.maximum.at(copies, distinct[first, 0], there)
+        return copies
+
+
+def _entity(context: Context) -> Entity:
+    return context.primary, (context.path or "").lower()
+
+
+def _with_paths(mentions: Mentions) -> Mentions:
+    """Give each mention without a path those at which a message of its id and primary was parked.
+
+    A message may be dead-lettered without a valid path. If none was parked, its path is "".
+    """
+    contexts = list(mentions.contexts)
+    pathless = np.array([each.path is None for each in contexts] or [False])[mentions.context]
+    if not pathless.any():
+        return mentions
+    parked_at = _paths_of_parked(mentions, mentions.message.filter(pa.array(pathless)).unique())
+    known: dict[Context, int] = {}
+    rows, codes = [np.flatnonzero(~pathless)], [mentions.context[~pathless]]
+    for row in np.flatnonzero(pathless):
+        context = contexts[mentions.context[row]]
+        paths = parked_at.get((context.primary, mentions.message[row].as_py()), [""])
+        found = [known.setdefault(replace(context, path=path), len(contexts) + len(known)) for path in paths]
+        rows.append(np.full(len(found), row))
+        codes.append(np.array(found))
+    chosen = np.concatenate(rows)
+    index = pa.array(chosen)
+    return Mentions(
+        contexts + list(known),
+        np.concatenate(codes),
+        mentions.at[chosen],
+        mentions.sent_in[chosen],
+        mentions.number[chosen],
+        mentions.message.take(index),
+        None if mentions.session is None else mentions.session.take(index),
+    )
+
+
+def _paths_of_parked(mentions: Mentions, ids: pa.Array) -> dict[tuple[str | None, str], list[str]]:
+    """The paths, one for each entity, at which messages of these ids were parked, by primary and id."""
+    parked = np.array([bool(each.facts & FACTS["parked_events"]) for each in mentions.contexts])
+    wanted = parked[mentions.context] & np.asarray(pc.is_in(mentions.message, ids))
+    found: dict[tuple[str | None, str], dict[str, str]] = {}
+    for row in np.flatnonzero(wanted):
+        context = mentions.contexts[mentions.context[row]]
+        if context.path is not None:
+            key = (context.primary, mentions.message[row].as_py())
+            found.setdefault(key, {}).setdefault(context.path.lower(), context.path)
+    return {key: list(paths.values()) for key, paths in found.items()}
+
+
+def place_in_journal(messages: Messages) -> pa.Array:
+    """``sent_in`` as writer, ordinal and position; null if several senders sent the message, or none."""
+    is_null = messages.sent_in == NULL
+    known = np.where(is_null, 0, messages.sent_in)
+    writer = pa.array(messages.senders or [""], pa.string()).take(
+        pa.array(np.where(messages.sender == NULL, 0, messages.sender))
+    )
+    return pa.StructArray.from_arrays(
+        [writer, pa.array(known // POSITIONS), pa.array(known % POSITIONS)],
+        ["writer", "ordinal", "position"],
+        mask=pa.array(messages.sender == NULL),
+    )

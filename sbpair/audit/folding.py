@@ -1,0 +1,196 @@
+"""The second step of an audit: the mentions of a part become messages with verdicts, written as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from .clocks import MICROS
+from .engine import Answer, Packet
+from .evidence import Evidence
+from .fold import Messages, fold
+from .grouping import NULL, Bools, Ints
+from .order import in_sessions
+from .packets import gathered
+from .storage import Storage
+from .tables import MISSING, chosen, duplicates_table, messages_table, times_accepted
+from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
+from .waits import Waits
+
+MOST_ROWS = 50  # rows per table of the report; the Parquet tables contain all
+Rows: TypeAlias = "list[dict[str, Any]]"
+
+
+@dataclass
+class EntityCounts:
+    """The messages of one entity."""
+
+    path: str
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # of those that are unproven
+
+    def add(self, other: EntityCounts) -> None:
+        self.path = min(self.path, other.path)
+        self.verdicts.update(other.verdicts)
+        self.reasons.update(other.reasons)
+
+
+@dataclass
+class Found:
+    """What the parts of the messages show; added up over all parts."""
+
+    entities: dict[tuple[str, str], EntityCounts] = field(default_factory=dict)
+    troubles: Rows = field(default_factory=list)
+    duplicates: Rows = field(default_factory=list)
+    duplicated: int = 0
+    unexplained: int = 0
+    repeated: int = 0
+    shown: float = 0.0  # the minimum clock difference in seconds that messages show
+    waits: dict[tuple[str | None, int | None], Waits] = field(default_factory=dict)
+    missing: int = 0
+
+    def add(self, other: Found) -> None:
+        for key, entity in other.entities.items():
+            self.entities.setdefault(key, EntityCounts(entity.path)).add(entity)
+        for queue, waits in other.waits.items():
+            self.waits.setdefault(queue, Waits()).add(waits.times, waits.counts)
+        self.troubles = sorted(self.troubles + other.troubles, key=_trouble)[:MOST_ROWS]
+        self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MOST_ROWS]
+        self.duplicated += other.duplicated
+        self.unexplained += other.unexplained
+        self.repeated += other.repeated
+        self.shown = max(self.shown, other.shown)
+        self.missing += other.missing
+
+
+def _trouble(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["verdict"], row["path"], row["message_id"]
+
+
+def _duplicate(row: Mapping[str, Any]) -> tuple[bool, int, str, str]:
+    return row["is_explained"], -row["copies"], row["path"], row["message_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The work on a part: writes parts of the tables, answers with Found, and packs the messages of sessions.
+
+    ``shifts`` are corrections of writers' times in microseconds.
+    """
+
+    shifts: Mapping[str, int]
+    evidence: Evidence
+    parts: int
+    out: Storage
+
+    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[Answer | Packet]:
+        mentions = gathered(packets)
+        if mentions is None or not len(mentions.message):
+            return
+        messages = fold(mentions, self.shifts)
+        judgement = judge(messages, self.evidence)
+        table = messages_table(messages, judgement)
+        self.out.write_table("messages", table, part)
+        yield Answer(self._found(messages, judgement, table, part))
+        yield from in_sessions(messages, self.parts)
+
+    def _found(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:
+        numbers = dict(messages.numbers)
+        missing = chosen(table.select(MISSING), judgement.where(Verdict.LOST))
+        copies = duplicates_table(table, numbers)
+        for name, rows in (("missing", missing), ("duplicates", copies)):
+            if rows.num_rows:
+                self.out.write_table(name, rows, part)
+        sound = np.array([verdict in SOUND for verdict in VERDICTS])
+        troubles = chosen(
+            table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
+        )
+        return Found(
+            entities=_entities(messages, judgement),
+            troubles=_top(troubles, [("verdict", "ascending"), *_BY_NAME]),
+            duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
+            duplicated=copies.num_rows,
+            unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
+            repeated=int((times_accepted(numbers) > 1).sum()),
+            shown=_shown(numbers, judgement.is_traced),
+            waits=_waits(messages),
+            missing=missing.num_rows,
+        )
+
+
+def _shown(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
+    """The minimum clock difference in seconds that messages show, which were moved on before they had come.
+
+    A message is parked before it is forwarded; and received afterwards, if it took no other way.
+    """
+    one_way = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] == 0
+    one_way &= is_traced & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)
+    return max(
+        _latest(numbers["parked_at"], numbers["forwarded_at"], np.ones(len(one_way), bool)),
+        _latest(numbers["forwarded_at"], numbers["received_at"], one_way),
+    )
+
+
+def _latest(cause: Ints, effect: Ints, which: Bools) -> float:
+    """By how many seconds a cause came after its effect, at most; 0 if none did."""
+    known = which & (cause != NULL) & (effect != NULL)
+    return int((cause - effect)[known].max(initial=0)) / MICROS
+
+
+_BY_NAME = [("path", "ascending"), ("message_id", "ascending")]
+
+
+def _top(table: pa.Table, order: list[tuple[str, str]]) -> Rows:
+    rows: Rows = table.sort_by(order).slice(0, MOST_ROWS).to_pylist() if table.num_rows else []
+    return rows
+
+
+def _entities(messages: Messages, judgement: Judgement) -> dict[tuple[str, str], EntityCounts]:
+    kinds = len(VERDICTS)
+    counts = np.bincount(
+        messages.entity * kinds + judgement.verdict, minlength=len(messages.entities) * kinds
+    ).reshape(-1, kinds)
+    found = {}
+    for code, (primary, path_key) in enumerate(messages.entities):
+        if not counts[code].any():
+            continue
+        here = messages.entity == code
+        path = int(messages.path[here].min())
+        entity = EntityCounts(messages.paths[path])
+        entity.verdicts.update(
+            {VERDICTS[kind]: int(count) for kind, count in enumerate(counts[code]) if count}
+        )
+        entity.reasons.update(_reasons(judgement, here))
+        found[primary or "", path_key] = entity
+    return found
+
+
+def _reasons(judgement: Judgement, rows: Bools) -> dict[str, int]:
+    reasons, counts = np.unique(judgement.reason[rows], return_counts=True)
+    return {
+        judgement.reasons[reason]: int(count)
+        for reason, count in zip(reasons, counts, strict=True)
+        if reason != NULL
+    }
+
+
+def _waits(messages: Messages) -> dict[tuple[str | None, int | None], Waits]:
+    numbers = messages.numbers
+    rows = np.flatnonzero((numbers["forwarded"] > 0) & (numbers["parked_at"] != NULL))
+    if not len(rows):
+        return {}
+    parked, forwarded = numbers["parked_at"][rows], numbers["forwarded_at"][rows]
+    waited: Ints = np.where(forwarded == NULL, 0, np.maximum(forwarded - parked, 0))
+    found: dict[tuple[str | None, int | None], Waits] = {}
+    queues, index = np.unique(
+        np.column_stack([messages.entity[rows], numbers["backlog"][rows]]), axis=0, return_inverse=True
+    )
+    for code, (entity, backlog) in enumerate(queues.tolist()):
+        queue = (messages.entities[entity][0], None if backlog == NULL else backlog)
+        found.setdefault(queue, Waits()).add(waited[index.ravel() == code])
+    return found

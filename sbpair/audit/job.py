@@ -1,0 +1,130 @@
+"""The audit as a job: read the journals, fold the messages, write the results.
+
+DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT/missing   (Parquet)
+                 OUT/report.html  OUT/summary.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+
+import pyarrow as pa
+
+from .engine import Engine, LocalEngine
+from .evidence import Evidence
+from .facts import Facts
+from .folding import Fold, Found
+from .order import Order, Sessions
+from .reading import Plan, Read, facts_of_unread, plan
+from .report import headline, page
+from .storage import Storage
+from .summary import Summary, summarise
+from .tables import DUPLICATES_SCHEMA, MESSAGES_SCHEMA, MISSING_SCHEMA, ORDER, WAITS, writers_table
+from .verdict import Verdict
+
+SKEW = 1.0  # tolerated difference between the clocks of two machines, in seconds
+REPORT, SUMMARY = "report.html", "summary.json"
+TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
+
+
+class NotOurs(ValueError):
+    """The place for the results holds something else than an earlier audit."""
+
+
+def audit(
+    journal: str | Path | Plan, out: str | Path, *, engine: Engine | None = None, skew: float = SKEW
+) -> Summary:
+    """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
+
+    An earlier audit there is replaced. ``skew`` is the tolerated difference between the clocks of two machines in
+    seconds, 0 or more; ``engine`` is this machine by default. Raises ValueError for an invalid ``skew``, NotOurs when
+    ``out`` holds something else than an earlier audit, and OSError when it cannot be written.
+    """
+    if not skew >= 0:
+        raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
+    reading = journal if isinstance(journal, Plan) else plan(str(journal))
+    place = Storage(str(out))
+    others = [name for name in place.names() if name not in (*TABLES, REPORT, SUMMARY)]
+    if others:
+        raise NotOurs(
+            f"{out} holds {others[0]!r}, which is not of an earlier audit; choose another directory"
+        )
+    place.clear([*TABLES, REPORT, SUMMARY])
+    summary = _audited(reading, place, engine or LocalEngine(), skew)
+    place.write_text(REPORT, page(summary))
+    place.write_text(SUMMARY, as_json(summary) + "\n")
+    return summary
+
+
+def _audited(reading: Plan, out: Storage, engine: Engine, skew: float) -> Summary:
+    """Audit and write the tables."""
+    scattered = engine.scatter(reading.tasks, Read(reading.parts), reading.parts)
+    facts = facts_of_unread(reading.unread)
+    for each in scattered.answers():
+        facts.add(each)
+    clocks = facts.corrections()
+    facts.corrected(clocks)
+    evidence = Evidence(facts.writers.values(), facts.of_syphons(), facts.when_emptied(), skew)
+    shifts = {clock.writer: clock.micros for clock in clocks}
+    folded = scattered.regroup(Fold(shifts, evidence, reading.parts, out))
+    found = Found()
+    for each in folded.answers():
+        found.add(each)
+    ordered = folded.regroup(Order(out))
+    sessions = _sum(ordered.answers())
+    for step in (scattered, folded, ordered):
+        step.close()
+    _write_rest(out, facts, found, sessions)
+    return summarise(facts, clocks, found, sessions, skew)
+
+
+def _sum(several: Iterable[Sessions]) -> Sessions:
+    found = list(several)
+    return Sessions(sum(each.sessions for each in found), sum(each.broken for each in found))
+
+
+def _write_rest(out: Storage, facts: Facts, found: Found, sessions: Sessions) -> None:
+    """Write the small tables, and the empty ones, which have a schema all the same."""
+    out.write_table("writers", writers_table(facts.writers.values()))
+    waits = [
+        {"primary": primary, "backlog": backlog, "messages": each.messages, **each.quantiles()}
+        for (primary, backlog), each in found.waits.items()
+    ]
+    out.write_table("waits", pa.Table.from_pylist(waits, schema=WAITS))
+    empty = (
+        ("messages", found.entities, MESSAGES_SCHEMA),
+        ("duplicates", found.duplicated, DUPLICATES_SCHEMA),
+        ("missing", found.missing, MISSING_SCHEMA),
+        ("order", sessions.sessions, ORDER),
+    )
+    for name, rows, schema in empty:
+        if not rows:
+            out.write_table(name, schema.empty_table())
+
+
+def as_json(summary: Summary) -> str:
+    """The summary as JSON on one line, without the data of the figures."""
+    fields = asdict(summary)
+    del fields["flow"], fields["step"]
+    fields["verdicts"] = _by_name(summary.verdicts)
+    fields["entities"] = [
+        {"primary": each.primary, "path": each.path, "verdicts": _by_name(each.verdicts)}
+        for each in summary.entities
+    ]
+    fields["headline"], fields["is_conserved"] = headline(summary), summary.is_conserved
+    return json.dumps(fields, default=_plain)
+
+
+def _by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:
+    return {verdict.value: count for verdict, count in verdicts.items()}
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds")
+    return str(value.value) if isinstance(value, Enum) else str(value)

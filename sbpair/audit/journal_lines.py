@@ -1,0 +1,132 @@
+"""The lines of a journal as Arrow columns.
+
+Arrow parses blocks of lines with the given types. A block that contains an invalid line is parsed line by line:
+each invalid line becomes a row of event ``unreadable_line`` with its position and, from the file name, its writer,
+so that an audit reports the writer's journal as incomplete instead of failing. Corrupt compressed data and lines
+longer than a block are treated the same way.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from .columns import POSITION, UNREAD, UNREADABLE
+from .journal_files import FileRange, Unread, is_gzipped
+
+NEWLINE = 10
+_FILE = re.compile(r"(?:.*/)?[a-z]+-(.+)-\d+\.jsonl(?:\.gz)?$")
+INVALID_RECORD = json.dumps({"event": UNREADABLE}).encode()
+INVALID_LINE = b"\n"  # parsed as one unreadable line
+BLOCK = 4 * 1024 * 1024  # bytes per batch: bounds memory, and is far longer than a record
+
+
+def batches(piece: FileRange, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, with the columns of ``whole``. Raises FileNotFoundError when the file is gone."""
+    with piece.open() as file:
+        at, end = piece.start, None if is_gzipped(piece.name) else piece.end
+        try:
+            file.seek(piece.start)
+            while end is None or at < end:
+                block, size = _block(file, BLOCK if end is None else min(BLOCK, end - at))
+                if block:
+                    yield from _rows(block, piece.name, at, whole)
+                at += size
+                if not block:
+                    break
+            if end is None and not at:
+                yield from _rows(INVALID_LINE, piece.name, at, whole)  # a compressed file without content
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            yield from _rows(INVALID_LINE, piece.name, at, whole)
+
+
+def unread_rows(files: Sequence[Unread], whole: pa.Schema) -> pa.RecordBatch:
+    """One row of event ``unread_file`` for each file, with its name and the reason."""
+    names = [each.name for each in files]
+    known = {
+        "event": [UNREAD] * len(files),
+        "writer": names,
+        "reason": [each.reason for each in files],
+        "journal_file": names,
+        "journal_offset": [0] * len(files),
+    }
+    arrays = [pa.array(known.get(field.name, [None] * len(files)), field.type) for field in whole]
+    return pa.RecordBatch.from_arrays(arrays, schema=whole)
+
+
+def _block(file: BinaryIO, most: int) -> tuple[bytes, int]:
+    """The next complete lines, and the number of bytes consumed; ``b""`` at the end of the file.
+
+    An incomplete last line is dropped. A line longer than a block is replaced by an empty one.
+    """
+    block = file.read(most)
+    size = len(block)
+    if not block or block.endswith(b"\n"):
+        return block, size
+    tail = file.readline(BLOCK)
+    size += len(tail)
+    if tail.endswith(b"\n"):
+        return block + tail, size
+    while tail and not tail.endswith(b"\n"):
+        tail = file.readline(BLOCK)
+        size += len(tail)
+    head = block[: block.rfind(b"\n") + 1]
+    return (head + b"\n" if tail else head), size
+
+
+def writer_of(name: str) -> str:
+    """The writer's id in the name of a journal file; "" for any other name."""
+    match = _FILE.match(name)
+    return match[1] if match else ""
+
+
+def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
+    own = pa.schema([field for field in whole if field.name not in dict(POSITION)])
+    offsets = _line_starts(block, at)
+    try:
+        table = _parsed(block, own)
+    except pa.ArrowInvalid:
+        table = None
+    if table is None or table.num_rows != len(offsets):
+        table = _one_by_one(block, own)
+    if len(own) < len(whole):
+        names = pa.repeat(name, table.num_rows)
+        table = table.append_column("journal_file", names).append_column("journal_offset", offsets)
+    if "writer" in own.names and table["writer"].null_count:
+        table = table.set_column(
+            own.get_field_index("writer"), "writer", pc.fill_null(table["writer"], writer_of(name))
+        )
+    yield from table.select(whole.names).cast(whole).combine_chunks().to_batches()
+
+
+def _parsed(block: bytes, own: pa.Schema) -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=own, unexpected_field_behavior="ignore")
+    read = pj.ReadOptions(use_threads=False, block_size=max(len(block), 1))
+    return pj.read_json(pa.BufferReader(block), read_options=read, parse_options=options)
+
+
+def _line_starts(block: bytes, at: int) -> pa.Array:
+    """The file offset of each line of ``block``, which begins at ``at``."""
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == NEWLINE) + 1
+    starts = np.concatenate(([0], ends[:-1] if block.endswith(b"\n") else ends))
+    return pa.array(starts + at, pa.int64())
+
+
+def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
+    good: list[bytes] = []
+    for line in block.removesuffix(b"\n").split(b"\n"):  # splitlines() would also split at carriage returns
+        try:
+            is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
+        except (pa.ArrowInvalid, ValueError):
+            is_record = False
+        good.append(line if is_record else INVALID_RECORD)
+    return _parsed(b"\n".join(good) + b"\n", own)

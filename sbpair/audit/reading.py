@@ -1,0 +1,72 @@
+"""The first step of an audit: journals are read, and become facts and mentions by message id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .columns import arrow_schema
+from .engine import Answer, Packet
+from .facts import Facts, facts
+from .journal_files import FileRange, Unread, list_files, packed, ranges, whole_lines
+from .journal_lines import batches, unread_rows
+from .mentions import block, mentions
+from .packets import joined, scattered
+
+READ = (
+    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
+    "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
+    "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_ids",
+    "writer",
+)  # fmt: skip
+"""The columns of a journal that an audit needs."""
+
+TASK_BYTES = 32 * 1024 * 1024  # of journals per task
+PART_BYTES = 64 * 1024 * 1024  # of journals per part of the messages, as long as there are few parts
+MOST_PARTS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is read: the ranges of files for each task, their size, and the files that are not read."""
+
+    tasks: list[tuple[FileRange, ...]]
+    size: int
+    unread: tuple[Unread, ...]
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the messages are divided: each is folded in memory."""
+        return min(MOST_PARTS, 1 + self.size // PART_BYTES)
+
+
+def plan(directory: str) -> Plan:
+    """Plan the reading of the journals below ``directory``. Raises OSError when it cannot be listed."""
+    available = whole_lines(directory)
+    empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
+    tasks = [tuple(each) for each in packed(ranges(directory, {}, available, TASK_BYTES), TASK_BYTES)]
+    size = sum(each.end - each.start for task in tasks for each in task)
+    return Plan(tasks, size, (*list_files(directory).unread, *empty))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The work of a task: answers with the Facts of its files, and packets of mentions."""
+
+    parts: int
+
+    def __call__(self, pieces: Sequence[FileRange]) -> Iterator[Answer | Packet]:
+        schema, found, several = arrow_schema(READ), Facts(), []
+        for piece in pieces:
+            for rows in batches(piece, schema):
+                each = block(rows)
+                found.add(facts(each))
+                several.append(mentions(each))
+        yield Answer(found)
+        if several:
+            yield from (Packet(part, content) for part, content in scattered(joined(several), self.parts))
+
+
+def facts_of_unread(files: Sequence[Unread]) -> Facts:
+    """The facts of files that are not read."""
+    return facts(block(unread_rows(files, arrow_schema(READ)))) if files else Facts()

@@ -1,0 +1,277 @@
+"""The HTML report of an audit, a single self-contained page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+
+from .bill import Meter
+from .figures import flow_figure, waits_figure
+from .folding import MOST_ROWS
+from .summary import Entity, Summary
+from .timeline import Episode
+from .verdict import SOUND, Verdict
+
+STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
+h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #ddd}
+.verdict{padding:.7em 1em;border-radius:6px;font-weight:600}.ok{background:#e3f3e1}.bad{background:#fbe3e4}
+table{border-collapse:collapse;margin:.6em 0}
+td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
+td.t{white-space:nowrap;font-variant-numeric:tabular-nums}
+th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
+"""
+MEANING = {
+    Verdict.DELIVERED: "received or completed by a receiver",
+    Verdict.RECOVERED: "its send raised an error, but it arrived",
+    Verdict.DEAD_LETTERED: "dead-lettered, with a reason",
+    Verdict.EXPIRED: "its time to live had passed",
+    Verdict.DELETED: "deleted, cancelled, or removed with its entity",
+    Verdict.ACCEPTED: "the primary accepted it; no journal shows what became of it",
+    Verdict.WAITING: "in its entity, a backlog queue or a spool",
+    Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
+    Verdict.NOT_ACCEPTED: "its send raised an error, and no journal shows that it was stored",
+    Verdict.UNEXPECTED: "it arrived, but no sender's journal contains it",
+    Verdict.UNPROVEN: "a journal that could decide is incomplete or missing",
+}
+SHORT = 8  # characters of a writer's UUID, enough to find its files
+ALL = "the Parquet tables contain all"
+Row = tuple[Sequence[object], bool]  # the cells, and whether to highlight the row
+
+
+def page(summary: Summary) -> str:
+    """The report as one self-contained HTML page."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>sbpair audit</title>",
+        f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
+        _headline(summary),
+        _section("Messages", _verdicts(summary)),
+        _section("Files not read", _unread(summary)),
+        _section("Entities", _entities(summary)),
+        _section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
+        _section("Failovers", _timeline(summary.timeline)),
+        _section("Waiting times in backlog queues", waits_figure(summary.waits)),
+        _section("Not accounted for", _troubles(summary)),
+        _section("Why messages are unproven", _reasons(summary)),
+        _section("Duplicates", _duplicates(summary)),
+        _section("Order", _order(summary)),
+        _section("Journals", _writers(summary)),
+        _section("Clocks", _clocks(summary)),
+        _section("Operations", _bill(summary)),
+        "</html>",
+    ]
+    return "".join(parts)
+
+
+def headline(summary: Summary) -> str:
+    """The result of the audit on one line."""
+    counts = summary.verdicts
+    bad = [
+        f"{counts[verdict]} {verdict.value}"
+        for verdict in Verdict
+        if counts[verdict] and verdict not in SOUND
+    ]
+    if summary.unexplained:
+        bad.append(f"{summary.unexplained} with more copies than can be explained")
+    if bad:
+        return f"{summary.messages} messages, of these " + ", ".join(bad) + _unproven("; ", summary)
+    if not summary.messages:
+        return "no messages in these journals" + _unproven("; ", summary)
+    if not summary.is_proved:
+        return _unproven("", summary) + f"; {summary.messages} messages were read, all accounted for"
+    return f"{summary.messages} messages, all accounted for"
+
+
+def _unproven(before: str, summary: Summary) -> str:
+    """The reasons for which there may be messages unknown to the audit; "" if there are none."""
+    reasons = [
+        f"{len(journals)} {one if len(journals) == 1 else more}"
+        for journals, one, more in (
+            (summary.unread, "file not read", "files not read"),
+            (summary.holed, "journal with gaps", "journals with gaps"),
+        )
+        if journals
+    ]
+    if summary.is_skew_exceeded:
+        reasons.append(f"clocks differ by at least {summary.shown:.1f} s (--skew {summary.skew:g}s)")
+    return f"{before}unproven: {', '.join(reasons)}" if reasons else ""
+
+
+def _headline(summary: Summary) -> str:
+    kind = "ok" if summary.is_conserved else "bad"
+    return f"<p class='verdict {kind}'>{escape(headline(summary))}</p>"
+
+
+def _section(title: str, content: str) -> str:
+    return f"<h2>{escape(title)}</h2>{content}" if content else ""
+
+
+def _verdicts(summary: Summary) -> str:
+    rows: list[Row] = [
+        ((verdict.value, count, MEANING[verdict]), verdict not in SOUND)
+        for verdict, count in summary.verdicts.items()
+        if count
+    ]
+    return _table(("verdict", "messages", "meaning"), rows) if rows else ""
+
+
+def _unread(summary: Summary) -> str:
+    rows: list[Row] = [((each.name, each.reason), True) for each in summary.unread]
+    if not rows:
+        return ""
+    note = "<p>These files may be journals with messages that are not counted here.</p>"
+    return note + _table(("file", "reason"), rows)
+
+
+def _entities(summary: Summary) -> str:
+    """The verdicts by entity; "" for a single entity, whose verdicts are those of the summary."""
+    if len(summary.entities) < 2:
+        return ""
+    kinds = [verdict for verdict, count in summary.verdicts.items() if count]
+    worst = sorted(summary.entities, key=lambda each: (not _bad(each), -each.messages))
+    rows: list[Row] = [
+        (
+            (each.primary, each.path, each.messages, *(each.verdicts.get(kind, 0) for kind in kinds)),
+            bool(_bad(each)),
+        )
+        for each in worst
+    ]
+    heads = ("primary", "entity", "messages", *(kind.value for kind in kinds))
+    return _table(heads, rows[:MOST_ROWS]) + _more(len(rows))
+
+
+def _bad(entity: Entity) -> int:
+    return sum(count for verdict, count in entity.verdicts.items() if verdict not in SOUND)
+
+
+def _more(total: int) -> str:
+    return "" if total <= MOST_ROWS else f"<p><small>{MOST_ROWS} of {total} are shown; {ALL}.</small></p>"
+
+
+def _timeline(episodes: Sequence[Episode]) -> str:
+    rows: list[Row] = [
+        (
+            (
+                episode.primary,
+                episode.path,
+                episode.suspected_at,
+                episode.failed_over_at,
+                episode.recovered_at,
+                _span(episode.failed_over_at, episode.recovered_at),
+                episode.cause,
+            ),
+            False,
+        )
+        for episode in episodes[:MOST_ROWS]
+    ]
+    heads = ("primary", "entity", "suspect (UTC)", "failed over", "recovered", "seconds", "cause")
+    return _table(heads, rows) + _more(len(episodes)) if rows else ""
+
+
+def _troubles(summary: Summary) -> str:
+    rows: list[Row] = [
+        ((each.verdict, each.primary, each.path, each.message_id), True) for each in summary.troubles
+    ]
+    heads = ("verdict", "primary", "entity", "message id")
+    return _table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
+
+
+def _reasons(summary: Summary) -> str:
+    rows: list[Row] = [((count, reason), False) for reason, count in summary.reasons.items()]
+    return _table(("messages", "reason"), rows) if rows else ""
+
+
+def _duplicates(summary: Summary) -> str:
+    if not summary.messages:
+        return ""
+    repeated = (
+        f"<p>{summary.repeated} messages were accepted more than once: their ids were sent again. The "
+        "verdict is that of the id.</p>"
+        if summary.repeated
+        else ""
+    )
+    if not summary.duplicated:
+        none = "According to the journals of receivers and brokers, no message arrived more than once."
+        return f"<p>{none}</p>{repeated}"
+    rows: list[Row] = [
+        (
+            (each.primary, each.path, each.message_id, each.copies, each.explained),
+            each.copies - 1 > each.explained,
+        )
+        for each in summary.duplicates
+    ]
+    note = (
+        f"<p>{summary.duplicated} messages arrived more than once; each copy but the first needs an "
+        "explanation.</p>"
+    )
+    heads = ("primary", "entity", "message id", "copies", "explained")
+    return note + repeated + _table(heads, rows) + _more(summary.duplicated)
+
+
+def _order(summary: Summary) -> str:
+    if not summary.sessions:
+        return ""
+    kept = summary.sessions - summary.sessions_out_of_order
+    return f"<p>{kept} of {summary.sessions} sessions kept their sender's order at the primary.</p>"
+
+
+def _writers(summary: Summary) -> str:
+    rows: list[Row] = [
+        (
+            (each.role, each.primary, each.writer[:SHORT], each.records, each.first_at, each.last_at,
+             each.reason or "complete"),
+            each.reason is not None,
+        )
+        for each in summary.writers[:MOST_ROWS]
+    ]  # fmt: skip
+    heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state")
+    return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
+
+
+def _clocks(summary: Summary) -> str:
+    rows: list[Row] = [((each.writer[:SHORT], f"{each.shift:+.1f} s"), False) for each in summary.clocks]
+    note = f"<p>Clocks were assumed to differ by at most {summary.skew:g} s.</p>"
+    if summary.is_skew_exceeded:
+        note = (
+            f"<p>Messages were forwarded up to {summary.shown:.1f} s before they were parked, or received before "
+            f"they were forwarded: clocks differ by at least that, more than the {summary.skew:g} s allowed. "
+            "Audit again with a larger --skew.</p>"
+        )
+    if not rows:
+        return note if summary.is_skew_exceeded else ""
+    found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"
+    return note + found + _table(("writer", "corrected by"), rows[:MOST_ROWS]) + _more(len(rows))
+
+
+def _bill(summary: Summary) -> str:
+    if not any(charge.operations for charge in summary.bill):
+        return ""
+    kinds = list(dict.fromkeys(charge.kind for charge in summary.bill))
+    of = {(charge.meter, charge.kind): charge.operations for charge in summary.bill}
+    rows: list[Row] = [((kind, *(of.get((meter, kind), "") for meter in Meter)), False) for kind in kinds]
+    sums = (sum(charge.operations for charge in summary.bill if charge.meter is meter) for meter in Meter)
+    rows.append((("total", *sums), False))
+    note = "<p>Counted from the journals, which contain healthy sends only where that is enabled.</p>"
+    return note + _table(("operations", *(meter.value for meter in Meter)), rows)
+
+
+def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(
+        f"<tr{' class=bad' if is_bad else ''}>{''.join(_cell(value) for value in cells)}</tr>"
+        for cells, is_bad in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"<td class=t>{value.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3]}</td>"
+    is_number = isinstance(value, int | float)
+    return f"<td{' class=n' if is_number else ''}>{'' if value is None else escape(str(value))}</td>"
+
+
+def _span(start: datetime | None, end: datetime | None) -> str:
+    return "" if start is None or end is None else f"{(end - start).total_seconds():.1f}"

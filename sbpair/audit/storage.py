@@ -1,0 +1,53 @@
+"""Where an audit writes its results: a directory, or a URI of a file system that Arrow knows.
+
+These are s3:, gs:, abfss: and hdfs:, as far as the installed pyarrow was built with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A place for files and tables, by name. Methods raise OSError when it cannot be written."""
+
+    location: str
+
+    def _resolved(self) -> tuple[fs.FileSystem, str]:
+        if "://" in self.location:
+            system, path = fs.FileSystem.from_uri(self.location)
+            return system, path.rstrip("/")
+        return fs.LocalFileSystem(), str(Path(self.location).resolve())
+
+    def names(self) -> list[str]:
+        """What is there; nothing if the place does not exist."""
+        system, path = self._resolved()
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in found)
+
+    def clear(self, names: list[str]) -> None:
+        """Remove files and tables."""
+        system, path = self._resolved()
+        for each in system.get_file_info([f"{path}/{name}" for name in names]):
+            if each.type == fs.FileType.Directory:
+                system.delete_dir(each.path)
+            elif each.type == fs.FileType.File:
+                system.delete_file(each.path)
+
+    def write_table(self, name: str, table: pa.Table, part: int = 0) -> None:
+        """Write a part of the table ``name`` as Parquet, replacing the same part."""
+        system, path = self._resolved()
+        system.create_dir(f"{path}/{name}")
+        pq.write_table(table, f"{path}/{name}/part-{part:05}.parquet", filesystem=system, store_schema=False)
+
+    def write_text(self, name: str, text: str) -> None:
+        system, path = self._resolved()
+        system.create_dir(path)
+        with system.open_output_stream(f"{path}/{name}") as file:
+            file.write(text.encode())

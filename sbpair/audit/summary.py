@@ -1,0 +1,227 @@
+"""The summary of an audit: the numbers that the report shows and the command prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .bill import Charge, bill
+from .clocks import Clock, moment
+from .facts import Facts
+from .flow import Flow
+from .folding import MOST_ROWS, Found
+from .journal_files import Unread
+from .order import Sessions
+from .timeline import Episode, timeline
+from .verdict import SOUND, Verdict
+from .writers import GAPS, NOT_READ, WriterFacts
+
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The journal of one writer; ``reason`` is why it is incomplete, None if it is complete."""
+
+    writer: str
+    role: str
+    records: int
+    first_at: datetime | None
+    last_at: datetime | None
+    reason: str | None
+    primary: str = ""  # the primary namespace; for a broker, its own
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """An entity of a primary, and the number of its messages with each verdict."""
+
+    primary: str
+    path: str
+    verdicts: dict[Verdict, int]
+
+    @property
+    def messages(self) -> int:
+        return sum(self.verdicts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waiting times in one backlog queue of a primary, in seconds."""
+
+    primary: str
+    backlog: int
+    messages: int
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A message that is not accounted for."""
+
+    primary: str
+    path: str
+    message_id: str
+    verdict: str
+    reason: str = ""  # why it is unproven
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A message that arrived more than once; at most ``explained`` extra copies have an explanation (G-4)."""
+
+    primary: str
+    path: str
+    message_id: str
+    copies: int
+    explained: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The results of an audit."""
+
+    entities: list[Entity]
+    writers: list[Writer]
+    troubles: list[Trouble]  # at most MOST_ROWS
+    repeated: int  # message ids that were accepted more than once
+    duplicated: int  # messages that arrived more than once
+    unexplained: int  # of these, messages with more copies than can be explained
+    duplicates: list[Duplicate]  # at most MOST_ROWS
+    sessions: int
+    sessions_out_of_order: int
+    waits: list[Wait]
+    timeline: list[Episode]
+    bill: list[Charge]
+    flow: list[Flow]
+    step: float  # seconds per element of the flow
+    unread: list[Unread] = field(default_factory=list)  # files that may be journals but were not read
+    reasons: dict[str, int] = field(default_factory=dict)  # why messages are unproven, and how many are
+    clocks: list[Clock] = field(default_factory=list)  # corrections of writers' times
+    skew: float = 0.0  # tolerated clock difference in seconds
+    shown: float = 0.0  # minimum clock difference after correction that messages show, in seconds
+
+    @property
+    def verdicts(self) -> dict[Verdict, int]:
+        """The number of messages with each verdict over all entities, zeros included."""
+        return {verdict: sum(each.verdicts.get(verdict, 0) for each in self.entities) for verdict in Verdict}
+
+    @property
+    def holed(self) -> list[Writer]:
+        """The incomplete journals that may have recorded messages unknown to the audit.
+
+        These are senders' journals with gaps, and incomplete journals whose role is unknown.
+        """
+        return [
+            each
+            for each in self.writers
+            if (each.role == "sender" and each.reason in GAPS)
+            or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
+        ]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether there are messages, every journal that may name one was read completely, and the clocks differ
+        by no more than ``skew``."""
+        return bool(self.messages) and not self.unread and not self.holed and not self.is_skew_exceeded
+
+    @property
+    def is_skew_exceeded(self) -> bool:
+        return self.shown > self.skew
+
+    @property
+    def is_conserved(self) -> bool:
+        """Whether every message is proved to be accounted for, and every copy explained (G-2, G-4)."""
+        return self.is_proved and is_conserved(self.verdicts) and not self.unexplained
+
+    @property
+    def messages(self) -> int:
+        return sum(self.verdicts.values())
+
+
+def is_conserved(verdicts: dict[Verdict, int]) -> bool:
+    """Whether every message is accounted for: none lost, unexpected or unproven (G-2)."""
+    return all(not count or verdict in SOUND for verdict, count in verdicts.items())
+
+
+def summarise(facts: Facts, clocks: list[Clock], found: Found, sessions: Sessions, skew: float) -> Summary:
+    """The summary; the times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes."""
+    shifts = {clock.writer: clock.micros for clock in clocks}
+    flow, step = facts.flow(shifts)
+    reasons: Counter[str] = Counter()
+    for entity in found.entities.values():
+        reasons.update(entity.reasons)
+    return Summary(
+        entities=[
+            Entity(primary, each.path, dict(each.verdicts))
+            for (primary, _), each in sorted(found.entities.items())
+        ],
+        writers=_writers(facts),
+        troubles=[
+            Trouble(
+                row["primary"] or UNKNOWN, row["path"], row["message_id"], row["verdict"], row["reason"] or ""
+            )
+            for row in found.troubles
+        ],
+        repeated=found.repeated,
+        duplicated=found.duplicated,
+        unexplained=found.unexplained,
+        duplicates=[
+            Duplicate(
+                row["primary"] or UNKNOWN, row["path"], row["message_id"], row["copies"], row["explained"]
+            )
+            for row in found.duplicates
+        ],
+        sessions=sessions.sessions,
+        sessions_out_of_order=sessions.broken,
+        waits=_waits(found),
+        timeline=timeline(facts.state_events(shifts)),
+        bill=bill(facts.usage()),
+        flow=flow,
+        step=step,
+        unread=sorted(facts.unread, key=lambda each: each.name),
+        reasons=dict(reasons.most_common(MOST_ROWS)),
+        clocks=clocks,
+        skew=skew,
+        shown=found.shown,
+    )
+
+
+def _writers(facts: Facts) -> list[Writer]:
+    ordered = sorted(facts.writers.values(), key=_place_in_report)
+    return [
+        Writer(
+            each.writer or UNKNOWN,
+            each.role or UNKNOWN,
+            each.records,
+            _moment(each.first_at),
+            _moment(each.last_at),
+            each.reason,
+            each.primary or UNKNOWN,
+        )
+        for each in ordered
+    ]
+
+
+def _place_in_report(writer: WriterFacts) -> tuple[bool, str, int]:
+    return writer.is_whole, writer.role or "", writer.first_at or 0
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def _waits(found: Found) -> list[Wait]:
+    known = {
+        (primary or UNKNOWN, backlog): waits
+        for (primary, backlog), waits in found.waits.items()
+        if backlog is not None
+    }
+    return [
+        Wait(primary, backlog, waits.messages, **waits.quantiles())
+        for (primary, backlog), waits in sorted(known.items())
+    ]

@@ -1,0 +1,229 @@
+"""The verdict on each message: the fate that the journals prove.
+
+One record proves that something happened. That it did *not* happen follows only from a complete journal without
+such a record (:mod:`.writers`), up to a time at which its writer found the queue empty.
+
+The rules are SQL, and depend on few values of a message: whether its counts are positive, how some times compare, and
+the evidence on its pair. Messages with the same values share a verdict, and SQLite is asked once for each combination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, lru_cache
+
+import numpy as np
+
+from .evidence import Evidence, PairEvidence
+from .fold import Messages
+from .grouping import NULL, Bools, Ints, combined, ranks
+from .sql import asked
+
+
+class Verdict(Enum):
+    """The verdict on one message."""
+
+    DELIVERED = "delivered"  # received, by a receiver's journal, or completed, by the broker's
+    RECOVERED = "recovered"  # its send raised an error, but it arrived
+    DEAD_LETTERED = (
+        "dead-lettered"  # dead-lettered by the syphon or the broker, for a reason other than expiry
+    )
+    EXPIRED = "expired"  # removed or dead-lettered because its time to live had passed
+    DELETED = "deleted"  # deleted, cancelled, or removed with its entity, by the broker's journal
+    ACCEPTED = "accepted"  # accepted by the primary; no journal shows that it was received
+    WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
+    LOST = "lost"  # accepted, but stored nowhere and not received
+    NOT_ACCEPTED = "not accepted"  # its send raised an error and no journal shows that it was stored
+    UNEXPECTED = "unexpected"  # it arrived, but complete journals of the senders do not mention it
+    UNPROVEN = "unproven"  # a journal that could decide is incomplete or missing
+
+
+SOUND = (
+    Verdict.DELIVERED,
+    Verdict.RECOVERED,
+    Verdict.DEAD_LETTERED,
+    Verdict.EXPIRED,
+    Verdict.DELETED,
+    Verdict.ACCEPTED,
+    Verdict.WAITING,
+    Verdict.NOT_ACCEPTED,
+)
+
+
+COUNTS = (  # of a message: the rules see whether it is positive
+    "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded", "stored",
+    "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
+)  # fmt: skip
+BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
+EVIDENCE = (
+    "senders_whole", "senders_tell", "syphons_whole", "receivers_whole", "primary_kept", "secondary_kept",
+    "has_stranded",
+)  # fmt: skip
+# Comparisons, unknown if either value is. Columns: those of a message, and of the evidence on its pair.
+COMPARISONS: tuple[tuple[str, tuple[str, str, str]], ...] = (
+    ("is_spooled", ("spooled", ">", "left_spool")),
+    ("was_aside_last", ("set_aside_at", ">=", "home_at")),  # otherwise it was redriven
+    ("is_beyond_syphons", ("backlog", ">=", "stranded_from")),
+    ("was_emptied_later", ("emptied_at", ">", "home_at")),
+    ("was_drained_later", ("drained_at", ">", "last_parked_at")),
+    ("was_home_after_start", ("home_at", ">", "primary_from")),
+    ("was_home_before_end", ("home_at", "<", "primary_until")),
+    ("was_parked_after_start", ("parked_at", ">", "secondary_from")),
+    ("was_parked_before_end", ("last_parked_at", "<", "secondary_until")),
+    ("was_parked_after_start_of_primary", ("parked_at", ">", "primary_from")),
+    ("has_time_at_home", ("home_at", ">=", "home_at")),
+)
+# Conditions used in RULES, over the above.
+FACTS: tuple[tuple[str, str], ...] = (
+    ("arrived", "received + completed > 0"),
+    ("is_sent", "accepted_by_primary + parked + spooled + handed_on > 0"),
+    ("is_home", "accepted_by_primary + forwarded + stored > 0"),
+    ("is_aside", "has_time_at_home IS NULL OR was_aside_last"),
+    ("is_strange", "NOT (accepted_by_primary + parked + spooled + handed_on > 0)"
+     " AND raised = 0 AND backlogged = 0 AND senders_tell"),
+    ("is_stranded", "has_stranded AND is_beyond_syphons"),
+    # recorded as accepted in a period that the broker's complete journal covers, which does not mention it
+    ("is_unseen", "stored = 0 AND primary_kept AND was_home_after_start AND was_home_before_end"),
+    ("is_never_parked", "parked > 0 AND backlogged = 0 AND secondary_kept"
+     " AND was_parked_after_start AND was_parked_before_end"),
+    ("left_backlog", "backlogged > 0 AND held_in_backlog <= 0 AND secondary_kept"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition, its verdict, and the question that an *unproven* message leaves open.
+
+    ``{role}`` in it is replaced by what is wrong with the journals of that role (:meth:`.Evidence.answered`).
+    """
+
+    condition: str
+    verdict: Verdict
+    question: str = ""
+
+
+# The first condition that is true decides.
+RULES = (
+    Rule("arrived AND is_sent", Verdict.DELIVERED),
+    Rule("arrived AND raised > 0", Verdict.RECOVERED),
+    Rule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
+    Rule("arrived AND senders_whole", Verdict.UNEXPECTED),
+    Rule("arrived", Verdict.UNPROVEN, "it arrived, but was it sent? {sender}"),
+    Rule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
+    Rule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
+    Rule("held > 0 AND primary_kept", Verdict.WAITING),
+    Rule("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
+    Rule("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
+    Rule("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
+    Rule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING),
+    Rule("expired > 0 AND is_aside", Verdict.EXPIRED),
+    Rule("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
+    Rule("is_unseen AND is_sent", Verdict.LOST),
+    Rule("is_home AND is_sent AND was_emptied_later AND receivers_whole AND NOT (primary_kept AND stored > 0)",
+     Verdict.LOST),
+    Rule("is_home AND is_sent", Verdict.ACCEPTED),
+    Rule("is_home AND raised > 0", Verdict.ACCEPTED),
+    Rule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
+    Rule("is_home AND senders_whole", Verdict.UNEXPECTED),
+    Rule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
+    Rule("is_never_parked", Verdict.LOST),
+    # it did not arrive anywhere:
+    Rule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
+    Rule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
+    Rule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
+    Rule("parked > 0 AND syphons_whole", Verdict.WAITING),
+    Rule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {syphon}"),
+    Rule("backlogged > 0", Verdict.UNPROVEN, "a backlog queue stored it, but was it forwarded? {secondary}"),
+    Rule("is_spooled AND senders_whole", Verdict.WAITING),
+    Rule("spooled > 0", Verdict.UNPROVEN, "it was spooled, but did it leave the spool? {sender}"),
+    Rule("raised > 0", Verdict.NOT_ACCEPTED),
+    Rule("TRUE", Verdict.UNPROVEN, "no record shows where it was stored"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on each message, as an index into ``VERDICTS``, and the reason of those that are unproven."""
+
+    verdict: Ints
+    reason: Ints  # NULL if there is none
+    reasons: list[str]
+    is_traced: Bools  # whether senders and syphons recorded all that they did with it
+
+    def where(self, verdict: Verdict) -> Bools:
+        found: Bools = self.verdict == VERDICTS.index(verdict)
+        return found
+
+
+VERDICTS = tuple(Verdict)
+
+
+def judge(messages: Messages, evidence: Evidence) -> Judgement:
+    """The verdicts on ``messages``."""
+    pairs, pair = _pairs(messages, evidence)
+    columns = dict(messages.numbers)
+    for name in ("stranded_from", "drained_at", "emptied_at", "primary_from", "primary_until",
+                 "secondary_from", "secondary_until"):  # fmt: skip
+        known = [getattr(each, name) for each in pairs]
+        columns[name] = np.array([NULL if value is None else value for value in known] or [NULL], np.int64)[
+            pair
+        ]
+    seen: dict[str, Ints] = {name: np.minimum(columns[name], 1) for name in COUNTS}
+    seen |= {name: np.sign(columns[name]) for name in BALANCES}
+    seen |= {name: _compared(columns[a], how, columns[b]) for name, (a, how, b) in COMPARISONS}
+    sizes = [(pair, len(pairs) + 1), *((values + 1, 3) for values in seen.values())]
+    _, first, inverse = np.unique(combined(sizes), return_index=True, return_inverse=True)
+    rules, reasons = [], []
+    for row in first:
+        values = tuple(
+            None if seen[name][row] < 0 and name in UNKNOWN else int(seen[name][row]) for name in seen
+        )
+        rule = _rule(tuple(seen), values, pairs[pair[row]].facts())
+        rules.append(VERDICTS.index(RULES[rule].verdict))
+        primary, _ = messages.entities[messages.entity[row]]
+        secondary = messages.secondary[row]
+        on = None if secondary == NULL else messages.secondaries[secondary]
+        reasons.append(evidence.answered(RULES[rule].question, primary, on) or None)
+    rank, texts = ranks(reasons)
+    whole = [each.senders_tell and each.senders_whole and each.syphons_whole for each in pairs]
+    is_traced = np.array(whole, bool)[pair]
+    return Judgement(np.array(rules, np.int64)[inverse], rank[inverse], texts, is_traced)
+
+
+UNKNOWN = {name for name, _ in COMPARISONS}
+_COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less}
+
+
+def _compared(left: Ints, how: str, right: Ints) -> Ints:
+    """1 for true, 0 for false, -1 for unknown."""
+    found: Ints = np.where((left == NULL) | (right == NULL), -1, _COMPARE[how](left, right))
+    return found
+
+
+def _pairs(messages: Messages, evidence: Evidence) -> tuple[list[PairEvidence], Ints]:
+    """The evidence on the pair and entity of each message, as an index into a list."""
+    size = len(messages.secondaries) + 1
+    secondary = np.where(messages.secondary == NULL, size - 1, messages.secondary)
+    kinds, inverse = np.unique(messages.entity * size + secondary, return_inverse=True)
+    names: list[str | None] = [*messages.secondaries, None]
+    found = []
+    for kind in kinds:
+        primary, path = messages.entities[kind // size]
+        found.append(evidence.of(primary, path, names[kind % size]))
+    return found, inverse
+
+
+@lru_cache(4096)
+def _rule(names: tuple[str, ...], values: tuple[int | None, ...], facts: tuple[bool | None, ...]) -> int:
+    """The index of the first rule that is true."""
+    given = dict(zip((*names, *EVIDENCE), (*values, *facts), strict=True))
+    return int(asked(_query(names), given)[0])
+
+
+@cache
+def _query(names: tuple[str, ...]) -> str:
+    columns = ", ".join(f":{name} AS {name}" for name in (*names, *EVIDENCE))
+    conditions = ", ".join(f"{condition} AS {name}" for name, condition in FACTS)
+    rules = " ".join(f"WHEN {rule.condition} THEN {index}" for index, rule in enumerate(RULES))
+    return f"SELECT CASE {rules} END FROM (SELECT *, {conditions} FROM (SELECT {columns}))"  # noqa: S608

@@ -1,0 +1,128 @@
+"""The completeness of each writer's journal: only a complete journal proves that something did not happen.
+
+A journal is complete if its ordinals run from 0 without a gap to a final ``journal_closed``, no events were lost,
+and all lines are readable. The records of an incomplete journal are still true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from .grouping import Ints
+
+Known = TypeVar("Known", int, str)
+Run: TypeAlias = "tuple[int, int]"  # the first and the last of ordinals without a gap
+
+
+@dataclass
+class WriterFacts:
+    """What the lines of one writer show; facts of its parts are added to each other. Times are in microseconds."""
+
+    writer: str
+    role: str | None = None
+    primary: str | None = None
+    first_at: int | None = None
+    last_at: int | None = None
+    runs: list[Run] = field(default_factory=list)
+    lines: int = 0  # with an ordinal
+    sends: int = 0
+    unread: int = 0
+    unreadable: int = 0
+    closing_lost: int = 0
+    gap_lost: int = 0
+    has_end: bool = False
+
+    def add(self, other: WriterFacts) -> None:
+        self.role = greatest((self.role, other.role))
+        self.primary = greatest((self.primary, other.primary))
+        self.first_at = smallest((self.first_at, other.first_at))
+        self.last_at = greatest((self.last_at, other.last_at))
+        self.runs = merged((*self.runs, *other.runs))
+        self.lines += other.lines
+        self.sends += other.sends
+        self.unread += other.unread
+        self.unreadable += other.unreadable
+        self.closing_lost = max(self.closing_lost, other.closing_lost)
+        self.gap_lost += other.gap_lost
+        self.has_end = self.has_end or other.has_end
+
+    def shifted(self, micros: int) -> None:
+        """Correct the times."""
+        self.first_at = None if self.first_at is None else self.first_at + micros
+        self.last_at = None if self.last_at is None else self.last_at + micros
+
+    @property
+    def records(self) -> int:
+        return sum(last - first + 1 for first, last in self.runs)
+
+    @property
+    def missing(self) -> int | None:
+        """The records between the first and the last that were not read; None without any."""
+        return self.runs[-1][1] - self.runs[0][0] + 1 - self.records if self.runs else None
+
+    @property
+    def surplus(self) -> int:
+        return self.lines - self.records
+
+    @property
+    def lost(self) -> int:
+        return max(self.closing_lost, self.gap_lost)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the journal is incomplete; None if it is complete."""
+        return next((reason for is_so, reason in REASONS if is_so(self)), None)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.reason is None
+
+
+REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
+    (lambda found: found.unread > 0, "it was not read"),
+    (lambda found: found.unreadable > 0, "it has unreadable lines"),
+    (lambda found: bool(found.runs) and found.runs[0][0] > 0, "its beginning is missing"),
+    (lambda found: (found.missing or 0) > 0, "records are missing"),
+    (lambda found: found.lost > 0, "events could not be written"),
+    (lambda found: found.surplus > 0, "records occur twice: was a file copied?"),
+    (lambda found: not found.has_end, "it has no closing record: killed, or still writing"),
+)
+"""Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
+
+NOT_READ = REASONS[0][1]
+GAPS = frozenset(reason for _, reason in REASONS[1:5])
+"""The reasons for which a journal may have recorded messages that the audit does not know."""
+
+
+def runs(ordinals: Ints) -> list[Run]:
+    """``ordinals`` as runs without gaps."""
+    distinct = np.unique(ordinals)
+    ends = np.flatnonzero(np.diff(distinct) > 1)
+    firsts = distinct[np.concatenate([[0], ends + 1])] if len(distinct) else distinct
+    lasts = distinct[np.concatenate([ends, [len(distinct) - 1]])] if len(distinct) else distinct
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def merged(several: Iterable[Run]) -> list[Run]:
+    """The union of runs, with adjacent ones joined."""
+    found: list[Run] = []
+    for first, last in sorted(several):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+def greatest(values: Iterable[Known | None]) -> Known | None:
+    """The maximum of the values that are not None; None if there are none."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def smallest(values: Iterable[Known | None]) -> Known | None:
+    """The minimum of the values that are not None; None if there are none."""
+    return min((value for value in values if value is not None), default=None)

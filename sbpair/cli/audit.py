@@ -1,0 +1,156 @@
+"""`sbpair audit`: prove from journals that every message is accounted for."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
+from sbpair.cli.parameters import ExistingPath, Span
+
+if TYPE_CHECKING:
+    from sbpair.audit import Summary
+    from sbpair.audit.reading import Plan
+
+JOURNAL = ExistingPath(file_okay=False)
+LOCAL, SPARK = "local", "spark"
+INSTALL = "pip install 'sbpair[audit]'"
+
+
+@click.command("audit")
+@click.option("--journal", type=JOURNAL, required=True, metavar="DIR", help="The directory of the journals.")
+@click.option(
+    "--out",
+    required=True,
+    metavar="DIR",
+    help="The directory for the report and the tables, or a URI (s3:, abfss:, gs:, hdfs:); an earlier audit "
+    "there is replaced, anything else is not.",
+)
+@click.option(
+    "--skew",
+    type=Span(),
+    default="1s",
+    show_default=True,
+    help="How far the clocks of two machines may differ.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice((LOCAL, SPARK)),
+    help="Threads of this process, or Spark on this machine; the results are the same.  [default: local; "
+    "of `sbpair spark audit`: spark]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@click.pass_context
+def command(
+    context: click.Context, journal: Path, out: str, skew: timedelta, engine: str | None, as_json: bool
+) -> int:
+    """Prove from journals that every message is accounted for.
+
+    Reads the journals of senders, syphons, receivers and brokers (written with --journal),
+    including subdirectories and gzipped files, and writes report.html, summary.json and
+    Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
+    unexplained copy; when a file that may be a journal was not read, or a sender's journal
+    has gaps; and when there are no messages at all.
+
+    \b
+    Example:
+      sbpair demo --journal journals && sbpair audit --journal journals --out audit
+    """
+    if "://" not in out and Path(out).resolve() == journal.resolve():
+        raise ConfigurationError(
+            f"--out and --journal are the same directory, {journal}; choose another --out"
+        )
+    is_in_spark_group = context.parent is not None and context.parent.info_name == SPARK
+    chosen = engine or (SPARK if is_in_spark_group else LOCAL)
+    try:
+        from sbpair.audit import job
+
+        planned = _planned(journal)
+        click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
+        summary = _on_spark(planned, out, skew) if chosen == SPARK else _here(planned, out, skew)
+    except ImportError as error:
+        raise ConfigurationError(_install(error)) from error
+    if as_json:
+        click.echo(job.as_json(summary))
+    else:
+        _print(summary)
+        click.echo(f"report: {out.rstrip('/')}/{job.REPORT}")
+    return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
+
+
+def _here(planned: Plan, out: str, skew: timedelta) -> Summary:
+    from sbpair.audit import NotOurs, audit
+
+    try:
+        return audit(planned, out, skew=skew.total_seconds())
+    except NotOurs as error:
+        raise ConfigurationError(str(error)) from error
+    except OSError as error:
+        raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
+
+
+def _on_spark(planned: Plan, out: str, skew: timedelta) -> Summary:
+    from sbpair.audit import NotOurs, audit
+    from sbpair.spark import build_session
+    from sbpair.spark.audit import SparkEngine
+    from sbpair.spark.session import SHORT_JOB, reason_of, session_errors
+
+    click.echo("sbpair audit: starting Spark", err=True)
+    session = build_session("sbpair audit", settings=SHORT_JOB)
+    try:
+        return audit(planned, out, engine=SparkEngine(session), skew=skew.total_seconds())
+    except NotOurs as error:
+        raise ConfigurationError(str(error)) from error
+    except session_errors() as error:
+        raise ConfigurationError(reason_of(error)) from error
+    except OSError as error:
+        raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
+    finally:
+        session.stop()
+
+
+def _install(error: ImportError) -> str:
+    """What to install for a missing package; errors of Spark say so themselves."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error.name.partition('.')[0]} is not installed; {INSTALL}"
+    return one_line(error)
+
+
+def _print(summary: Summary) -> None:
+    from sbpair.audit import report
+
+    click.echo(report.headline(summary))
+    for verdict, count in summary.verdicts.items():
+        if count:
+            click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
+    for reason, count in summary.reasons.items():
+        click.echo(f"  unproven: {count}: {reason}")
+    for each in summary.unread:
+        click.echo(f"  not read: {each.name}: {each.reason}")
+    for writer in summary.holed:
+        click.echo(f"  incomplete: {writer.role} {writer.writer}: {writer.reason}")
+    for clock in summary.clocks:
+        click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
+
+
+def _planned(directory: Path) -> Plan:
+    """Plan the audit. Raises ConfigurationError when there are no journals, or one cannot be read."""
+    from sbpair.audit.journal_files import list_files
+    from sbpair.audit.reading import plan
+
+    found = list_files(str(directory))
+    if not found.journals:
+        others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""
+        raise ConfigurationError(
+            f"{directory} contains no journals: no file ends in .jsonl or .jsonl.gz{others}"
+        )
+    for path in found.journals.values():
+        if not os.access(directory / path, os.R_OK):
+            raise ConfigurationError(
+                f"{directory / path} cannot be read; run the audit as the user who wrote it"
+            )
+    return plan(str(directory))

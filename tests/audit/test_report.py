@@ -1,0 +1,164 @@
+"""The report page is readable whatever the journals contain. Summaries are built by hand, without Spark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sbpair.audit.bill import Charge, Meter
+from sbpair.audit.clocks import EPOCH, Clock
+from sbpair.audit.flow import Flow
+from sbpair.audit.folding import MOST_ROWS
+from sbpair.audit.journal_files import Unread
+from sbpair.audit.report import headline, page
+from sbpair.audit.summary import Duplicate, Entity, Summary, Trouble, Wait, Writer
+from sbpair.audit.timeline import Episode
+from sbpair.audit.verdict import Verdict
+
+NOON = EPOCH + timedelta(days=20_000, hours=12)
+NOTHING = Summary([], [], [], 0, 0, 0, [], 0, 0, [], [], [], [], 0.1)
+
+
+def after(seconds: float):
+    return NOON + timedelta(seconds=seconds)
+
+
+def episode(number: int, path: str = "orders", primary: str = "contoso") -> Episode:
+    return Episode(primary, path, f"w{number}", None, after(number), after(number + 9), "refused")
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
+
+
+def test_nothing_at_all_is_a_page_without_empty_tables() -> None:
+    html = page(NOTHING)
+
+    assert "no messages in these journals" in html
+    assert "<table><tr><th>verdict" not in html
+    assert headline(NOTHING) == "no messages in these journals"
+
+
+def test_several_entities_are_told_apart_the_worst_first() -> None:
+    several = replace(
+        NOTHING,
+        entities=[
+            Entity("contoso", "invoices", {Verdict.DELIVERED: 100_000}),
+            Entity("fabrikam", "orders", {Verdict.DELIVERED: 5, Verdict.LOST: 2}),
+        ],
+    )
+    html = page(several)
+
+    assert several.verdicts[Verdict.DELIVERED] == 100_005
+    assert html.index("fabrikam") < html.index("contoso")
+    assert "100007 messages, of these 2 lost" in html
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    many = replace(
+        NOTHING,
+        entities=[Entity("contoso", "orders", {Verdict.LOST: 4000})],
+        troubles=[Trouble("contoso", "orders", f"m{n}", "lost") for n in range(MOST_ROWS)],
+        writers=[Writer(f"w{n}", "sender", 1, NOON, NOON, None) for n in range(1000)],
+        timeline=[episode(n) for n in range(1000)],
+    )
+    html = text_of(page(many))
+
+    assert f"{MOST_ROWS} of 4000 are shown" in html
+    assert html.count(f"{MOST_ROWS} of 1000 are shown") == 2
+    assert html.count("<tr") < 4 * (MOST_ROWS + 5)
+
+
+@pytest.mark.parametrize(
+    "name", ["$a$b$", "orders/$DeadLetterQueue", "<script>alert(1)</script>", "\\frac{$}$"]
+)
+def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
+    hostile = replace(
+        NOTHING,
+        entities=[Entity(name, name, {Verdict.DELIVERED: 1}), Entity("b", "b", {Verdict.LOST: 1})],
+        troubles=[Trouble(name, name, name, "lost")],
+        duplicates=[Duplicate(name, name, name, 2, 0)],
+        duplicated=1,
+        writers=[Writer(name, name, 1, None, None, name)],
+        waits=[Wait(name, 0, 1, 0.1, 0.1, 0.1, 0.1), Wait("b", 0, 1, 0.1, 0.1, 0.1, 0.1)],
+        timeline=[episode(0, name, name), episode(0, "b", "b")],
+        flow=[Flow(NOON, 1, 1, 1)],
+        bill=[Charge(Meter.OPERATIONS, name, 1)],
+    )
+
+    assert "<script" not in page(hostile)
+
+
+def test_ids_that_were_sent_again_are_told() -> None:
+    again = replace(NOTHING, entities=[Entity("c", "o", {Verdict.DELIVERED: 9})], repeated=3)
+
+    assert "3 messages were accepted more than once" in page(again)
+
+
+def test_a_month_without_a_message_still_has_its_picture() -> None:
+    gap = replace(
+        NOTHING,
+        entities=[Entity("c", "o", {Verdict.DELIVERED: 2})],
+        flow=[Flow(NOON, 1, 0, 0), Flow(NOON + timedelta(days=31), 1, 0, 0)],
+        step=22_320.0,
+        timeline=[Episode("c", "o", "w", NOON, after(60), None, "refused")],
+    )
+
+    assert page(gap).count("<svg") == 1
+
+
+ONE = replace(NOTHING, entities=[Entity("c", "o", {Verdict.DELIVERED: 1})])
+
+
+@pytest.mark.spec("R-74")
+def test_an_audit_of_no_messages_is_not_green() -> None:
+    assert not NOTHING.is_conserved
+    assert "class='verdict bad'" in page(NOTHING)
+    assert ONE.is_conserved
+
+
+@pytest.mark.spec("R-74")
+def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
+    some = replace(ONE, unread=[Unread("host/<b>.zst", "packed")])
+
+    assert not some.is_conserved
+    assert headline(some) == ("unproven: 1 file not read; 1 messages were read, all accounted for")
+    assert "host/&lt;b&gt;.zst" in page(some)
+    lost = replace(some, entities=[Entity("c", "o", {Verdict.LOST: 1})])
+    assert headline(lost) == "1 messages, of these 1 lost; unproven: 1 file not read"
+
+
+@pytest.mark.spec("R-74")
+@pytest.mark.parametrize(
+    ("role", "reason", "is_green"),
+    [
+        ("sender", "records are missing", False),
+        ("sender", "its beginning is missing", False),
+        ("sender", "events could not be written", False),
+        ("sender", "it has unreadable lines", False),
+        ("sender", "it has no closing record: killed, or still writing", True),
+        ("?", "it has no closing record: killed, or still writing", False),
+        ("receiver", "records are missing", True),  # whatever its silence could have said is a verdict
+    ],
+)
+def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
+    role: str, reason: str, is_green: bool
+) -> None:
+    holed = replace(ONE, writers=[Writer("w", role, 1, NOON, NOON, reason)])
+
+    assert holed.is_conserved is is_green
+
+
+@pytest.mark.spec("R-75")
+def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() -> None:
+    corrected = replace(ONE, clocks=[Clock("a-syphon's-uuid", -10.0)], skew=1.0)
+
+    assert corrected.is_conserved
+    assert "-10.0 s" in page(corrected)
+    assert "Clocks" not in page(ONE)
+    apart = replace(ONE, skew=1.0, shown=8.0)
+    assert headline(apart).startswith("unproven: clocks differ by at least 8.0 s (--skew 1s);")
+    assert "a larger --skew" in page(apart)

@@ -1,0 +1,115 @@
+"""`sbpair audit`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sbpair.cli.errors import ExitCode
+from sbpair.cli.group import cli
+from tests.audit.story import Story
+
+
+def audited(journals: Path, out: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["audit", "--journal", str(journals), "--out", str(out), *options])
+
+
+def told(directory: Path) -> Story:
+    """The journals of a sender and a syphon that was killed."""
+    story = Story(directory)
+    syphon = story.syphon()
+    story.sender().parked("m")
+    story.end(but=(syphon.journal,))
+    return story
+
+
+def test_what_is_unproven_is_printed_with_the_reason(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    result = audited(tmp_path / "journals", tmp_path / "out")
+
+    assert "1  unproven" in result.stdout
+    assert "it was parked, but was it forwarded? a journal is incomplete (syphon " in result.stdout
+    assert f"report: {tmp_path}/out/report.html" in result.stdout
+
+
+def test_the_summary_is_one_line_of_json(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    result = audited(tmp_path / "journals", tmp_path / "out", "--json")
+
+    assert json.loads(result.stdout)["verdicts"]["unproven"] == 1
+
+
+@pytest.mark.spec("R-79")
+def test_what_is_not_an_earlier_audit_is_not_replaced(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    out = tmp_path / "out"
+    audited(tmp_path / "journals", out)
+    audited(tmp_path / "journals", out)  # an earlier audit is replaced
+    (out / "thesis.txt").write_text("years of work")
+
+    result = audited(tmp_path / "journals", out)
+
+    assert f"{out} holds 'thesis.txt', which is not of an earlier audit" in str(result.exception)
+    assert (out / "report.html").exists()
+
+
+def test_an_audit_needs_neither_spark_nor_java(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from sbpair.cli import main\n"
+        f"main(['audit', '--journal', {str(tmp_path / 'journals')!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == ExitCode.FAILED, done.stderr
+    assert "1 messages, of these 1 unproven" in done.stdout
+
+
+def test_without_pyarrow_it_is_said_what_to_install(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from sbpair.cli import main\n"
+        f"main(['audit', '--journal', {str(tmp_path / 'journals')!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert done.stderr.strip() == "sbpair: pyarrow is not installed; pip install 'sbpair[audit]'"
+
+
+def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")])
+
+    assert f"{tmp_path} contains no journals" in str(result.exception)
+    (tmp_path / "sender-a-000001.jsonl.zst").write_bytes(b"packed")
+    result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", str(tmp_path) + "-o"])
+    assert "there is sender-a-000001.jsonl.zst" in str(result.exception)
+
+
+def test_the_report_is_not_put_among_the_journals(tmp_path: Path) -> None:
+    (tmp_path / "sender-a-000001.jsonl").write_text("")
+    result = CliRunner().invoke(
+        cli, ["audit", "--journal", str(tmp_path), "--out", f"{tmp_path}/../{tmp_path.name}"]
+    )
+
+    assert f"--out and --journal are the same directory, {tmp_path}" in str(result.exception)
+
+
+def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "sender-a-000001.jsonl"
+    file.write_text("")
+    monkeypatch.setattr("os.access", lambda path, mode: path != file)  # root may read everything
+    result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")])
+
+    assert f"{file} cannot be read" in str(result.exception)

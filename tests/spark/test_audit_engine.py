@@ -1,0 +1,51 @@
+"""Is the audit on Spark the audit on this machine, row by row?"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sbpair.audit import reading
+from sbpair.spark.audit import SparkEngine
+from tests.audit.audited import audited
+from tests.audit.story import Story
+
+MESSAGES = 400
+
+
+def told(directory: Path) -> None:
+    """Sessions, copies, detours and losses of two pairs; one syphon was killed."""
+    rng = random.Random(7)
+    for primary in ("contoso", "fabrikam"):
+        story = Story(directory, primary)
+        sender, syphon, receiver, broker = story.sender(), story.syphon(), story.receiver(), story.broker()
+        for number in range(MESSAGES):
+            key, story.now = f"m{number}", number * 0.5
+            sender.parked(key, number=number % 3) if rng.random() < 0.3 else sender.sent(key)
+            if rng.random() < 0.9:
+                broker.stored(key)
+                receiver.received(
+                    key, key, numbers=(number + 1, rng.randrange(900)), session=f"s{number % 9}"
+                )
+            syphon.forwarded(key, number=number % 3)
+        syphon.set_aside("poison", path=None)
+        story.end(but=(syphon.journal,) if primary == "contoso" else ())
+
+
+@pytest.mark.spec("G-1", "G-2")
+def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "TASK_BYTES", 16 * 1024)  # several tasks, and several parts
+    monkeypatch.setattr(reading, "PART_BYTES", 64 * 1024)
+    told(tmp_path / "journals")
+    here = audited(tmp_path / "journals", tmp_path / "here")
+    there = audited(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
+
+    assert there.plain() == here.plain()
+    assert there.summary == here.summary
+    assert len(list((tmp_path / "there" / "messages").iterdir())) > 1
+    assert here.summary.sessions > 0
+    assert here.summary.duplicated > 0
