@@ -20,8 +20,8 @@ from .performatives import Accepted, DeliveryState, Disposition, Modified, Relea
 TRANSFER = b"\x00\x53\x14"
 DISPOSITION = b"\x00\x53\x15"
 _U32 = struct.Struct(">I").unpack_from
-_LONGEST_TAIL = 32
-_MOST_TAILS = 256
+_MAX_TAIL = 32
+_MAX_TAILS = 256
 
 
 class TransferTail(NamedTuple):
@@ -98,8 +98,8 @@ class Reader:
             transfer.aborted,
             transfer.more or transfer.aborted,
         )
-        if tail_at and tail_at <= stop <= tail_at + _LONGEST_TAIL and _is_shareable(transfer.state):
-            if len(self._transfer_tails) >= _MOST_TAILS:
+        if tail_at and tail_at <= stop <= tail_at + _MAX_TAIL and _is_shareable(transfer.state):
+            if len(self._transfer_tails) >= _MAX_TAILS:
                 self._transfer_tails.clear()
             self._transfer_tails[data[at + 5 : at + 6] + data[tail_at:stop]] = tail
         return transfer.handle, transfer.delivery_id, transfer.delivery_tag, tail, stop
@@ -119,8 +119,8 @@ class Reader:
         if not isinstance(disposition, Disposition):
             raise DecodeError("malformed disposition")
         tail = DispositionTail(disposition.settled, disposition.state)
-        if tail_at and end - tail_at <= _LONGEST_TAIL and _is_shareable(disposition.state):
-            if len(self._disposition_tails) >= _MOST_TAILS:
+        if tail_at and end - tail_at <= _MAX_TAIL and _is_shareable(disposition.state):
+            if len(self._disposition_tails) >= _MAX_TAILS:
                 self._disposition_tails.clear()
             self._disposition_tails[data[at + 5 : at + 6] + data[tail_at:end]] = tail
         last = disposition.first if disposition.last is None else disposition.last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-LONGEST_FILE = 65_536  # bytes
+MAX_FILE = 65_536  # bytes
 
 
 def resolve(value: str, name: str) -> str:
@@ -30,7 +30,7 @@ def _from_environment(variable: str, name: str) -> str:
 
 
 def _from_file(path: Path, name: str) -> str:
-    text = read_text(path, name, LONGEST_FILE).strip()
+    text = read_text(path, name, MAX_FILE).strip()
     if not text:
         raise ValueError(f"{name}: {path} is empty")
     return text

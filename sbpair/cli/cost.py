@@ -14,7 +14,7 @@ from sbpair.cli.parameters import Span
 from sbpair.pairing.meter import Operations, Usage, billed
 
 Command = TypeVar("Command", bound=Callable[..., object])
-MOST = 10**12
+MAX_COUNT = 10**12
 
 NUMBERS = {
     "backlogs": (10, "Backlog queues."),
@@ -37,7 +37,7 @@ KINDS = {
 
 def _number_options(command: Command) -> Command:
     for name, (default, text) in reversed(NUMBERS.items()):
-        kind = click.IntRange(0, MOST)
+        kind = click.IntRange(0, MAX_COUNT)
         command = click.option(f"--{name}", type=kind, default=default, show_default=True, help=text)(command)
     return command
 

@@ -17,7 +17,7 @@ import click
 
 from sbpair.cli.output import redact
 
-LONGEST = 400  # characters of an error line
+MAX_TEXT = 400  # characters of an error line
 NAME_OPTION, NAME_FLAG = (
     "set primary_namespace_name in the options, here",
     "say --primary-namespace-name, here",
@@ -97,17 +97,17 @@ def configuration() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of ``error`` on one line, at most LONGEST characters, redacted and printable."""
+    """The text of ``error`` on one line, at most MAX_TEXT characters, redacted and printable."""
     words = " ".join(redact(str(error)).split())
     text = "".join(letter for letter in words if letter.isprintable()).strip() or type(error).__name__
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
 
 
 def with_step(error: BaseException, step: str) -> str:
     """`one_line` of ``error`` and the next step; a long error is shortened, the step never."""
     if not step:
         return one_line(error)
-    room = LONGEST - len(step) - 2
+    room = MAX_TEXT - len(step) - 2
     text = one_line(error)
     return f"{text if len(text) <= room else text[: room - 3] + '...'}; {step}"
 

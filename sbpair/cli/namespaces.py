@@ -46,7 +46,7 @@ PUBLIC_CLOUD = ".servicebus.windows.net"
 SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
 Command = TypeVar("Command", bound=Callable[..., object])
 INSTALL = "pip install 'sbpair[identity]'"
-MOST_BACKLOGS = 10_000  # backlog queues
+MAX_BACKLOGS = 10_000  # backlog queues
 ADMIN_CONNECT_TIMEOUT = 10.0  # seconds: an operator can wait longer than a send
 name_option = click.option(
     "--primary-namespace-name",
@@ -55,7 +55,7 @@ name_option = click.option(
 )
 backlogs_option = click.option(
     "--backlogs",
-    type=click.IntRange(1, MOST_BACKLOGS),
+    type=click.IntRange(1, MAX_BACKLOGS),
     default=10,
     show_default=True,
     help="The number of backlog queues, the same as for the senders.",

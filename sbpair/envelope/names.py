@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
-LONGEST_PATH = 260  # characters of an entity's path, the service's limit
+MAX_PATH = 260  # characters of an entity's path, the service's limit
 
 
 def namespace_label(endpoint: str) -> str:

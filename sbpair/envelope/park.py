@@ -40,8 +40,8 @@ Annotations = dict[str | bytes, object]
 FOREVER = 922_337_203_685_477
 """Milliseconds; the service's value for an unlimited time to live."""
 LAST_INSTANT = 253_402_300_799_999  # the end of the year 9999
-LONGEST_HEADER_TTL = 0xFFFF_FFFF  # milliseconds; the most the SDK can encode
-LONGEST_KEY = 128  # characters of a session id or partition key, the service's limit
+MAX_HEADER_TTL = 0xFFFF_FFFF  # milliseconds; the most the SDK can encode
+MAX_KEY = 128  # characters of a session id or partition key, the service's limit
 
 _RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
 _RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
@@ -144,7 +144,7 @@ def take_deadline(message: AmqpAnnotatedMessage, now: int) -> int | None:
     scheduled = _found(message.annotations or {}, names.ANNOTATION_SCHEDULED)
     start = now if scheduled is None else max(now, _milliseconds(scheduled))
     header = message.header or AmqpMessageHeader()
-    header.time_to_live = min(max(deadline - start, 1), LONGEST_HEADER_TTL)
+    header.time_to_live = min(max(deadline - start, 1), MAX_HEADER_TTL)
     message.header = header
     return deadline
 
@@ -266,8 +266,8 @@ def _taken(annotations: Annotations, name: str) -> object | None:
 def _key(what: str, value: object) -> str:
     # A backlog queue accepts any length; the destination would not.
     text = _text(value)
-    if len(text) > LONGEST_KEY:
-        raise ValueError(f"a {what} must have at most {LONGEST_KEY} characters, not {len(text)}")
+    if len(text) > MAX_KEY:
+        raise ValueError(f"a {what} must have at most {MAX_KEY} characters, not {len(text)}")
     return text
 
 

@@ -58,7 +58,7 @@ ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = (
     9,
     10,
 )  # positions in the properties list (AMQP part 3, 3.2.4)
-LONGEST_HEADER_TTL = 0xFFFF_FFFF  # ms; header.ttl is a uint, a longer span needs the properties
+MAX_HEADER_TTL = 0xFFFF_FFFF  # ms; header.ttl is a uint, a longer span needs the properties
 
 PARTITION_KEY_ANNOTATION = names.ANNOTATION_PARTITION_KEY.encode()
 SCHEDULED_ANNOTATION = names.ANNOTATION_SCHEDULED.encode()
@@ -277,7 +277,7 @@ def _header(section: bytes, time_to_live: int | None, *, keeps_ttl: bool) -> byt
     fields = split_fields(section)[: TTL + 1 if is_kept else PRIORITY + 1] if section else []
     if time_to_live is not None:
         fields += [NULL] * (PRIORITY + 1 - len(fields))
-        fields.append(encode(UInt(min(time_to_live, LONGEST_HEADER_TTL))))
+        fields.append(encode(UInt(min(time_to_live, MAX_HEADER_TTL))))
     return join_fields(HEADER, fields, wide=False)
 
 
@@ -319,7 +319,7 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
 
 def _header_suffices(fields: list[bytes], time_to_live: int) -> bool:
     """Whether the header alone holds the lifetime: no creation-time, and a span that fits a uint."""
-    return fields[CREATION_TIME] == NULL and time_to_live <= LONGEST_HEADER_TTL
+    return fields[CREATION_TIME] == NULL and time_to_live <= MAX_HEADER_TTL
 
 
 def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:

@@ -36,8 +36,8 @@ _SIZE = [_FIXED.get(code >> 4, -_COUNTED.get(code >> 4, 0) or -9) for code in ra
 # The number of bytes before the content of a value: constructor and size.
 _HEAD = [1 + max(0, -size) if size > -9 else 1 for size in _SIZE]
 
-MOST_LAYOUTS = 512
-MOST_LESSONS = 32  # cached layouts of one kind of section; from then on each is walked
+MAX_LAYOUTS = 512
+MAX_LESSONS = 32  # cached layouts of one kind of section; from then on each is walked
 
 Span = tuple[int, int]
 
@@ -88,11 +88,11 @@ class Layouts:
 
     def wants(self, kind: tuple[int, object]) -> bool:
         """Whether layouts of this kind are still cached: it has not differed too often."""
-        return self._lessons.get(kind, 0) < MOST_LESSONS
+        return self._lessons.get(kind, 0) < MAX_LESSONS
 
     def learn(self, kind: tuple[int, object], layout: Layout) -> None:
         """Cache the layout of a walked section."""
-        if len(self._layouts) >= MOST_LAYOUTS:
+        if len(self._layouts) >= MAX_LAYOUTS:
             self._layouts.clear()
             self._lessons.clear()
         self._layouts[kind] = layout

@@ -23,9 +23,9 @@ from sbpair.amqp.message import Sections
 
 from .scan import Layout
 
-MOST_SHAPES = 512
-MOST_LESSONS = 32  # shapes learned of one length; further ones are restored at length
-MOST_PLANS = 256  # combinations of aliases of one shape
+MAX_SHAPES = 512
+MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at length
+MAX_PLANS = 256  # combinations of aliases of one shape
 
 _HEAD = struct.Struct(">II").unpack_from
 _LOCK = struct.Struct(">q").unpack_from
@@ -104,15 +104,15 @@ class Shapes:
     def learn(self, payload: bytes, plan: Plan, take_apart: Callable[[], Parts]) -> None:
         """Cache how ``payload`` was restored, unless messages of this length keep differing."""
         shape = self.find(payload) or self._lesson(payload, take_apart)
-        if shape is not None and len(shape.plans) < MOST_PLANS:
+        if shape is not None and len(shape.plans) < MAX_PLANS:
             shape.plans[shape.aliases(payload)] = plan
 
     def _lesson(self, payload: bytes, take_apart: Callable[[], Parts]) -> Shape | None:
         body_at = _body_at(payload)
         lessons = self._lessons.get(body_at, 0)
-        if body_at < 0 or lessons >= MOST_LESSONS:
+        if body_at < 0 or lessons >= MAX_LESSONS:
             return None
-        if len(self._lessons) >= MOST_SHAPES:
+        if len(self._lessons) >= MAX_SHAPES:
             self._shapes.clear()
             self._lessons.clear()
         self._lessons[body_at] = lessons + 1

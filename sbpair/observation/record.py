@@ -26,7 +26,7 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 Record: TypeAlias = "dict[str, JsonValue]"
 
 SCHEMA_VERSION = 1
-LONGEST_TEXT = 4096  # characters; a broker's error description can be arbitrarily long
+MAX_TEXT = 4096  # characters; a broker's error description can be arbitrarily long
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -169,11 +169,11 @@ def plain(value: object) -> JsonValue:
 
 
 def scrubbed(text: str) -> str:
-    """The text with keys redacted, truncated to :data:`LONGEST_TEXT` characters."""
-    if "=" not in text and len(text) <= LONGEST_TEXT:
+    """The text with keys redacted, truncated to :data:`MAX_TEXT` characters."""
+    if "=" not in text and len(text) <= MAX_TEXT:
         return text
     blanked = blank_keys(text)
-    return blanked if len(blanked) <= LONGEST_TEXT else f"{blanked[: LONGEST_TEXT - 3]}..."
+    return blanked if len(blanked) <= MAX_TEXT else f"{blanked[: MAX_TEXT - 3]}..."
 
 
 def to_line(record: Record) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from azure.servicebus import TransportType
 
 from sbpair.auth.reference import resolve
-from sbpair.envelope.names import LONGEST_PATH, path_key
+from sbpair.envelope.names import MAX_PATH, path_key
 from sbpair.pairing.address import (
     SAME,
     AsyncCredential,
@@ -287,8 +287,8 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             raise TypeError(f"{what} must be text, not {name!r}")
         if not name.strip("/ "):
             raise ValueError(f"{what} must not be empty")
-        if len(name) > LONGEST_PATH:
-            raise ValueError(f"{what} must have at most {LONGEST_PATH} characters, not {len(name)}")
+        if len(name) > MAX_PATH:
+            raise ValueError(f"{what} must have at most {MAX_PATH} characters, not {len(name)}")
         self._primary.check_entity(what, name)
         self._check_open()
         return name

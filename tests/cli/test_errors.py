@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbpair import BacklogUnavailableError
 from sbpair.broker.errors import PortUnavailable
-from sbpair.cli.errors import LONGEST, ExitCode, configuration, explained, one_line
+from sbpair.cli.errors import MAX_TEXT, ExitCode, configuration, explained, one_line
 from sbpair.cli.output import redact, remember
 
 CODES = {
@@ -52,7 +52,7 @@ def test_whatever_an_error_says_it_is_one_bounded_printable_line(text):
     line = one_line(Exception(text))
 
     assert line
-    assert len(line) <= LONGEST
+    assert len(line) <= MAX_TEXT
     assert line.isprintable()
 
 

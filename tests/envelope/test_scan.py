@@ -10,7 +10,7 @@ from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Section, decode_map_section, encode_map_section
 from sbpair.amqp.types import Symbol, Timestamp, UInt
 from sbpair.envelope import scan
-from sbpair.envelope.scan import MOST_LESSONS, Layouts, join_entries, part_entries
+from sbpair.envelope.scan import MAX_LESSONS, Layouts, join_entries, part_entries
 
 WANTED = frozenset((b"x-ms-path", b"x-ms-timetolive"))
 
@@ -63,7 +63,7 @@ def test_a_kind_of_section_that_is_never_laid_out_alike_is_not_learnt_for_ever(m
     layouts = Layouts()
     monkeypatch.setattr(scan, "_LAYOUTS", layouts)
     kind = None
-    for number in range(MOST_LESSONS + 1):
+    for number in range(MAX_LESSONS + 1):
         section = encode_map_section(Section.APPLICATION_PROPERTIES, {f"key-{number:03}": "value"})
         part_entries(section, WANTED)
         kind = len(section), WANTED

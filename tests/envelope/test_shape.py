@@ -10,7 +10,7 @@ from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.types import Symbol, Timestamp, UInt
 from sbpair.envelope import restore as restore_module
 from sbpair.envelope.restore import Forward, Poison, anywhere, restore
-from sbpair.envelope.shape import MOST_LESSONS, Shapes
+from sbpair.envelope.shape import MAX_LESSONS, Shapes
 
 NOW = 1_795_219_200_000
 
@@ -121,9 +121,9 @@ def test_a_path_that_is_allowed_no_more_is_refused_though_the_message_is_known()
 
 
 def test_a_length_that_is_never_shaped_alike_is_not_learnt_for_ever(nothing_is_known):
-    for number in range(MOST_LESSONS + 1):
+    for number in range(MAX_LESSONS + 1):
         restore(usual(1, name=f"key-{number:03}"), NOW)
-    last = usual(1, name=f"key-{MOST_LESSONS:03}")
+    last = usual(1, name=f"key-{MAX_LESSONS:03}")
     assert nothing_is_known.find(last) is None
     assert restore(last, NOW) == at_length(last)
 

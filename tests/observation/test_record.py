@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sbpair.observation.record import (
     HEADER,
-    LONGEST_TEXT,
+    MAX_TEXT,
     Instant,
     Origin,
     PairLabels,
@@ -81,7 +81,7 @@ def test_a_text_of_any_kind_stays_on_its_line_and_comes_back(text):
 
     assert line.endswith(b"\n")
     assert all(32 <= byte < 127 for byte in line[:-1])
-    assert json.loads(line)["path"] == text or len(text) > LONGEST_TEXT or "=" in text
+    assert json.loads(line)["path"] == text or len(text) > MAX_TEXT or "=" in text
 
 
 @pytest.mark.spec("S-14")
@@ -96,7 +96,7 @@ def test_what_looks_like_a_key_is_blanked_and_a_long_text_cut():
     record = to_record(EntityFailedOver(0.0, "orders", text), SENDER, 0, NOW)
 
     assert "CANARY" not in str(record)
-    assert len(record["cause"]) == LONGEST_TEXT
+    assert len(record["cause"]) == MAX_TEXT
 
 
 @dataclass(frozen=True)

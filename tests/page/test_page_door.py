@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbpair.broker import Broker
 from sbpair.broker.errors import EndpointUnavailable
 from sbpair.broker.faults import Disabled
-from sbpair.broker.frontends.dashboard.views import MOST_MESSAGES, MOST_ROWS
+from sbpair.broker.frontends.dashboard.views import MAX_MESSAGES, MAX_ROWS
 from sbpair.broker.server.dashboard import Page
 from sbpair.broker.server.http_endpoint import HttpEndpoint
 
@@ -95,7 +95,7 @@ def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):
     _, first = ask("entities", namespace="contoso")
     _, last = ask("entities", namespace="contoso", skip=200)
     _, found = ask("entities", namespace="contoso", find="UE-24")
-    assert (first["total"], len(first["rows"]), first["rows"][0]["path"]) == (250, MOST_ROWS, "queue-000")
+    assert (first["total"], len(first["rows"]), first["rows"][0]["path"]) == (250, MAX_ROWS, "queue-000")
     assert [row["path"] for row in last["rows"]][-1] == "queue-249"
     assert [row["path"] for row in found["rows"]] == [f"queue-{number}" for number in range(240, 250)]
 
@@ -122,7 +122,7 @@ def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
     _, first = ask("messages", namespace="contoso", path="orders")
     _, then = ask("messages", namespace="contoso", path="orders", **{"from": 101})
     _, dead = ask("messages", namespace="contoso", path="orders/$DeadLetterQueue")
-    assert len(first["messages"]) == MOST_MESSAGES
+    assert len(first["messages"]) == MAX_MESSAGES
     assert [each["message_id"] for each in then["messages"]] == [f"{n}" for n in range(100, 120)]
     assert [(each["reason"], each["why"]) for each in dead["messages"]] == [
         ("NoSuchCustomer", "who is that?")

@@ -8,9 +8,9 @@ from itertools import pairwise
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
 from sbpair.amqp.types import Int, Symbol, Timestamp
 from sbpair.broker.entities.indexes import Numbering
-from sbpair.broker.frontends.dashboard.message import LONGEST_BODY, body_view, message_view
+from sbpair.broker.frontends.dashboard.message import MAX_BODY, body_view, message_view
 from sbpair.broker.frontends.dashboard.timeline import KEPT, PairTimeline
-from sbpair.broker.frontends.dashboard.views import MOST_KEYS, SAMPLES, History
+from sbpair.broker.frontends.dashboard.views import MAX_KEYS, SAMPLES, History
 from sbpair.broker.frontends.refusals import KEPT as REFUSALS_KEPT
 from sbpair.broker.frontends.refusals import MAX_CONDITIONS, Rejections
 from sbpair.observation.journal_reading import INITIAL_BYTES, JournalTail
@@ -57,7 +57,7 @@ def test_samples_are_taken_no_more_often_than_they_can_be_seen():
         kept = history.add("orders", at, (at,))
     assert len(kept) == SAMPLES
     assert min(b[0] - a[0] for a, b in pairwise(kept)) >= 900
-    for number in range(MOST_KEYS):
+    for number in range(MAX_KEYS):
         history.add(f"{number}", 0, (0,))
     assert len(history.add("orders", 200_000, (1,))) == 1  # it had to make room
 
@@ -82,7 +82,7 @@ def test_bodies_of_each_kind_are_shown_and_long_ones_cut():
     )
     assert body_view(None)["kind"] == "none"
     long = body_view(DataBody((b"x" * 10**6,)))
-    assert (long["size"], len(long["text"]), long["is_whole"]) == (10**6, LONGEST_BODY, False)
+    assert (long["size"], len(long["text"]), long["is_whole"]) == (10**6, MAX_BODY, False)
 
 
 def test_a_message_that_cannot_be_read_is_said_to_be_so():

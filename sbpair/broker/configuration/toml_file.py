@@ -28,7 +28,7 @@ from .table import Table, rule
 Resolve = Callable[[str, str], str]
 """The text that ``env:NAME`` or ``file:PATH`` stands for; the second argument says for what, in errors."""
 
-MOST_POLICIES = 12  # including the root policy
+MAX_POLICIES = 12  # including the root policy
 
 
 def read_namespaces(file: str, values: dict[str, object], resolve: Resolve) -> list[NamespacePlan]:
@@ -48,8 +48,8 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
         source=table.file,
     )
     names = [policy.name for policy in plan.policies]
-    if len(names) >= MOST_POLICIES or len({*names, ROOT_POLICY_NAME}) <= len(names):
-        expected = f"at most {MOST_POLICIES - 1} policies, with unique names other than the root policy's"
+    if len(names) >= MAX_POLICIES or len({*names, ROOT_POLICY_NAME}) <= len(names):
+        expected = f"at most {MAX_POLICIES - 1} policies, with unique names other than the root policy's"
         raise table.wrong("policies", expected)
     table.end()
     return plan

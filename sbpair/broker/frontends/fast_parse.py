@@ -31,7 +31,7 @@ _SYMBOLS = frozenset((6, 7))  # content-type, content-encoding
 _INSTANTS = frozenset((8, 9))  # absolute-expiry-time, creation-time
 _CONTENT_TYPE, _GROUP_ID = 6, 10
 _FIELDS = 13
-_LONGEST_ID = 128
+_MAX_ID_LENGTH = 128
 _Fields: TypeAlias = tuple[str | None, bytes, bool]
 
 
@@ -51,7 +51,7 @@ def plain_message(payload: bytes) -> PlainMessage | None:
         fields_end = body_at = bare_at + 5 + size
         length = payload[bare_at + 7]
         id_end = bare_at + 8 + length
-        if payload[bare_at + 6] != _STRING or length > _LONGEST_ID or id_end > fields_end:
+        if payload[bare_at + 6] != _STRING or length > _MAX_ID_LENGTH or id_end > fields_end:
             return None
         word, size = _HEAD(payload, body_at)
         if word in (_APPLICATION_PROPERTIES, _LONG_APPLICATION_PROPERTIES):

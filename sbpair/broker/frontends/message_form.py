@@ -44,7 +44,7 @@ from .fast_parse import plain_message
 BATCH = 0x80013700
 MAX_IN_BATCH = 4_500  # messages
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
-LONGEST_ID = 128
+MAX_ID_LENGTH = 128
 LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
@@ -164,8 +164,8 @@ def decoded_message(payload: bytes) -> StoredMessage:
 
 
 def _check_session_id(session_id: str) -> None:
-    if len(session_id) > LONGEST_ID:
-        raise InvalidArgument(f"The session id (group-id) is longer than {LONGEST_ID} characters.")
+    if len(session_id) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"The session id (group-id) is longer than {MAX_ID_LENGTH} characters.")
 
 
 @lru_cache(maxsize=256)
@@ -185,8 +185,8 @@ def _check_sizes(sections: Sections) -> None:
 
 def _checked(properties: Properties) -> Properties:
     name = properties.message_id
-    if isinstance(name, str | bytes) and len(name) > LONGEST_ID:
-        raise InvalidArgument(f"The message-id is longer than {LONGEST_ID} characters.")
+    if isinstance(name, str | bytes) and len(name) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"The message-id is longer than {MAX_ID_LENGTH} characters.")
     return properties
 
 
@@ -233,8 +233,8 @@ def _partition_key(value: object) -> str | None:
         value = value.decode("utf-8", "surrogateescape")
     if value is not None and not isinstance(value, str):
         raise InvalidArgument(f"The partition key is a {type(value).__name__}: a text is needed.")
-    if value is not None and len(value) > LONGEST_ID:
-        raise InvalidArgument(f"The partition key is longer than {LONGEST_ID} characters.")
+    if value is not None and len(value) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"The partition key is longer than {MAX_ID_LENGTH} characters.")
     return value or None
 
 

@@ -28,7 +28,7 @@ def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
 
 
 KEPT = 200
-LONGEST_TEXT = 300  # characters: paths and texts may come from unauthenticated clients
+MAX_TEXT = 300  # characters: paths and texts may come from unauthenticated clients
 MAX_CONDITIONS = 100  # beyond, all others count as one
 
 
@@ -62,7 +62,7 @@ class Rejections:
 
     def note(self, at: int, path: str, condition: str, text: str) -> None:
         """Count and record a refusal; the oldest record is dropped."""
-        cut = [each[:LONGEST_TEXT] for each in (path, condition, text)]
+        cut = [each[:MAX_TEXT] for each in (path, condition, text)]
         is_new = cut[1] not in self.by_condition
         self.by_condition["other" if is_new and len(self.by_condition) >= MAX_CONDITIONS else cut[1]] += 1
         self.recent.append(Rejection(at, *cut))

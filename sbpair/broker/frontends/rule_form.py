@@ -32,7 +32,7 @@ from ..entities.rules.message_properties import (
 )
 from ..entities.rules.values import EvaluationError, Value
 from ..entities.stored_message import StoredMessage
-from .message_form import LARGEST_HEADER, LONGEST_ID, amended_section
+from .message_form import LARGEST_HEADER, MAX_ID_LENGTH, amended_section
 
 SPAN, OFFSET = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
 TICKS_TO_EPOCH = 621_355_968_000_000_000  # 100 ns, from the year 1
@@ -129,8 +129,8 @@ def _properties(section: bytes, changes: PropertyChanges) -> bytes:
         return section
     for field in ("message_id", "group_id"):
         value = written.get(field)
-        if isinstance(value, str) and len(value) > LONGEST_ID:
-            raise EvaluationError(f"{field} is longer than {LONGEST_ID} characters")
+        if isinstance(value, str) and len(value) > MAX_ID_LENGTH:
+            raise EvaluationError(f"{field} is longer than {MAX_ID_LENGTH} characters")
     properties: Properties = decode_properties(section)
     return encode_properties(replace(properties, **written))  # type: ignore[arg-type]
 

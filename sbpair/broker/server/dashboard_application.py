@@ -61,8 +61,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 LARGEST_NUMBER = 2**63 - 1
-LONGEST_DIGITS = 19
-MOST = 100  # connections
+MAX_DIGITS = 19
+MAX_CONNECTIONS = 100  # connections
 
 
 class PageApplication:
@@ -146,7 +146,7 @@ class PageApplication:
             lambda server: page_views.entities(server.frontend, server.read_clocks().entity, skip, find)
         )
         told = [self._with_history(control, row) for row in rows]
-        return {"total": total, "skip": skip, "most": page_views.MOST_ROWS, "rows": told}
+        return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": told}
 
     def _with_history(self, control: NamespaceControl, row: EntityRow) -> Row:
         values = (row.counts.active, row.counts.dead_letter)
@@ -165,7 +165,7 @@ class PageApplication:
         def view(server: NamespaceServer) -> list[Row]:
             return page_views.messages(server.frontend.namespace.queue(path), start)
 
-        return {"messages": self._control(request).look(view), "most": page_views.MOST_MESSAGES}
+        return {"messages": self._control(request).look(view), "most": page_views.MAX_MESSAGES}
 
     def _message(self, request: web.Request) -> Row:
         path, number = request.query.get("path", ""), _number(request, "number")
@@ -186,7 +186,7 @@ class PageApplication:
             return page_views.sessions(server.frontend.namespace.queue(path), skip)
 
         total, rows = self._control(request).look(view)
-        return {"total": total, "skip": skip, "most": page_views.MOST_ROWS, "rows": rows}
+        return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": rows}
 
     def _connections(self, request: web.Request) -> Row:
         return self._control(request).look(_connections)
@@ -209,7 +209,10 @@ def _summary(server: NamespaceServer) -> tuple[Row, OperationCounts, int, int]:
 
 
 def _connections(server: NamespaceServer) -> Row:
-    shown = [page_views.connection(wire.client, _peer(wire)) for wire in islice(server.wires.values(), MOST)]
+    shown = [
+        page_views.connection(wire.client, _peer(wire))
+        for wire in islice(server.wires.values(), MAX_CONNECTIONS)
+    ]
     return {"total": len(server.wires), "rows": shown}
 
 
@@ -234,9 +237,7 @@ def _as_json(view: Callable[[web.Request], Row]) -> Handler:
 
 def _number(request: web.Request, name: str, default: int = 0) -> int:
     text = request.query.get(name, str(default))
-    if not (
-        text.isascii() and text.isdigit() and len(text) <= LONGEST_DIGITS and int(text) <= LARGEST_NUMBER
-    ):
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) <= LARGEST_NUMBER):
         raise InvalidArgument(f"{name} is {text[:40]!r}: a whole number is needed.")
     return int(text)
 

@@ -55,7 +55,7 @@ class Neighbours(Generic[N]):
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 CLOUD = ".servicebus.windows.net"
-_LONGEST = 300  # characters of a name with its port
+_MAX_NAME = 300  # characters of a name with its port
 
 
 def names_us(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool:
@@ -84,7 +84,7 @@ def comes_from_us(origin: str | None, listens_at: str, namespaces: Iterable[str]
 
 def _host_of(authority: str) -> str:
     """The host in lower case; "" when there is none."""
-    if len(authority) > _LONGEST:
+    if len(authority) > _MAX_NAME:
         return ""
     try:
         return (urlsplit(f"//{authority}").hostname or "").casefold()

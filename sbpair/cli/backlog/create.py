@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sbpair.cli.backlog.target import Target, with_target
-from sbpair.cli.namespaces import MOST_BACKLOGS
+from sbpair.cli.namespaces import MAX_BACKLOGS
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.backlog import FOREVER
 
@@ -51,7 +51,7 @@ resource backlogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in
 @click.command("create")
 @with_target
 @click.option(
-    "--count", type=click.IntRange(1, MOST_BACKLOGS), help="The number of queues.  [default: as --backlogs]"
+    "--count", type=click.IntRange(1, MAX_BACKLOGS), help="The number of queues.  [default: as --backlogs]"
 )
 @click.option(
     "--print", "form", type=click.Choice(["bicep"]), help="Print a template instead of creating queues."

@@ -21,7 +21,7 @@ import click
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import SIGNALS
 
-from .plan import LONGEST_OUTAGE, SHORTEST_OUTAGE, DemoPlan, make_plan
+from .plan import MAX_OUTAGE, SHORTEST_OUTAGE, DemoPlan, make_plan
 
 if TYPE_CHECKING:
     from .scoreboard import DemoResult
@@ -39,7 +39,7 @@ MOST = 1_000_000
 )
 @click.option(
     "--outage",
-    type=click.FloatRange(SHORTEST_OUTAGE, LONGEST_OUTAGE),
+    type=click.FloatRange(SHORTEST_OUTAGE, MAX_OUTAGE),
     default=6.0,
     show_default=True,
     help="Seconds the primary is down; longer where the failover takes longer.",

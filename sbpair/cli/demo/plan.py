@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-SHORTEST_OUTAGE, LONGEST_OUTAGE = 0.5, 600.0  # seconds
+SHORTEST_OUTAGE, MAX_OUTAGE = 0.5, 600.0  # seconds
 PING_INTERVAL = timedelta(seconds=1)  # the minimum (P-32)
 LONGEST_LIST = 20
 SINGLES = 0.8  # the share of calls that send one message
@@ -63,8 +63,8 @@ def make_plan(messages: int, outage: float, seed: int) -> DemoPlan:
     """
     if messages < 1:
         raise ValueError(f"messages must be 1 or more, not {messages}")
-    if not SHORTEST_OUTAGE <= outage <= LONGEST_OUTAGE:
-        raise ValueError(f"outage must be from {SHORTEST_OUTAGE} to {LONGEST_OUTAGE} seconds, not {outage}")
+    if not SHORTEST_OUTAGE <= outage <= MAX_OUTAGE:
+        raise ValueError(f"outage must be from {SHORTEST_OUTAGE} to {MAX_OUTAGE} seconds, not {outage}")
     rng = random.Random(seed)
     third = messages // 3
     shares = {Act.BEFORE: third, Act.DURING: messages - 2 * third, Act.AFTER: third}

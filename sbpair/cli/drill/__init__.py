@@ -31,7 +31,7 @@ from .plan import DrillPlan, Proof
 if TYPE_CHECKING:
     from .run import Drill
 
-MOST = 1000
+MAX_MESSAGES = 1000
 
 
 @click.command("drill")
@@ -43,7 +43,7 @@ MOST = 1000
 @click.option(
     "--canaries",
     "count",
-    type=click.IntRange(1, MOST),
+    type=click.IntRange(1, MAX_MESSAGES),
     default=10,
     show_default=True,
     help="How many marked messages to send; each goes to a random backlog queue.",

@@ -42,7 +42,7 @@ from .search import CanarySearch
 
 TIMEOUT = 15.0  # seconds to connect to a side, and for a ping to bring the entity home
 CLEANUP_TIMEOUT = 5.0  # seconds
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two searches
+FIRST_PAUSE, MAX_PAUSE = 0.1, 2.0  # seconds between two searches
 
 
 @dataclass(slots=True)
@@ -224,7 +224,7 @@ class Drill:
                 self.say(f"{said} canaries are on their way home; waiting at most {self.plan.wait:g} s")
             await find(client, search)
             await asyncio.sleep(pause if self._away() else 0)
-            pause = min(1.5 * pause, LONGEST_PAUSE)
+            pause = min(1.5 * pause, MAX_PAUSE)
         if self._away():
             await self._find_everywhere(client, search)
 

@@ -18,7 +18,7 @@ from sbpair.syphon.look import DEAD_LETTERS, PAGE, look
 
 FIRST_OF_A_PARTITION = 1 << 48  # the upper 16 bits of a sequence number are the partition's
 TIMEOUT = 15.0  # seconds to connect to a side
-MOST_IN_A_BACKLOG = 10_000  # messages searched in one backlog queue
+MAX_IN_A_BACKLOG = 10_000  # messages searched in one backlog queue
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class CanarySearch:
         return not [each async for each in self._find(self.primary, self.path, 1, 1)]
 
     async def _parked(self, path: str, wanted: Collection[str]) -> list[ParkedMessage]:
-        messages = self._find(self.secondary, path, 1, MOST_IN_A_BACKLOG)
+        messages = self._find(self.secondary, path, 1, MAX_IN_A_BACKLOG)
         return [each async for each in messages if each.message_id in wanted]
 
     async def _find(

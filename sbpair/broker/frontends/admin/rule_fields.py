@@ -16,7 +16,7 @@ from . import atom
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 PAIR = "KeyValueOfstringanyType"
-MOST_PAIRS = 64
+MAX_PAIRS = 64
 _TYPE = f"{{{atom.INSTANCE}}}type"
 _INT32 = range(-(2**31), 2**31)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -49,8 +49,8 @@ _READERS: Mapping[str, Callable[[str], Value]] = {
 def read_pairs(parent: Element | None) -> dict[str, Value]:
     """The names and values in an element. Raises InvalidRule."""
     pairs = {} if parent is None else dict(_read_pair(pair) for pair in parent)
-    if len(pairs) > MOST_PAIRS:
-        raise InvalidRule(f"A rule names {len(pairs)} values: at most {MOST_PAIRS} are allowed.")
+    if len(pairs) > MAX_PAIRS:
+        raise InvalidRule(f"A rule names {len(pairs)} values: at most {MAX_PAIRS} are allowed.")
     return pairs
 
 

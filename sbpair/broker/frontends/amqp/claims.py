@@ -22,7 +22,7 @@ from ..namespace_frontend import NamespaceFrontend
 
 PLAIN_HOST = "localhost"  # SASL PLAIN has no audience: the key is for the whole namespace
 PLAIN_SPAN_S = 24 * 3600
-MOST_CLAIMS = 2_048
+MAX_CLAIMS = 2_048
 """Maximum claims of one connection, which has at most half as many links."""
 
 
@@ -57,8 +57,8 @@ class Claims:
         if len(audience) > MAX_ADDRESS:
             raise InvalidToken(f"the audience is longer than {MAX_ADDRESS} characters")
         name = audience.casefold()
-        if name not in self._claims and len(self._claims) >= MOST_CLAIMS:
-            raise InvalidToken(f"the connection has {MOST_CLAIMS} claims already")
+        if name not in self._claims and len(self._claims) >= MAX_CLAIMS:
+            raise InvalidToken(f"the connection has {MAX_CLAIMS} claims already")
         grant = self._verifier.verify(token, now_s)
         host, path = split_audience(audience)
         if not any(grant.covers(host, path, right) for right in Right):

@@ -18,7 +18,7 @@ from .request_response import Answer, status
 
 NAMES = ("statusCode", "statusDescription")
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 _INT_MAX = 2**31 - 1
 
 Body = dict[object, object]
@@ -63,8 +63,8 @@ class ManagementCall:
         items = value.items if isinstance(value, Array) else tuple(value) if isinstance(value, list) else None
         if items is None:
             raise InvalidArgument(f"{name} is not an array.")
-        if not 0 < len(items) <= MOST_ITEMS:
-            raise OutOfRange(f"{name} has {len(items)} items: 1 to {MOST_ITEMS} are allowed.")
+        if not 0 < len(items) <= MAX_ITEMS:
+            raise OutOfRange(f"{name} has {len(items)} items: 1 to {MAX_ITEMS} are allowed.")
         return items
 
     def sequence_numbers(self) -> list[int]:

@@ -24,7 +24,7 @@ from .management_call import Body, ManagementCall, nothing, ok
 from .request_response import Answer
 
 _LONG, _TIMESTAMP = 0x81, 0x83
-MOST_PEEKED = 256
+MAX_PEEKED = 256
 MAX_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
 MAX_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
 
@@ -34,7 +34,7 @@ def peek(call: ManagementCall) -> Answer:
     start, most = call.whole("from-sequence-number"), call.count("message-count", 1)
     messages: list[object] = []
     size = 0
-    for message in call.queue.peek(start, min(most, MOST_PEEKED), call.now, call.session_id()):
+    for message in call.queue.peek(start, min(most, MAX_PEEKED), call.now, call.session_id()):
         encoded = peeked(message)
         size += len(encoded)
         if messages and size > MAX_PEEKED_BYTES:
@@ -143,13 +143,13 @@ def _changes(body: Body) -> dict[str, object]:
 
 _STRING = 0xB1
 EVERY_SESSION = 253_402_300_800_000  # the first millisecond of the year 10000: not a time, but "all"
-MOST_SESSIONS = 100
+MAX_SESSIONS = 100
 
 
 def list_sessions(call: ManagementCall) -> Answer:
     """A page of the sessions with active messages or state, or with state set after a given time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
-    skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MOST_SESSIONS), MOST_SESSIONS)
+    skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
     call.queue.touch(call.now)
     ids = _sessions(call).ids(skip, most, None if after >= EVERY_SESSION else after)
     return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
@@ -190,7 +190,7 @@ def _lock(call: ManagementCall) -> SessionLock:
     return lock
 
 
-MOST_RULES = 1_000  # because an answer is one message
+MAX_RULES = 1_000  # because an answer is one message
 RULE, NO_ACTION, ACTION = ULong(0x13700000004), ULong(0x13700000005), ULong(0x13700000006)
 SQL, TRUE, FALSE, CORRELATION = (ULong(0x1370000006 + offset) for offset in range(4))
 
@@ -211,7 +211,7 @@ def remove(call: ManagementCall) -> Answer:
 
 def enumerate_rules(call: ManagementCall) -> Answer:
     """A page of the rules, by name."""
-    skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MOST_RULES), MOST_RULES)
+    skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MAX_RULES), MAX_RULES)
     page = list(_subscription(call).rules)[skip : skip + top]
     return ok({"rules": [{"rule-description": _described(rule)} for rule in page]}) if page else nothing()
 

@@ -23,7 +23,7 @@ from ...entities.entity import Entity
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...errors import BrokerError, InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
-from ..message_form import LONGEST_ID
+from ..message_form import MAX_ID_LENGTH
 from ..refusals import condition_of
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -47,8 +47,8 @@ def asked_session(attach: Attach) -> str | None:
     name = requested.value if isinstance(requested, Described) else requested
     if name is not None and not isinstance(name, str):
         raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
-    if name is not None and len(name) > LONGEST_ID:
-        raise InvalidArgument(f"The session filter is longer than {LONGEST_ID} characters.")
+    if name is not None and len(name) > MAX_ID_LENGTH:
+        raise InvalidArgument(f"The session filter is longer than {MAX_ID_LENGTH} characters.")
     return name
 
 

@@ -9,9 +9,9 @@ from ....amqp.message import Body, DataBody, Message, SequenceBody
 from ....amqp.types import Described, Timestamp
 
 Row = dict[str, object]
-LONGEST_VALUE = 2_000  # characters
-LONGEST_BODY = 16_384  # bytes, or characters
-MOST_VALUES = 200
+MAX_VALUE = 2_000  # characters
+MAX_BODY = 16_384  # bytes, or characters
+MAX_VALUES = 200
 MAX_BYTES_SHOWN = 1_024  # of a binary body
 
 
@@ -37,7 +37,7 @@ def _fields(section: object, names: tuple[str, ...]) -> list[Row]:
 
 
 def _entries(section: dict[object, object]) -> list[Row]:
-    return [_value(str(key)[:LONGEST_VALUE], value) for key, value in list(section.items())[:MOST_VALUES]]
+    return [_value(str(key)[:MAX_VALUE], value) for key, value in list(section.items())[:MAX_VALUES]]
 
 
 def _value(name: str, value: object) -> Row:
@@ -54,18 +54,18 @@ def shown(value: object) -> str:
         case int():
             return f"{int(value)}"
         case str():
-            return str.__str__(value)[:LONGEST_VALUE]
+            return str.__str__(value)[:MAX_VALUE]
         case bytes():
-            return value[:LONGEST_VALUE].hex(" ")
+            return value[:MAX_VALUE].hex(" ")
         case Described():
-            return f"{shown(value.descriptor)}: {shown(value.value)}"[:LONGEST_VALUE]
+            return f"{shown(value.descriptor)}: {shown(value.value)}"[:MAX_VALUE]
         case dict():
-            pairs = list(value.items())[:MOST_VALUES]
-            return ("{" + ", ".join(f"{shown(k)}: {shown(v)}" for k, v in pairs) + "}")[:LONGEST_VALUE]
+            pairs = list(value.items())[:MAX_VALUES]
+            return ("{" + ", ".join(f"{shown(k)}: {shown(v)}" for k, v in pairs) + "}")[:MAX_VALUE]
         case list():
-            return ("[" + ", ".join(map(shown, value[:MOST_VALUES])) + "]")[:LONGEST_VALUE]
+            return ("[" + ", ".join(map(shown, value[:MAX_VALUES])) + "]")[:MAX_VALUE]
         case _:
-            return str(value)[:LONGEST_VALUE]
+            return str(value)[:MAX_VALUE]
 
 
 def _instant(value: int) -> str:
@@ -88,7 +88,7 @@ def body_view(body: Body | None) -> Row:
                 "kind": "sequence",
                 "size": len(text),
                 "text": text,
-                "is_whole": len(text) < LONGEST_VALUE,
+                "is_whole": len(text) < MAX_VALUE,
             }
         case _:
             return _of_value(body.value)
@@ -101,13 +101,13 @@ def _data(data: bytes) -> Row:
         is_whole = len(data) <= MAX_BYTES_SHOWN
         shown_part = data[:MAX_BYTES_SHOWN].hex(" ")
         return {"kind": "bytes", "size": len(data), "hex": shown_part, "is_whole": is_whole}
-    is_whole = len(text) <= LONGEST_BODY
-    return {"kind": "text", "size": len(data), "text": text[:LONGEST_BODY], "is_whole": is_whole}
+    is_whole = len(text) <= MAX_BODY
+    return {"kind": "text", "size": len(data), "text": text[:MAX_BODY], "is_whole": is_whole}
 
 
 def _of_value(value: object) -> Row:
     text = value if isinstance(value, str) else shown(value)
-    part = text[:LONGEST_BODY]
+    part = text[:MAX_BODY]
     return {
         "kind": f"value ({type(value).__name__.lower()})",
         "size": len(text),

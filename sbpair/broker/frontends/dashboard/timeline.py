@@ -15,9 +15,9 @@ Records = Callable[[], Iterable[Mapping[str, object]]]
 """Returns the journal records added since the last call."""
 
 KEPT = 300  # events
-MOST_ENTITIES, MOST_SPANS = 50, 60
+MAX_ENTITIES, MAX_SPANS = 50, 60
 MAX_KINDS = 200  # of events, whose messages are counted
-LONGEST = 300  # characters
+MAX_TEXT = 300  # characters
 
 STATE_AFTER = {
     "entity_suspected": "suspect",
@@ -92,9 +92,9 @@ class PairTimeline:
         self.events.append(self._open[key])
 
     def _change(self, path: str, state: str, at: str) -> None:
-        if path not in self.spans and len(self.spans) >= MOST_ENTITIES:
+        if path not in self.spans and len(self.spans) >= MAX_ENTITIES:
             return
-        spans = self.spans.setdefault(path, deque(maxlen=MOST_SPANS))
+        spans = self.spans.setdefault(path, deque(maxlen=MAX_SPANS))
         spans.append(StateChange(state, at))
 
     def view(self) -> Row:
@@ -112,7 +112,7 @@ class PairTimeline:
 
 def _text(record: Mapping[str, object], name: str) -> str:
     value = record.get(name)
-    return value[:LONGEST] if isinstance(value, str) else ""
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
 
 
 def _messages(record: Mapping[str, object]) -> int:

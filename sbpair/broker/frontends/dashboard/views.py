@@ -30,7 +30,7 @@ from ..rest.receiver import RestReceiver
 
 SAMPLES = 90
 EVERY = 900  # milliseconds, minimum between two samples, however many viewers there are
-MOST_KEYS = 400
+MAX_KEYS = 400
 
 Sample = tuple[int, tuple[int, ...]]
 
@@ -50,18 +50,18 @@ class History:
         self._kept.move_to_end(key)
         if not samples or at - samples[-1][0] >= EVERY:
             samples.append((at, tuple(values)))
-        while len(self._kept) > MOST_KEYS:
+        while len(self._kept) > MAX_KEYS:
             self._kept.popitem(last=False)
         return list(samples)
 
 
 Row = dict[str, object]
-MOST_ROWS = 100
-MOST_MESSAGES = 50
-MOST_RULES = 100
-MOST_LINKS = 20
+MAX_ROWS = 100
+MAX_MESSAGES = 50
+MAX_RULES = 100
+MAX_LINKS = 20
 LATELY = 300_000  # milliseconds: refusals that need attention now
-LONGEST = 300  # characters of untrusted text
+MAX_TEXT = 300  # characters of untrusted text
 
 _FLAGS = (
     ("requires_session", "sessions"),
@@ -81,7 +81,7 @@ def summary(frontend: NamespaceFrontend, now: int) -> Row:
         "entities": len(namespace.directory),
         "rejected": frontend.rejections.total,
         "rejected_lately": frontend.rejections.since(now - LATELY),
-        "faults": [active.rule.effect.name for active in frontend.faults.active][:MOST_ROWS],
+        "faults": [active.rule.effect.name for active in frontend.faults.active][:MAX_ROWS],
         "stores_down": [store.index for store in stores if store.health is not Health.UP],
     }
 
@@ -102,7 +102,7 @@ class EntityRow:
 
 def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tuple[int, list[EntityRow]]:
     """The number of entities with ``find`` in their path, and a page of them, by path."""
-    total, found = frontend.namespace.directory.page(skip, MOST_ROWS, find)
+    total, found = frontend.namespace.directory.page(skip, MAX_ROWS, find)
     return total, [entity_row(each, now) for each in found]
 
 
@@ -172,7 +172,7 @@ def _partitions(entity: Entity, now: int) -> list[Row]:
 
 def _subscriptions(entity: Entity) -> list[str]:
     return (
-        [each.path for each in entity.subscriptions.values()][:MOST_ROWS]
+        [each.path for each in entity.subscriptions.values()][:MAX_ROWS]
         if isinstance(entity, AnyTopic)
         else []
     )
@@ -181,7 +181,7 @@ def _subscriptions(entity: Entity) -> list[str]:
 def _rules(entity: Entity) -> list[Row]:
     if not isinstance(entity, AnySubscription):
         return []
-    rules = [rule for rule, _ in zip(entity.rules, range(MOST_RULES), strict=False)]
+    rules = [rule for rule, _ in zip(entity.rules, range(MAX_RULES), strict=False)]
     return [
         {
             "name": rule.name,
@@ -213,7 +213,7 @@ def _filter(rule: Rule) -> str:
 
 def messages(entity: Entity, start: int) -> list[Row]:
     """The messages from a sequence number on, one row each; nothing changes."""
-    return [message_row(each) for each in entity.browse(start, MOST_MESSAGES)]
+    return [message_row(each) for each in entity.browse(start, MAX_MESSAGES)]
 
 
 def message_row(message: StoredMessage) -> Row:
@@ -223,7 +223,7 @@ def message_row(message: StoredMessage) -> Row:
         "number": message.sequence_number,
         "partition": message.partition_id,
         "state": message.state.name.lower(),
-        "message_id": str(message.message_id)[:LONGEST],
+        "message_id": str(message.message_id)[:MAX_TEXT],
         "session_id": message.session_id,
         "enqueued_at": message.enqueued_at,
         "expires_at": message.expires_at,
@@ -244,7 +244,7 @@ def message_of(entity: Entity, number: int) -> StoredMessage | None:
 
 
 def _cut(value: object) -> str | None:
-    return None if value is None else str(value)[:LONGEST]
+    return None if value is None else str(value)[:MAX_TEXT]
 
 
 # -- sessions
@@ -255,12 +255,12 @@ def sessions(entity: Entity, skip: int) -> tuple[int, list[Row]]:
     known = entity.sessions
     if known is None:
         return 0, []
-    return len(known), [_session(each) for each in islice(known.browse(), skip, skip + MOST_ROWS)]
+    return len(known), [_session(each) for each in islice(known.browse(), skip, skip + MAX_ROWS)]
 
 
 def _session(session: MessageSession) -> Row:
     return {
-        "id": session.id[:LONGEST],
+        "id": session.id[:MAX_TEXT],
         "messages": session.count,
         "locked_until": session.lock.locked_until if session.lock else None,
         "state_size": None if session.state is None else len(session.state),
@@ -276,9 +276,9 @@ def connection(client: ClientConnection, peer: str) -> Row:
     nodes = [node for node in client.links if node.queue is not None]
     return {
         "peer": peer,
-        "container": client.container[:LONGEST],
-        "links": [_link(node) for node in nodes[:MOST_LINKS]],
-        "more": max(0, len(nodes) - MOST_LINKS),
+        "container": client.container[:MAX_TEXT],
+        "links": [_link(node) for node in nodes[:MAX_LINKS]],
+        "more": max(0, len(nodes) - MAX_LINKS),
     }
 
 

@@ -48,7 +48,7 @@ from .faults import UNTOUCHED, FaultedResponse, faulted_response
 from .message import BATCH_TYPE, message_reference, read_batch, read_message
 from .receiver import RestReceiver
 
-DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 60.0, 3600.0  # seconds
+DEFAULT_TIMEOUT, MAX_TIMEOUT = 60.0, 3600.0  # seconds
 _GUID = re.compile(r"\{?[0-9A-Fa-f]{8}(?:-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?")
 _STATUSES: dict[type[BrokerError], int] = {
     EntityNotFound: 410,
@@ -101,8 +101,8 @@ class RestCall:
             seconds = float(text)
         except ValueError:
             seconds = -1.0
-        if not 0 <= seconds <= LONGEST_TIMEOUT:
-            raise InvalidArgument(f"timeout is not a number of seconds from 0 to {LONGEST_TIMEOUT:g}.")
+        if not 0 <= seconds <= MAX_TIMEOUT:
+            raise InvalidArgument(f"timeout is not a number of seconds from 0 to {MAX_TIMEOUT:g}.")
         return seconds
 
 
