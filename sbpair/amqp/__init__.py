@@ -2,7 +2,7 @@
 
 Feed a :class:`Connection` the peer's bytes, handle its events, and send the bytes it returns:
 
-    connection = Connection(role=Role.CLIENT, container_id="me", now=time.monotonic())
+    connection = Connection(role=ConnectionRole.CLIENT, container_id="me", now=time.monotonic())
     sock.sendall(connection.data_to_send())
     connection.receive_data(sock.recv(65536), time.monotonic())
     for event in connection.events():
@@ -11,7 +11,7 @@ Feed a :class:`Connection` the peer's bytes, handle its events, and send the byt
 Call ``handle_timer(now)`` when ``next_timer()`` is due.
 """
 
-from .connection import Connection, Role
+from .connection import Connection, ConnectionRole
 from .decoding import decode
 from .encoding import encode
 from .errors import AmqpError, DecodeError, EncodeError, LocalProtocolError
@@ -79,6 +79,7 @@ __all__ = [
     "Connection",
     "ConnectionClosed",
     "ConnectionOpened",
+    "ConnectionRole",
     "Coordinator",
     "CreditDrained",
     "CreditGranted",
@@ -111,7 +112,6 @@ __all__ = [
     "ReceiverLink",
     "Rejected",
     "Released",
-    "Role",
     "SaslInitReceived",
     "SenderLink",
     "SequenceBody",

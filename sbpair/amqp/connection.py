@@ -43,12 +43,12 @@ from .frames import (
     MIN_MAX_FRAME_SIZE,
     frame,
 )
-from .handshake import Handshake, Phase, Role
+from .handshake import ConnectionRole, Handshake, HandshakePhase
 from .limits import Limits
 from .performatives import AmqpMap, Begin, Close, Condition, Open, without_details
 from .session import Session
 
-__all__ = ["Connection", "Limits", "Role"]
+__all__ = ["Connection", "ConnectionRole", "Limits"]
 
 NODE_WEIGHT = 64  # bytes of memory per decoded value, its text not counted
 SESSION_WEIGHT = 4096
@@ -60,7 +60,7 @@ class Connection(Endpoint):
     def __init__(
         self,
         *,
-        role: Role,
+        role: ConnectionRole,
         container_id: str,
         now: float,
         hostname: str | None = None,
@@ -130,7 +130,7 @@ class Connection(Endpoint):
         self._now = self._last_received = self._last_sent = now
         self._handshake_deadline: float | None = now + self.limits.handshake_timeout
         self._close_deadline: float | None = None
-        if role is Role.CLIENT:
+        if role is ConnectionRole.CLIENT:
             self._handshake.start()
             self._out.append(AMQP_HEADER)
             self._send_open()
@@ -146,7 +146,10 @@ class Connection(Endpoint):
             return
         if self._pending:
             self._pending += data
-            if len(self._pending) < self._needed and self._handshake.phase is not Phase.AUTHENTICATING:
+            if (
+                len(self._pending) < self._needed
+                and self._handshake.phase is not HandshakePhase.AUTHENTICATING
+            ):
                 return
             data = bytes(self._pending)
             self._pending.clear()
@@ -286,7 +289,7 @@ class Connection(Endpoint):
     def _parse(self, data: bytes) -> None:
         position = 0
         try:
-            while self._handshake.phase is not Phase.DONE:
+            while self._handshake.phase is not HandshakePhase.DONE:
                 step = self._handshake.step(data, position)
                 if step is None:
                     self._needed = self._handshake.needed
@@ -447,7 +450,7 @@ class Connection(Endpoint):
 
     def _send_close(self, condition: Condition | None) -> bool:
         """Send close, after an open if none was sent (2.4.3); False before the AMQP header."""
-        if self._handshake.phase is not Phase.DONE and self.role is Role.SERVER:
+        if self._handshake.phase is not HandshakePhase.DONE and self.role is ConnectionRole.SERVER:
             return False
         for session in self._ours.values():
             session.flush_acks()
@@ -459,7 +462,7 @@ class Connection(Endpoint):
 
     def _fault(self, symbol: str, description: str) -> None:
         condition = Condition(symbol, description)
-        if self._handshake.phase is Phase.DONE and self.local is not CLOSED:
+        if self._handshake.phase is HandshakePhase.DONE and self.local is not CLOSED:
             self._send_close(condition)
         self._finish(condition)
 

@@ -32,14 +32,14 @@ from .frames import AMQP_HEADER, FRAME_HEAD, SASL_FRAME, SASL_HEADER, frame
 from .performatives import SaslInit, SaslMechanisms, SaslOutcome
 
 
-class Role(Enum):
+class ConnectionRole(Enum):
     """Which end of the connection this is."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
-class Phase(IntEnum):
+class HandshakePhase(IntEnum):
     """What must come next from the peer."""
 
     SASL_HEADER, SASL, AUTHENTICATING, AMQP_HEADER, DONE = range(5)
@@ -50,7 +50,7 @@ class Handshake:
 
     def __init__(
         self,
-        role: Role,
+        role: ConnectionRole,
         mechanisms: tuple[str, ...],
         initial_response: bytes | None,
         hostname: str | None,
@@ -58,7 +58,7 @@ class Handshake:
         write: Callable[[bytes], None],
         report: Callable[[SaslInitReceived], None],
     ) -> None:
-        self.phase = Phase.SASL_HEADER
+        self.phase = HandshakePhase.SASL_HEADER
         self.needed = 8
         self._role = role
         self._largest_frame = largest_frame
@@ -78,22 +78,24 @@ class Handshake:
 
         A client waits for the SASL outcome, because some servers (rhea) cannot read ahead of it.
         """
-        return self.phase >= (Phase.AMQP_HEADER if self._role is Role.CLIENT else Phase.DONE)
+        return self.phase >= (
+            HandshakePhase.AMQP_HEADER if self._role is ConnectionRole.CLIENT else HandshakePhase.DONE
+        )
 
     def step(self, data: bytes, position: int) -> int | None:
         """Read one header or frame at ``position``; return the offset after it, or None while it is incomplete.
 
         Raises ConnectionFault, DecodeError.
         """
-        if self.phase is Phase.AUTHENTICATING:
+        if self.phase is HandshakePhase.AUTHENTICATING:
             return None
         if len(data) - position < 8:
             self.needed = 8
             return None
-        if self.phase is Phase.SASL:
+        if self.phase is HandshakePhase.SASL:
             return self._sasl_frame(data, position)
         header = data[position : position + 8]
-        if self.phase is Phase.SASL_HEADER:
+        if self.phase is HandshakePhase.SASL_HEADER:
             self._sasl_header(header)
         else:
             self._amqp_header(header)
@@ -101,27 +103,27 @@ class Handshake:
 
     def authenticate(self, accepted: bool) -> None:
         """Server: send the SASL outcome. Raises LocalProtocolError unless a client is waiting for it."""
-        if self.phase is not Phase.AUTHENTICATING:
+        if self.phase is not HandshakePhase.AUTHENTICATING:
             raise LocalProtocolError("no SASL exchange is waiting for an outcome")
         self._send(SaslOutcome(OK if accepted else AUTH))
         if accepted:
-            self.phase = Phase.AMQP_HEADER
+            self.phase = HandshakePhase.AMQP_HEADER
 
     def _sasl_header(self, header: bytes) -> None:
-        if self._role is Role.SERVER:
+        if self._role is ConnectionRole.SERVER:
             self._write(SASL_HEADER)  # also in answer to a wrong one: it names the expected protocol (2.2)
         if header != SASL_HEADER:
             raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not SASL's")
-        self.phase = Phase.SASL
-        if self._role is Role.SERVER:
+        self.phase = HandshakePhase.SASL
+        if self._role is ConnectionRole.SERVER:
             self._send(self._server.greeting())
 
     def _amqp_header(self, header: bytes) -> None:
-        if self._role is Role.SERVER:
+        if self._role is ConnectionRole.SERVER:
             self._write(AMQP_HEADER)
         if header != AMQP_HEADER:
             raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not AMQP 1.0's")
-        self.phase = Phase.DONE
+        self.phase = HandshakePhase.DONE
 
     def _sasl_frame(self, data: bytes, position: int) -> int | None:
         size, offset, kind, _channel = FRAME_HEAD.unpack_from(data, position)
@@ -136,12 +138,12 @@ class Handshake:
         performative, stop = decode_composite(data, at, end, DecodeBudget(size))
         if stop != end:
             raise DecodeError(f"{end - stop} bytes after {type(performative).__name__}")
-        if self._role is Role.SERVER:
+        if self._role is ConnectionRole.SERVER:
             init = self._take_init(performative)
-            self.phase = Phase.AUTHENTICATING
+            self.phase = HandshakePhase.AUTHENTICATING
             self._report(SaslInitReceived(init.mechanism, init.initial_response, init.hostname))
         elif self._client.receive(performative):
-            self.phase = Phase.AMQP_HEADER
+            self.phase = HandshakePhase.AMQP_HEADER
         return end
 
     def _take_init(self, performative: object) -> SaslInit:

@@ -26,7 +26,7 @@ from sbpair.amqp.events import (
     MessageReceived,
     SessionEnded,
 )
-from sbpair.amqp.handshake import Role
+from sbpair.amqp.handshake import ConnectionRole
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import Link, ReceiverLink
 from sbpair.amqp.performatives import AmqpMap, Condition, Source, Target
@@ -55,7 +55,7 @@ class NamespaceConnection(asyncio.Protocol):
         self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
-            role=Role.CLIENT,
+            role=ConnectionRole.CLIENT,
             container_id=container_id or f"sbpair-syphon-{uuid4()}",
             hostname=namespace.name,
             idle_time_out=IDLE_TIME_OUT,

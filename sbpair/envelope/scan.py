@@ -42,7 +42,7 @@ MAX_LESSONS = 32  # cached layouts of one kind of section; from then on each is 
 Span = tuple[int, int]
 
 
-class Layout(NamedTuple):
+class SectionLayout(NamedTuple):
     """The constant bytes of a section, and the positions of its wanted and kept entries."""
 
     constant: struct.Struct
@@ -62,7 +62,7 @@ def layout_of(
     found: Sequence[tuple[bytes, int, int]],
     kept: Sequence[Span],
     kept_values: int,
-) -> Layout:
+) -> SectionLayout:
     """The layout of a walked section; ``contents`` are the spans whose bytes may differ."""
     form, at = [">"], 0
     for start, stop in contents:
@@ -70,7 +70,7 @@ def layout_of(
         at = stop
     form.append(f"{len(section) - at}s")
     constant = struct.Struct("".join(form))
-    return Layout(constant, constant.unpack(section), tuple(found), tuple(kept), kept_values)
+    return SectionLayout(constant, constant.unpack(section), tuple(found), tuple(kept), kept_values)
 
 
 class Layouts:
@@ -79,10 +79,10 @@ class Layouts:
     __slots__ = ("_layouts", "_lessons")
 
     def __init__(self) -> None:
-        self._layouts: dict[tuple[int, object], Layout] = {}
+        self._layouts: dict[tuple[int, object], SectionLayout] = {}
         self._lessons: dict[tuple[int, object], int] = {}
 
-    def find(self, kind: tuple[int, object]) -> Layout | None:
+    def find(self, kind: tuple[int, object]) -> SectionLayout | None:
         """The last layout of this kind, if any."""
         return self._layouts.get(kind)
 
@@ -90,7 +90,7 @@ class Layouts:
         """Whether layouts of this kind are still cached: it has not differed too often."""
         return self._lessons.get(kind, 0) < MAX_LESSONS
 
-    def learn(self, kind: tuple[int, object], layout: Layout) -> None:
+    def learn(self, kind: tuple[int, object], layout: SectionLayout) -> None:
         """Cache the layout of a walked section."""
         if len(self._layouts) >= MAX_LAYOUTS:
             self._layouts.clear()
@@ -170,7 +170,7 @@ def part_entries(section: bytes, wanted: frozenset[bytes]) -> Parted:
     return Parted(found, b"".join([section[start:stop] for start, stop in layout.kept]), layout.kept_values)
 
 
-def walk_fields(section: bytes) -> Layout:
+def walk_fields(section: bytes) -> SectionLayout:
     """The layout of a list section; b"" is an empty list. Raises DecodeError, IndexError."""
     fields = split_fields(section) if section else []
     at = len(section) - sum(map(len, fields))
@@ -182,7 +182,7 @@ def walk_fields(section: bytes) -> Layout:
     return layout_of(section, contents, (), (), len(fields))
 
 
-def walk_entries(section: bytes, wanted: frozenset[bytes]) -> Layout:
+def walk_entries(section: bytes, wanted: frozenset[bytes]) -> SectionLayout:
     """The layout of a map section; b"" is an empty map. Raises DecodeError, IndexError."""
     if not section:
         return layout_of(section, (), (), (), 0)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from sbpair.amqp.message import Sections
 
-from .scan import Layout
+from .scan import SectionLayout
 
 MAX_SHAPES = 512
 MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at length
@@ -56,7 +56,9 @@ class Parts(NamedTuple):
     """The parts of a message that was restored at length."""
 
     sections: Sections
-    layouts: tuple[Layout, Layout, Layout]  # of annotations, properties and application properties
+    layouts: tuple[
+        SectionLayout, SectionLayout, SectionLayout
+    ]  # of annotations, properties and application properties
     lock_key: bytes
     kept_head: bytes  # precedes the kept application properties
 

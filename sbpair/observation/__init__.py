@@ -11,7 +11,7 @@ from .journal_reading import JournalError, journal_files, read
 from .logs import JsonFormatter, use_json_logs
 from .messages import EntityEmptied, MessagesReceived, SendAccepted, messages_received, send_accepted
 from .metrics import Metrics
-from .record import PairLabels, Role
+from .record import PairLabels, WriterRole
 from .sinks import EntityStates, attach
 from .status import Status, StatusError, StatusServer, StatusThread
 from .webhook import Webhook
@@ -28,7 +28,6 @@ __all__ = [
     "Metrics",
     "PairLabels",
     "Patience",
-    "Role",
     "SendAccepted",
     "SignatureRefused",
     "Status",
@@ -37,6 +36,7 @@ __all__ = [
     "StatusThread",
     "Webhook",
     "WebhookKind",
+    "WriterRole",
     "attach",
     "journal_files",
     "messages_received",

@@ -27,7 +27,7 @@ from typing import Self
 from uuid import uuid4
 
 from .journal_reading import OPEN_PREFIX, JournalError
-from .record import Instant, Origin, PairLabels, Role, to_line, to_record
+from .record import Instant, Origin, PairLabels, WriterRole, to_line, to_record
 from .sinks import renew_in_children
 
 ROLL_BYTES = 64 * 1024 * 1024
@@ -164,7 +164,7 @@ class Journal:
         self,
         directory: str | Path,
         *,
-        role: Role,
+        role: WriterRole,
         pair: PairLabels,
         roll_bytes: int = ROLL_BYTES,
         fsync: Fsync = Fsync.ON_ROLL,
@@ -203,7 +203,7 @@ class Journal:
         return self._origin.writer
 
     @property
-    def role(self) -> Role:
+    def role(self) -> WriterRole:
         """The role of the writer."""
         return self._role
 

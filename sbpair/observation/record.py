@@ -31,7 +31,7 @@ MAX_TEXT = 4096  # characters; a broker's error description can be arbitrarily l
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-class Role(Enum):
+class WriterRole(Enum):
     """The writer's role. Sender events are timed by the monotonic clock, syphon events by the epoch clock."""
 
     SENDER = "sender"
@@ -61,7 +61,7 @@ class Origin:
     """The origin of records. ``writer`` is the UUID of one open journal or webhook in one process."""
 
     writer: str
-    role: Role
+    role: WriterRole
     pair: PairLabels
 
 
@@ -129,11 +129,11 @@ def _backlog(queue: str) -> Record:
     return {"backlog": int(number) if is_number else None, "backlog_queue": scrubbed(queue)}
 
 
-def _instant(at: object, role: Role, now: Instant) -> Instant:
+def _instant(at: object, role: WriterRole, now: Instant) -> Instant:
     """``now`` shifted to when the event happened, on both clocks."""
     if not isinstance(at, int | float) or not math.isfinite(at):
         return now
-    ago = (now.mono if role is Role.SENDER else now.epoch) - at
+    ago = (now.mono if role is WriterRole.SENDER else now.epoch) - at
     return Instant(now.epoch - ago, now.mono - ago)
 
 

@@ -25,7 +25,7 @@ from .record import event_name, own_fields
 logger = logging.getLogger("sbpair.observation")
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Emits events: a paired client or a syphon."""
 
     def on_event(self, callback: Callable[[object], None], /) -> Callable[[], None]: ...
@@ -37,7 +37,7 @@ class Sink(Protocol):
     def write(self, event: object, /) -> None: ...
 
 
-def attach(source: Source, *sinks: Sink) -> Callable[[], None]:
+def attach(source: EventSource, *sinks: Sink) -> Callable[[], None]:
     """Pass every event of ``source`` to every sink, in order; returns a function that detaches them.
 
     An exception from a sink is logged; the remaining sinks still receive the event.

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from .journal import system_instant
-from .record import Instant, Origin, PairLabels, Role
+from .record import Instant, Origin, PairLabels, WriterRole
 from .sinks import renew_in_children
-from .webhook_delivery import Kinds, NotDelivered, Notice, Patience, Receiver, WebhookKind, to_notice
+from .webhook_delivery import Kinds, NotDelivered, Notice, Patience, WebhookKind, WebhookReceiver, to_notice
 
 if TYPE_CHECKING:
     import httpx
@@ -72,7 +72,7 @@ class Webhook:
         url: str,
         secret: str,
         *,
-        role: Role,
+        role: WriterRole,
         pair: PairLabels,
         on: Iterable[WebhookKind] = tuple(WebhookKind),
         capacity: int = CAPACITY,
@@ -84,7 +84,7 @@ class Webhook:
             raise ValueError(f"the webhook secret must have at least {SHORTEST_SECRET} characters")
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity!r}")
-        self._receiver = Receiver(url, secret, patience or Patience())
+        self._receiver = WebhookReceiver(url, secret, patience or Patience())
         self._role, self._pair = role, pair
         self._on = frozenset(on)
         self._capacity = capacity

@@ -150,7 +150,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
+class WebhookReceiver:
     """The receiver of the notices: its URL, the shared secret, and the timeouts."""
 
     url: str = field(repr=False)  # it may hold a token

@@ -24,8 +24,8 @@ from sbpair.observation import (
     send_accepted,
 )
 from sbpair.observation.metrics import show_syphon
-from sbpair.observation.record import Role as Writer
-from sbpair.observation.sinks import Sink, Source
+from sbpair.observation.record import WriterRole
+from sbpair.observation.sinks import EventSource, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class Observer:
                     EntityStates(),
                 )  # a start that failed left some behind
                 with ExitStack() as stack:
-                    self._watch(stack, self._core, Writer.SENDER)
+                    self._watch(stack, self._core, WriterRole.SENDER)
                     if self._syphon is not None:
-                        self._watch(stack, self._syphon, Writer.SYPHON)
+                        self._watch(stack, self._syphon, WriterRole.SYPHON)
                     self._open = stack.pop_all()
             if self._options.status is not None and self._status is None:
                 host, port = self._options.status
@@ -93,30 +93,30 @@ class Observer:
         self._lock = threading.Lock()
         self._status = None
 
-    def _watch(self, stack: ExitStack, source: Source, writer: Writer) -> None:
+    def _watch(self, stack: ExitStack, source: EventSource, writer: WriterRole) -> None:
         sinks: list[Sink] = [self._metrics]
-        if writer is Writer.SENDER:
+        if writer is WriterRole.SENDER:
             sinks.append(self._states)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
             sinks.append(journal)
-            if writer is Writer.SENDER:
+            if writer is WriterRole.SENDER:
                 self._journal = journal
                 self._metrics.read_counters("sbpair_journal", lambda: journal.counters)
         if self._options.webhook is not None and self._options.webhook_secret is not None:
             url, secret = self._options.webhook, self._options.webhook_secret
             webhook = stack.enter_context(Webhook(url, secret, role=writer, pair=self._pair))
             sinks.append(webhook)
-            if writer is Writer.SENDER:
+            if writer is WriterRole.SENDER:
                 self._webhook = webhook
                 self._metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
-        if writer is Writer.SYPHON and self._syphon is not None:
+        if writer is WriterRole.SYPHON and self._syphon is not None:
             syphon = self._syphon
             self._metrics.read_counters("sbpair_syphon", lambda: syphon.counters)
             self._metrics.read_state("sbpair_syphon_state", lambda: syphon.status.state)
             show_syphon(self._metrics, syphon)
         stack.callback(attach(source, *sinks))
-        if self._options.journal_sends and writer is Writer.SENDER:
+        if self._options.journal_sends and writer is WriterRole.SENDER:
             self._core.on_receipt = self._sent
             stack.callback(lambda: setattr(self._core, "on_receipt", None))
 

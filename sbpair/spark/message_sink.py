@@ -29,7 +29,7 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import MapType, StringType, StructType
 
-from sbpair.observation import Journal, Role
+from sbpair.observation import Journal, WriterRole
 
 from . import worker
 from .bad_records import BadRecords, bad_records_path
@@ -113,7 +113,9 @@ class _Writer:
         with ExitStack() as stack:
             journal: Journal | None = None
             if options.journal is not None:
-                journal = open_journal(stack, options.journal, Role.SENDER, options.pair, client_of(options))
+                journal = open_journal(
+                    stack, options.journal, WriterRole.SENDER, options.pair, client_of(options)
+                )
             bad: BadRecords | None = None
             if options.bad_records_path is not None:
                 bad = BadRecords(options.bad_records_path, prefix)

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from sbpair.client.errors import SyphonFaulted
-from sbpair.observation import Role
+from sbpair.observation import WriterRole
 from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
 from sbpair.syphon.options import LAND, SyphonOptions
 
@@ -169,7 +169,7 @@ async def drain(options: DrainOptions, number: int) -> Row:
     syphon.on_event(lambda event: reasons.extend(reason_of(event)))
     with ExitStack() as stack:
         if options.journal is not None:
-            journal = open_journal(stack, options.journal, Role.SYPHON, options.pair, syphon)
+            journal = open_journal(stack, options.journal, WriterRole.SYPHON, options.pair, syphon)
             stack.callback(lambda: journal.write(syphon.counters.snapshot()))
         try:
             async with asyncio.timeout(options.max_duration):

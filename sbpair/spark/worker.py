@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from sbpair.envelope.names import namespace_label
 
 if TYPE_CHECKING:
-    from sbpair.observation import Journal, Role
-    from sbpair.observation.sinks import Source
+    from sbpair.observation import Journal, WriterRole
+    from sbpair.observation.sinks import EventSource
 
     from .format_options import FormatOptions, PairReference
 
@@ -85,7 +85,7 @@ def directory_of(given: FormatOptions) -> str | None:
 
 
 def open_journal(
-    stack: ExitStack, directory: str, role: Role, pair: PairReference, source: Source
+    stack: ExitStack, directory: str, role: WriterRole, pair: PairReference, source: EventSource
 ) -> Journal:
     """Open a journal that records the events of ``source``; ``stack`` closes it."""
     from sbpair.observation import Journal, PairLabels  # imported here because readers do not need it

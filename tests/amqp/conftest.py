@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import Event, LinkAttached, SaslInitReceived
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import ReceiverLink, SenderLink
@@ -49,7 +49,7 @@ class Pair:
                 self._answer(to, fresh)
 
     def _answer(self, connection: Connection, events: list[Event]) -> None:
-        if connection.role is Role.CLIENT:
+        if connection.role is ConnectionRole.CLIENT:
             return
         for event in events:
             if isinstance(event, SaslInitReceived):
@@ -95,9 +95,9 @@ def make_pair() -> MakePair:
     def make(*, opened: bool = True, step: int = 0, limits: Limits | None = None, **settings) -> Pair:
         of_server = {k.removeprefix("server_"): v for k, v in settings.items() if k.startswith("server_")}
         of_client = {k: v for k, v in settings.items() if not k.startswith("server_")}
-        client = Connection(role=Role.CLIENT, container_id="client", now=0.0, **of_client)
+        client = Connection(role=ConnectionRole.CLIENT, container_id="client", now=0.0, **of_client)
         server = Connection(
-            role=Role.SERVER,
+            role=ConnectionRole.SERVER,
             container_id="server",
             now=0.0,
             **{"first_delivery_id": 2**30, "limits": limits, **of_server},

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError, LocalProtocolError
@@ -63,8 +63,8 @@ class Finding:
 
 def recorded(queue: str = "q") -> tuple[Conversation, Conversation]:
     """What a client and what a server say in a conversation that has all of it: (client's, server's)."""
-    client = Connection(role=Role.CLIENT, container_id="client", now=0.0, max_frame_size=512)
-    server = Connection(role=Role.SERVER, container_id="server", now=0.0, first_delivery_id=2**30)
+    client = Connection(role=ConnectionRole.CLIENT, container_id="client", now=0.0, max_frame_size=512)
+    server = Connection(role=ConnectionRole.SERVER, container_id="server", now=0.0, first_delivery_id=2**30)
     said: tuple[list[bytes], list[bytes]] = ([], [])
 
     def exchange() -> None:
@@ -172,7 +172,7 @@ def codec(draw: random.Random) -> None:
 def server(draw: random.Random) -> None:
     """The engine as a server, hearing a client."""
     feed(
-        Connection(role=Role.SERVER, container_id="s", now=0.0, first_delivery_id=2**30),
+        Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, first_delivery_id=2**30),
         mutated(CLIENT_SAID, EVERY_FRAME, draw),
         draw,
     )
@@ -180,7 +180,7 @@ def server(draw: random.Random) -> None:
 
 def client(draw: random.Random) -> None:
     """The engine as a client, hearing a server."""
-    connection = Connection(role=Role.CLIENT, container_id="c", now=0.0)
+    connection = Connection(role=ConnectionRole.CLIENT, container_id="c", now=0.0)
     session = connection.begin()
     session.attach_sender("out", target=Target("q")).transfer(b"\x00\x53\x75\xa0\x01x", tag=b"t", force=True)
     session.attach_receiver("in", source=Source("q")).flow(10)

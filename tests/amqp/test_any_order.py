@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, LinkAttached, LinkDetached, MessageReceived, SessionEnded
 from sbpair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
 from sbpair.amqp.limits import Limits
@@ -94,7 +94,11 @@ def well_formed(data: bytes) -> list[object]:
 @settings(max_examples=400, deadline=None)
 def test_any_sequence_of_performatives_is_borne(usual, conversation, data):
     server = Connection(
-        role=Role.SERVER, container_id="s", now=0.0, first_delivery_id=2**30, limits=Limits(incoming_window=5)
+        role=ConnectionRole.SERVER,
+        container_id="s",
+        now=0.0,
+        first_delivery_id=2**30,
+        limits=Limits(incoming_window=5),
     )
     server.receive_data(OPENING, 0.0)
     server.authenticate(True)

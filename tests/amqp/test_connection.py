@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.decoding import MAX_DEPTH, DecodeBudget, decode, skip
 from sbpair.amqp.errors import DecodeError, LocalProtocolError
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached
@@ -52,7 +52,7 @@ def said(data: bytes) -> list[tuple[int, object]]:
 
 def a_server(opening: Open | None = None, **settings) -> Connection:
     """A server whose client was let in, at 0.0; it has said its open if ``opening`` is given."""
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0, **settings)
+    server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, **settings)
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")) + AMQP_HEADER, 0.0)
     server.authenticate(True)
     if opening is not None:
@@ -196,7 +196,7 @@ def test_a_fault_before_the_open_is_told_after_one(data: bytes, symbol: str, des
     ],
 )
 def test_what_is_no_greeting_is_told_to_the_owner(data: bytes, description: str) -> None:
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     server.receive_data(data, 0.0)
     assert closed(server)[1] == description
 
@@ -211,7 +211,7 @@ def test_what_is_no_greeting_is_told_to_the_owner(data: bytes, description: str)
     ],
 )
 def test_a_client_tells_what_was_wrong_with_its_greeting(data: bytes, description: str) -> None:
-    client = Connection(role=Role.CLIENT, container_id="c", now=0.0)
+    client = Connection(role=ConnectionRole.CLIENT, container_id="c", now=0.0)
     client.receive_data(SASL_HEADER + data, 0.0)
     assert closed(client)[1] == description
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError
@@ -41,7 +41,7 @@ def attach(name: str, handle: int) -> bytes:
 
 
 def a_server(handle_max: int = 1000) -> Connection:
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     opening = frame(0, encode_composite(SaslInit("ANONYMOUS")), kind=1) + AMQP_HEADER + f(Open("x"))
     server.receive_data(SASL_HEADER + opening + f(Begin(None, 0, 1000, 1000, handle_max)), 0.0)
     server.authenticate(True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.errors import LocalProtocolError
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened, SaslInitReceived
 from sbpair.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
@@ -20,11 +20,11 @@ def sasl(performative: object) -> bytes:
 
 
 def a_server(**settings) -> Connection:
-    return Connection(role=Role.SERVER, container_id="server", now=0.0, **settings)
+    return Connection(role=ConnectionRole.SERVER, container_id="server", now=0.0, **settings)
 
 
 def a_client(**settings) -> Connection:
-    return Connection(role=Role.CLIENT, container_id="client", now=0.0, **settings)
+    return Connection(role=ConnectionRole.CLIENT, container_id="client", now=0.0, **settings)
 
 
 def closed(connection: Connection):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived, SessionEnded
 from sbpair.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
@@ -62,7 +62,9 @@ def raw(header: str, body: bytes = b"") -> bytes:
 
 
 def a_server(*, upto: bytes = OPENING + BEGIN + ATTACH, limits: Limits | None = None) -> Connection:
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0, first_delivery_id=2**30, limits=limits)
+    server = Connection(
+        role=ConnectionRole.SERVER, container_id="s", now=0.0, first_delivery_id=2**30, limits=limits
+    )
     server.receive_data(upto, 0.0)
     server.authenticate(True)
     for event in server.events():
@@ -319,7 +321,7 @@ def test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time():
 @given(st.binary(max_size=300), st.sampled_from([b"", OPENING, OPENING + BEGIN + ATTACH]))
 @settings(max_examples=300, deadline=None)
 def test_noise_never_raises_at_the_owner(noise, upto):
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     server.receive_data(upto, 0.0)
     if upto:
         server.authenticate(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import (
     ConnectionClosed,
     DispositionReceived,
@@ -44,7 +44,7 @@ BEGIN = f(Begin(None, 0, 2**31, 1000))
 
 
 def a_server(**limits: int) -> Connection:
-    server = Connection(role=Role.SERVER, container_id="s", now=0.0, limits=Limits(**limits))
+    server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, limits=Limits(**limits))
     hear(server, OPENING)
     server.authenticate(True)
     hear(server, BEGIN)

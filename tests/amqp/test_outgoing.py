@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.errors import LocalProtocolError
 from sbpair.amqp.events import ConnectionClosed, DispositionReceived, LinkAttached, SessionEnded
 from sbpair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
@@ -66,7 +66,7 @@ class Sending:
 
 
 def sending(*, window: int = 2**31, frame_size: int = 512, links: int = 1) -> Sending:
-    connection = Connection(role=Role.SERVER, container_id="s", now=0.0, first_delivery_id=FIRST)
+    connection = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, first_delivery_id=FIRST)
     greeting = SASL_HEADER + said(SaslInit("ANONYMOUS"), kind=1) + AMQP_HEADER
     connection.receive_data(greeting, 0.0)
     connection.authenticate(True)
@@ -234,7 +234,7 @@ def test_links_that_are_gone_make_room_for_others(make_pair, ending: str) -> Non
 
 
 def test_a_client_that_is_refused_is_closed_with_the_reason() -> None:
-    connection = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    connection = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     connection.receive_data(SASL_HEADER + said(SaslInit("ANONYMOUS"), kind=1), 0.0)
     connection.authenticate(False)
     (closed,) = [each for each in connection.events() if isinstance(each, ConnectionClosed)]

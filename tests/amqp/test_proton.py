@@ -13,7 +13,7 @@ needs_proton()
 
 import proton  # noqa: E402
 
-from sbpair.amqp.connection import Connection, Role  # noqa: E402
+from sbpair.amqp.connection import Connection, ConnectionRole  # noqa: E402
 from sbpair.amqp.events import (  # noqa: E402
     ConnectionClosed,
     CreditDrained,
@@ -83,7 +83,7 @@ class Joined:
             for event in events:
                 if isinstance(event, SaslInitReceived):
                     self.ours.authenticate(True)
-                elif isinstance(event, LinkAttached) and self.ours.role is Role.SERVER:
+                elif isinstance(event, LinkAttached) and self.ours.role is ConnectionRole.SERVER:
                     if (event.attach.target and event.attach.target.address) == "refused":
                         event.link.refuse(Condition("amqp:not-found", "no such node"))
                         continue
@@ -94,7 +94,7 @@ class Joined:
     def _hear_proton(self) -> None:
         while event := self.collector.peek():
             self.proton_seen.append(event.type.name)
-            if self.ours.role is Role.CLIENT:
+            if self.ours.role is ConnectionRole.CLIENT:
                 self._serve(event)
             self.collector.pop()
 
@@ -126,8 +126,8 @@ class Joined:
         return found
 
 
-def join(role: Role, *, proton_frame: int = 0, our_frame: int = 65536) -> Joined:
-    client = role is Role.CLIENT
+def join(role: ConnectionRole, *, proton_frame: int = 0, our_frame: int = 65536) -> Joined:
+    client = role is ConnectionRole.CLIENT
     transport = proton.Transport(proton.Transport.SERVER if client else proton.Transport.CLIENT)
     if proton_frame:
         transport.max_frame_size = proton_frame
@@ -151,13 +151,13 @@ def join(role: Role, *, proton_frame: int = 0, our_frame: int = 65536) -> Joined
 @pytest.fixture
 def with_proton_server() -> Joined:
     """We are the client."""
-    return join(Role.CLIENT, proton_frame=1024)
+    return join(ConnectionRole.CLIENT, proton_frame=1024)
 
 
 @pytest.fixture
 def with_proton_client() -> Joined:
     """We are the server."""
-    return join(Role.SERVER, proton_frame=1024, our_frame=1024)
+    return join(ConnectionRole.SERVER, proton_frame=1024, our_frame=1024)
 
 
 def test_our_client_sends_and_a_proton_server_receives_in_many_frames(with_proton_server):

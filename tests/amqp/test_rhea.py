@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import (
     ConnectionClosed,
     CreditDrained,
@@ -134,7 +134,11 @@ def rhea_client() -> Iterator[Driver]:
         sock, _ = listener.accept()
         with sock:
             ours = Connection(
-                role=Role.SERVER, container_id="ours", now=0.0, max_frame_size=1024, first_delivery_id=2**30
+                role=ConnectionRole.SERVER,
+                container_id="ours",
+                now=0.0,
+                max_frame_size=1024,
+                first_delivery_id=2**30,
             )
             yield Driver(ours, sock, process)
 
@@ -146,7 +150,9 @@ def rhea_server() -> Iterator[Driver]:
         port = json.loads(process.stdout.readline())["port"]
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
             yield Driver(
-                Connection(role=Role.CLIENT, container_id="ours", now=0.0, max_frame_size=1024), sock, process
+                Connection(role=ConnectionRole.CLIENT, container_id="ours", now=0.0, max_frame_size=1024),
+                sock,
+                process,
             )
 
 

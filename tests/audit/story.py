@@ -12,7 +12,7 @@ from sbpair.broker.entities.audit_recorder import (
     MessagesStored,
     Removal,
 )
-from sbpair.observation import EntityEmptied, Journal, MessagesReceived, PairLabels, Role, SendAccepted
+from sbpair.observation import EntityEmptied, Journal, MessagesReceived, PairLabels, SendAccepted, WriterRole
 from sbpair.observation.record import Instant
 from sbpair.pairing.events import (
     MessageParked,
@@ -45,7 +45,7 @@ class Story:
     def pair(self) -> PairLabels:
         return PairLabels(self.primary, self.secondary or f"{self.primary}-dr")
 
-    def journal(self, role: Role, pair: PairLabels | None = None) -> Journal:
+    def journal(self, role: WriterRole, pair: PairLabels | None = None) -> Journal:
         journal = Journal(
             self.directory,
             role=role,
@@ -56,17 +56,17 @@ class Story:
         return journal
 
     def sender(self) -> Sender:
-        return Sender(self, self.journal(Role.SENDER))
+        return Sender(self, self.journal(WriterRole.SENDER))
 
     def syphon(self) -> Syphon:
-        return Syphon(self, self.journal(Role.SYPHON))
+        return Syphon(self, self.journal(WriterRole.SYPHON))
 
     def broker(self, namespace: str = "") -> Broker:
         name = PairLabels(namespace or self.primary, "")
-        return Broker(self.journal(Role.BROKER, name), self.primary)
+        return Broker(self.journal(WriterRole.BROKER, name), self.primary)
 
     def receiver(self) -> Receiver:
-        return Receiver(self.journal(Role.RECEIVER))
+        return Receiver(self.journal(WriterRole.RECEIVER))
 
     def pause(self) -> None:
         self.now += 5.0
@@ -79,7 +79,7 @@ class Story:
             else:
                 journal.close()
 
-    def file_of(self, role: Role) -> Path:
+    def file_of(self, role: WriterRole) -> Path:
         """Of the one writer of this role, closed or open."""
         (writer,) = [journal.writer for journal in self._journals if journal.role is role]
         (file,) = self.directory.glob(f"*{writer}*")

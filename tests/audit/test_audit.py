@@ -19,7 +19,7 @@ from sbpair.audit import Verdict
 from sbpair.audit.bill import Meter
 from sbpair.audit.clocks import moment
 from sbpair.audit.report import headline
-from sbpair.observation import Role
+from sbpair.observation import WriterRole
 from sbpair.pairing.events import PingFailed, PingSent
 from sbpair.syphon.events import ClockDiffers
 from tests.audit.audited import Audited, audited
@@ -123,7 +123,7 @@ def every_case(directory: Path) -> None:
     cast.story.end()
 
 
-def without_an_end(role: Role) -> Callable[[Path], None]:
+def without_an_end(role: WriterRole) -> Callable[[Path], None]:
     """Its journal ends as a kill -9 leaves it."""
 
     def happens(directory: Path) -> None:
@@ -159,7 +159,7 @@ def damaged(damage: str) -> Callable[[Path], None]:
             cast.syphon.forwarded(f"other-{number}")
         cast.receiver.received("delivered")
         cast.story.end()
-        file = cast.story.file_of(Role.SYPHON)
+        file = cast.story.file_of(WriterRole.SYPHON)
         file.write_bytes(b"".join(DAMAGE[damage][0](file.read_bytes().splitlines(keepends=True))))
 
     return happens
@@ -256,7 +256,7 @@ def twice_the_same_file(directory: Path) -> None:
     cast.sender.parked("waiting")
     cast.receiver.received("m")
     cast.story.end()
-    file = cast.story.file_of(Role.SYPHON)
+    file = cast.story.file_of(WriterRole.SYPHON)
     (directory / f"copy-of-{file.name}").write_bytes(file.read_bytes())
 
 
@@ -288,8 +288,8 @@ def same_ids(directory: Path) -> None:
 
 STORIES = (
     every_case,
-    without_an_end(Role.SYPHON),
-    without_an_end(Role.RECEIVER),
+    without_an_end(WriterRole.SYPHON),
+    without_an_end(WriterRole.RECEIVER),
     *map(damaged, DAMAGE),
     copies,
     sessions,
@@ -346,13 +346,13 @@ def test_the_messages_to_send_again_are_the_lost_ones(found: Found) -> None:
 
 
 KILLED = {
-    Role.SYPHON: {"sent": Verdict.LOST, "parked": Verdict.UNPROVEN},
-    Role.RECEIVER: {"sent": Verdict.ACCEPTED, "parked": Verdict.LOST},
+    WriterRole.SYPHON: {"sent": Verdict.LOST, "parked": Verdict.UNPROVEN},
+    WriterRole.RECEIVER: {"sent": Verdict.ACCEPTED, "parked": Verdict.LOST},
 }
 
 
 @pytest.mark.parametrize("role", KILLED)
-def test_a_journal_without_its_end_proves_nothing_by_its_silence(found: Found, role: Role) -> None:
+def test_a_journal_without_its_end_proves_nothing_by_its_silence(found: Found, role: WriterRole) -> None:
     expected = {name: verdict.value for name, verdict in KILLED[role].items()}
 
     assert found.verdicts(f"{role.value}-killed") == expected

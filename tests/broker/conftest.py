@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import DispositionReceived, Event, MessageReceived
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import ReceiverLink, SenderLink
@@ -77,7 +77,7 @@ class Client:
         self.lab = lab
         self.server = ClientConnection(lab.frontend, lab.now, is_refused=is_refused)
         self.engine = Connection(
-            role=Role.CLIENT,
+            role=ConnectionRole.CLIENT,
             container_id="test",
             mechanisms=(mechanism,),
             initial_response=response,

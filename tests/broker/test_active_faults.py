@@ -46,15 +46,15 @@ class Lab:
         namespace.create_queue("parts", QueueDescription(enable_partitioning=True), NOON)
         self.namespace = namespace
         self.server = NamespaceServer(NamespaceFrontend(namespace, OpenAccess()))
-        self.standing = ActiveFaults(self.server)
+        self.active_faults = ActiveFaults(self.server)
 
     def set(self, effect, path=None, **limits):
         active = self.server.frontend.faults.add(FaultRule(effect, path, **limits), self.server.seconds)
-        return active, self.standing.apply()
+        return active, self.active_faults.apply()
 
     def end(self, active):
         self.server.frontend.faults.remove(active)
-        assert self.standing.apply() == {}
+        assert self.active_faults.apply() == {}
 
     def seen(self):
         """What the queue bars, how partition 0 is, and how the namespace is down."""
@@ -112,12 +112,12 @@ def test_faults_of_other_entities_and_partitions_do_not_overlap(lab):
 
 
 def test_one_that_is_set_first_and_begins_later_stays_beneath(lab, monkeypatch):
-    monkeypatch.setattr(lab.standing, "_arm", lambda seconds: None)  # the test looks at the clock
+    monkeypatch.setattr(lab.active_faults, "_arm", lambda seconds: None)  # the test looks at the clock
     late, _ = lab.set(Disabled("SendDisabled"), "orders", after=5.0)
     lab.set(Disabled("ReceiveDisabled"), "orders", lasting=10.0)
     statuses = []
     for lab.server.seconds in (1.0, 6.0, 11.0):
-        lab.standing.apply()
+        lab.active_faults.apply()
         statuses.append(lab.seen()[0])
     assert statuses == ["ReceiveDisabled", "ReceiveDisabled", "SendDisabled"]
     assert late.hits == 1
@@ -150,5 +150,5 @@ def test_one_whose_entity_is_gone_ends_in_peace(lab):
 def test_stopping_ends_all_of_them(lab):
     for effect, path in ((Disabled(), "orders"), (PartitionDown(0), "parts"), (Down(), None)):
         lab.set(effect, path)
-    lab.standing.stop()
+    lab.active_faults.stop()
     assert lab.seen() == HEALTHY

@@ -18,7 +18,7 @@ from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.frontends.message_form import LARGEST_HEADER, LARGEST_PROPERTY
-from sbpair.broker.frontends.rule_form import RuleForm
+from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 from tests.broker.conftest import Client, Lab
 
 TEXT_HEAD = 5  # bytes before a long text's own
@@ -61,7 +61,7 @@ def deep() -> Lab:
     """A lab whose namespace reads and writes the properties in a message's bytes, as a broker's does."""
     tokens = itertools.count(1)
     namespace = Namespace(
-        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), form=RuleForm()
+        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), codec=AmqpPropertyCodec()
     )
     return Lab(namespace, OpenAccess())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import LinkDetached
 from sbpair.amqp.frames import frame
 from sbpair.amqp.message import Message, Properties, ValueBody
@@ -112,7 +112,7 @@ def test_sasl_and_open_cost_little(guarded, text):
     for response in (text[:7_000].encode(), b"\0" * 7_000, f"\0{text[:3_000]}\0{text[:3_000]}".encode()):
         if len(response) < 8_000:
             assert cpu_of(lambda r=response: guarded.client(mechanism="PLAIN", response=r)) < MOST_CPU
-    engine = Connection(role=Role.SERVER, container_id="s", now=0.0)
+    engine = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     said = frame(0, encode_composite(SaslInit("ANONYMOUS", b"", text[:7_000])), kind=1)
     said += frame(0, encode_composite(Open(text[:3_000], text[:3_000])))
     assert cpu_of(lambda: engine.receive_data(said, 0.0)) < MOST_CPU

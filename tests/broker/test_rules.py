@@ -35,7 +35,7 @@ from sbpair.broker.entities.rules import (
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
 from sbpair.broker.frontends.message_form import delivered, stored_messages
-from sbpair.broker.frontends.rule_form import RuleForm
+from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 
 NOON = 1_800_000_000_000  # ms
 TICKS = 621_355_968_000_000_000
@@ -45,7 +45,7 @@ TICKS = 621_355_968_000_000_000
 def namespace() -> Namespace:
     tokens = itertools.count(1)
     return Namespace(
-        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), form=RuleForm()
+        "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), codec=AmqpPropertyCodec()
     )
 
 

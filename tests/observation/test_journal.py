@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sbpair.observation import Fsync, Journal, JournalError, Role, journal_files, read
+from sbpair.observation import Fsync, Journal, JournalError, WriterRole, journal_files, read
 from sbpair.pairing.events import EntityFailedOver, MessageParked, PingSent
 
 
@@ -24,7 +24,7 @@ def make(tmp_path, pair, clock):
 
     def journal(**options):
         opened.append(
-            Journal(tmp_path / "journal", role=Role.SENDER, pair=pair, **{"clock": clock} | options)
+            Journal(tmp_path / "journal", role=WriterRole.SENDER, pair=pair, **{"clock": clock} | options)
         )
         return opened[-1]
 
@@ -255,9 +255,9 @@ def test_after_close_an_event_is_lost_and_nothing_is_raised(make):
 def test_a_journal_that_cannot_begin_says_so_at_once(tmp_path, pair):
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match=r"cannot write a journal to .*file"):
-        Journal(tmp_path / "file", role=Role.SYPHON, pair=pair)
+        Journal(tmp_path / "file", role=WriterRole.SYPHON, pair=pair)
     with pytest.raises(ValueError, match="roll_bytes must be at least 4096, not 10"):
-        Journal(tmp_path, role=Role.SYPHON, pair=pair, roll_bytes=10)
+        Journal(tmp_path, role=WriterRole.SYPHON, pair=pair, roll_bytes=10)
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,9 @@ def test_a_forked_child_is_a_writer_of_its_own(make):
 
 WRITE_FOR_EVER = """
 import itertools, sys
-from sbpair.observation import Journal, PairLabels, Role
+from sbpair.observation import Journal, PairLabels, WriterRole
 from sbpair.pairing.events import PingSent
-journal = Journal(sys.argv[1], role=Role.SENDER, pair=PairLabels("a", "b"), roll_bytes=20_000)
+journal = Journal(sys.argv[1], role=WriterRole.SENDER, pair=PairLabels("a", "b"), roll_bytes=20_000)
 for number in itertools.count():
     journal.write(PingSent(0.0, "orders", number))
     if number == 500:

@@ -18,7 +18,7 @@ from sbpair.observation.record import (
     Instant,
     Origin,
     PairLabels,
-    Role,
+    WriterRole,
     event_name,
     to_line,
     to_record,
@@ -28,8 +28,8 @@ from sbpair.syphon.events import MessageSetAside, SyphonConnected
 from tests.tools.blocks.observation import journal_schema
 
 NOW = Instant(1795242840.0, 1000.0)
-SENDER = Origin("w", Role.SENDER, PairLabels("contoso", "contoso-dr"))
-SYPHON = Origin("w", Role.SYPHON, PairLabels("contoso", "contoso-dr"))
+SENDER = Origin("w", WriterRole.SENDER, PairLabels("contoso", "contoso-dr"))
+SYPHON = Origin("w", WriterRole.SYPHON, PairLabels("contoso", "contoso-dr"))
 PINNED = Path(__file__).with_name("schema_v1.json")
 
 
@@ -68,7 +68,9 @@ def test_every_record_begins_with_the_documented_header():
     }
 
 
-@pytest.mark.parametrize(("kind", "name"), [(EntityFailedOver, "entity_failed_over"), (Role, "role")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(EntityFailedOver, "entity_failed_over"), (WriterRole, "writer_role")]
+)
 def test_a_class_name_becomes_snake_case(kind, name):
     assert event_name(kind) == name
 
@@ -111,7 +113,7 @@ class Odd:
         (math.nan, None),
         (timedelta(seconds=1.5), 1.5),
         (("a", 1, None, True), ["a", 1, None, True]),
-        ({"k": Role.SENDER}, {"k": "sender"}),
+        ({"k": WriterRole.SENDER}, {"k": "sender"}),
         (frozenset({"b", "a"}), ["a", "b"]),
         (Odd(3), {"value": 3}),
     ],

@@ -15,7 +15,7 @@ from sbpair.observation import (
     Journal,
     Metrics,
     PairLabels,
-    Role,
+    WriterRole,
     attach,
     journal_files,
     read,
@@ -91,7 +91,7 @@ def test_an_outage_is_in_the_journal_from_the_first_failure_to_the_return(tmp_pa
         )
         pair = PairLabels("contoso", "contoso-dr")
         with (
-            Journal(tmp_path, role=Role.SENDER, pair=pair) as journal,
+            Journal(tmp_path, role=WriterRole.SENDER, pair=pair) as journal,
             client,
             client.get_queue_sender("orders") as sender,
         ):

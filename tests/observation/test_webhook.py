@@ -14,7 +14,7 @@ import httpx
 import pytest
 import respx
 
-from sbpair.observation import Patience, Role, SignatureRefused, Webhook, WebhookKind, verify
+from sbpair.observation import Patience, SignatureRefused, Webhook, WebhookKind, WriterRole, verify
 from sbpair.observation.webhook_delivery import sign
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, PingSent
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, MessageSetAside
@@ -47,7 +47,7 @@ def make(pair, clock):
     made = []
 
     def webhook(url=URL, secret=SECRET, **options):
-        settings = {"role": Role.SENDER, "pair": pair, "patience": QUICK, "clock": clock} | options
+        settings = {"role": WriterRole.SENDER, "pair": pair, "patience": QUICK, "clock": clock} | options
         made.append(Waiting(url, secret, **settings))
         return made[-1]
 
@@ -87,7 +87,7 @@ def test_a_false_alarm_is_told_to_nobody(receiver, make):
 
 def test_dead_letters_and_backlogs_that_age_or_catch_up_are_reported(receiver, make):
     backlog = "contoso/x-servicebus-transfer/0"
-    with make(role=Role.SYPHON) as webhook:
+    with make(role=WriterRole.SYPHON) as webhook:
         webhook.write(MessageSetAside(1795242840.0, backlog, None, "PathMissing", "d"))
         webhook.write(BacklogOverdue(1795242841.0, backlog, 360.0, 300.0))
         webhook.write(BacklogCaughtUp(1795242842.0, backlog))

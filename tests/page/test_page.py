@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.broker import Broker, RejectWith, ShiftedClock
 from sbpair.broker.server.dashboard import Page
-from sbpair.observation import Journal, PairLabels, Role
+from sbpair.observation import Journal, PairLabels, WriterRole
 from sbpair.observation.journal_reading import JournalTail
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, MessageParked
 
@@ -179,7 +179,7 @@ def test_the_story_of_an_outage_is_told_from_the_journal(browser, broker, tmp_pa
     with Page(broker, records=JournalTail(tmp_path).new_records) as page:
         opened(browser, page)
         browser.wait_for_text("The journals have no events yet.")
-        with Journal(tmp_path, role=Role.SENDER, pair=pair) as journal:
+        with Journal(tmp_path, role=WriterRole.SENDER, pair=pair) as journal:
             journal.write(EntitySuspected(at=1.0, path="orders", cause="the connection failed"))
             journal.write(EntityFailedOver(at=2.0, path="orders", cause="the failover interval passed"))
             for number in (0, 1, 2):

@@ -136,7 +136,7 @@ def test_closing_a_store_completes_the_commit_in_progress_and_writes_later_chang
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.store.begin_commit()
     queue.enqueue(StoredMessage(bare=b"x"), NOON)
-    assert kept.store.has_work
+    assert kept.store.has_pending_changes
     before = contents(kept.namespace, NOON)
     kept.reopen()
     assert contents(kept.namespace, NOON) == before

@@ -79,7 +79,7 @@ def test_a_failed_commit_is_not_retried_and_keeps_earlier_commits(kept: Kept, tm
     kept.store.connection.execute("PRAGMA max_page_count = 1000000")
     with pytest.raises(StoreFailed):
         kept.store.commit()
-    assert kept.store.has_work  # answers are held forever
+    assert kept.store.has_pending_changes  # answers are held forever
     kept.reopen()
     assert contents(kept.namespace, NOON) == committed
 
@@ -95,7 +95,7 @@ def test_a_change_that_cannot_be_encoded_is_a_failed_commit(
     with pytest.raises(StoreFailed):
         kept.store.commit()
     monkeypatch.undo()
-    assert kept.store.has_work  # answers are held forever
+    assert kept.store.has_pending_changes  # answers are held forever
     with pytest.raises(StoreFailed):
         kept.store.commit()
 

@@ -348,7 +348,7 @@ def test_additional_policies_are_restored(kept: Kept) -> None:
     both = SharedAccessPolicy("both", "a", "b", frozenset({Right.SEND, Right.LISTEN}))
     root = kept.store.policy()
     kept.store.save_policies([reader, both])
-    assert not kept.store.has_work
+    assert not kept.store.has_pending_changes
     kept.reopen()
     assert kept.store.policies() == [reader, both]
     kept.store.save_policies([both])

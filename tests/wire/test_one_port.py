@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, CreditGranted, DispositionReceived
 from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Source, Target
@@ -138,7 +138,7 @@ def test_a_request_to_the_namespace_that_is_down_meets_its_outage(
 def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[bool, str]:
     """Whether a client with SASL PLAIN could send one message to ``orders``, and with what it was closed."""
     engine = Connection(
-        role=Role.CLIENT,
+        role=ConnectionRole.CLIENT,
         container_id="plain",
         hostname=hostname,
         mechanisms=("PLAIN",),

@@ -17,7 +17,7 @@ from .rules.values import EvaluationError
 from .stored_message import StoredMessage
 
 if TYPE_CHECKING:
-    from .rules.message_properties import MessageForm
+    from .rules.message_properties import PropertyCodec
 
 MAX_MESSAGES = 1000  # messages in one event
 BACKLOG, PATH = "/x-servicebus-transfer/", "x-ms-path"  # P-10, P-20
@@ -102,13 +102,13 @@ class Group:
 class AuditRecorder:
     """The messages stored, removed and dropped since the last take.
 
-    ``form`` reads the destination of parked messages; without it the destination is recorded as None.
+    ``codec`` reads the destination of parked messages; without it the destination is recorded as None.
     """
 
-    __slots__ = ("_dropped", "_form", "_removed", "_stored", "is_empty")
+    __slots__ = ("_codec", "_dropped", "_removed", "_stored", "is_empty")
 
-    def __init__(self, form: MessageForm | None = None) -> None:
-        self._form = form
+    def __init__(self, codec: PropertyCodec | None = None) -> None:
+        self._codec = codec
         self._clear()
 
     def _clear(self) -> None:
@@ -150,10 +150,10 @@ class AuditRecorder:
     def _place(self, path: str, message: StoredMessage) -> Place:
         if BACKLOG not in path:
             return path, ""
-        if self._form is None:
+        if self._codec is None:
             return None, path
         try:
-            parked_for = self._form.read(message).of_user(PATH)
+            parked_for = self._codec.read(message).of_user(PATH)
         except EvaluationError:
             parked_for = None
         return (parked_for if isinstance(parked_for, str) else None), path

@@ -95,7 +95,7 @@ class LockedStore(MessageStore):
         super().__init__(path, description, parent, context)
         self.accessed_at: Instant | None = None
         self._operations = context.operations
-        self._form = context.form
+        self._codec = context.codec
         self._locks = Locks(context.new_token)
 
     def check_up(self) -> None:
@@ -152,7 +152,7 @@ class LockedStore(MessageStore):
 
         Return False if the header would be too large: it is dead-lettered.
         """
-        if changes and self._form.outgrows(message, changes):
+        if changes and self._codec.outgrows(message, changes):
             if self.dead_letter_queue is None:
                 return True  # a message in a dead-letter queue stays as it is
             self._dead_letter(message, now, OUTGROWN)

@@ -25,7 +25,7 @@ from .queue import Queue
 from .queue_context import SLICE, OperationCounts, QueueContext
 from .quotas import Credits, EntityLimits, Tier
 from .rules import Rule, RuleSet
-from .rules.message_properties import LiftedForm, MessageForm
+from .rules.message_properties import ExtractedFieldCodec, PropertyCodec
 from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 from .timers import Call, Timers
@@ -44,7 +44,7 @@ class Namespace:
 
     ``created_at`` is in milliseconds since the epoch. ``new_token`` creates unique lock tokens.
     ``legacy_forward_tdlq`` sends messages that cannot be forwarded to the transfer dead-letter queue of their
-    source, as documented until 2021, instead of its dead-letter queue. ``form`` reads messages for rules.
+    source, as documented until 2021, instead of its dead-letter queue. ``codec`` reads messages for rules.
     ``change_log`` collects changes for a store. ``audit`` records what happens to each message.
     ``credits_per_second`` limits operations, see :class:`Credits`; None for no limit.
 
@@ -61,7 +61,7 @@ class Namespace:
         layout: Layout | None = None,
         tier: Tier = Tier.STANDARD,
         legacy_forward_tdlq: bool = False,
-        form: MessageForm | None = None,
+        codec: PropertyCodec | None = None,
         change_log: ChangeLog | None = None,
         audit: AuditRecorder | None = None,
         credits_per_second: int | None = None,
@@ -75,7 +75,7 @@ class Namespace:
         self._limits = EntityLimits(self.layout)
         self._context = QueueContext(
             new_token,
-            form or LiftedForm(),
+            codec or ExtractedFieldCodec(),
             legacy_forward_tdlq=legacy_forward_tdlq,
             change_log=change_log,
             audit=audit,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .audit_recorder import AuditRecorder
     from .entity import Entity
     from .queue import Queue
-    from .rules.message_properties import MessageForm
+    from .rules.message_properties import PropertyCodec
     from .sessions import SessionLock
 
 
@@ -73,7 +73,7 @@ class QueueContext:
 
     ``ready`` collects entities and session locks with something to deliver or to report; ``rescheduled``
     queues whose next timer may have changed; ``forwards`` queues with messages to forward, in order.
-    ``partition`` is the partition that the queue belongs to, None unless its entity is partitioned. ``form``
+    ``partition`` is the partition that the queue belongs to, None unless its entity is partitioned. ``codec``
     reads messages for rules. ``change_log`` records changes for a store, None for a namespace in memory.
     ``audit`` records what happens to each message, None without an audit. ``work`` counts processed messages,
     so that bulk work can be sliced. For ``front_ends_cache`` see :class:`FrontEnd`, for
@@ -81,7 +81,7 @@ class QueueContext:
     """
 
     new_token: Callable[[], LockToken]
-    form: MessageForm
+    codec: PropertyCodec
     operations: OperationCounters = field(default_factory=OperationCounters)
     ready: set[Entity | SessionLock] = field(default_factory=set)
     rescheduled: dict[Queue, None] = field(

@@ -73,7 +73,7 @@ class Subscription(Queue):
         for changes in outcome.changes:
             copy = message.copy()
             try:
-                self._form.write(copy, changes)
+                self._codec.write(copy, changes)
             except HeaderOutgrown:
                 self._refuse(message.copy(), OUTGROWN)
             except EvaluationError as error:
@@ -137,7 +137,7 @@ class Topic(Queue):
 
     def _offer_new(self, message: StoredMessage) -> None:
         if not message.is_ping:  # P-31
-            properties = LazyProperties(message, self._form)
+            properties = LazyProperties(message, self._codec)
             for subscription in self.subscriptions.values():
                 subscription.publish(message, properties)
         self._remove(message, Removal.PUBLISHED)

@@ -24,8 +24,8 @@ from ...amqp.message import (
 from ...amqp.types import Described, Symbol, Timestamp
 from ..entities.rules.message_properties import (
     EPOCH,
+    ExtractedFieldCodec,
     HeaderOutgrown,
-    LiftedForm,
     MessageProperties,
     PropertyChanges,
     instant_of,
@@ -48,7 +48,7 @@ FIELDS = {
 }
 
 
-class RuleForm(LiftedForm):
+class AmqpPropertyCodec(ExtractedFieldCodec):
     """Reads and writes the properties of messages in their AMQP encoding."""
 
     def read(self, message: StoredMessage) -> MessageProperties:

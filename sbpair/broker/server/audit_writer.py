@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from sbpair.observation import Journal, JournalError, PairLabels, Role
+from sbpair.observation import Journal, JournalError, PairLabels, WriterRole
 
 from ..entities.audit_recorder import AuditRecorder
 from ..errors import BrokerError
-from ..frontends.rule_form import RuleForm
+from ..frontends.rule_form import AmqpPropertyCodec
 
 BATCH_DELAY = 0.02  # seconds
 
@@ -25,7 +25,7 @@ class AuditWriter:
     """Writes what happens to each message of the namespace ``name`` to journal files in ``directory``."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        self.recorder = AuditRecorder(RuleForm())
+        self.recorder = AuditRecorder(AmqpPropertyCodec())
         self._directory = directory
         self._pair = PairLabels(name, "")
         self._journal: Journal | None = None
@@ -34,7 +34,7 @@ class AuditWriter:
     def open(self) -> None:
         """Start a journal. Raises BrokerError when it cannot be written."""
         try:
-            self._journal = Journal(self._directory, role=Role.BROKER, pair=self._pair)
+            self._journal = Journal(self._directory, role=WriterRole.BROKER, pair=self._pair)
         except JournalError as error:
             raise BrokerError(str(error)) from error
 

@@ -27,7 +27,7 @@ from ..entities.namespace import Namespace
 from ..entities.partition import Layout
 from ..entities.quotas import Tier
 from ..errors import BrokerError
-from ..frontends.rule_form import RuleForm
+from ..frontends.rule_form import AmqpPropertyCodec
 from . import event_loop
 from .control import NamespaceControl
 from .event_loop import new_event_loop
@@ -129,7 +129,7 @@ class Broker:
             layout=Layout(partitions, self._first_partition),
             tier=self._tier,
             legacy_forward_tdlq=self._legacy_forward_tdlq,
-            form=RuleForm(),
+            codec=AmqpPropertyCodec(),
             credits_per_second=self._credits_per_second,
             change_log=None if self._disk is None else ChangeLog(),
             audit=None if audit_writer is None else audit_writer.recorder,

@@ -51,7 +51,7 @@ class Commits:
     @property
     def is_holding(self) -> bool:
         """Whether changes must reach the disk before any answer leaves."""
-        return self._store is not None and self._store.has_work
+        return self._store is not None and self._store.has_pending_changes
 
     def end_turn(self) -> None:
         """Send pending answers: now, or after the commit of this turn of the loop."""

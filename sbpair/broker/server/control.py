@@ -469,7 +469,7 @@ class NamespaceControl:
 
     def _update_standing(self, rule: FaultRule) -> dict[ActiveFault, BrokerError]:
         if isinstance(rule.effect, StandingEffect) and self._server.is_open:
-            return self._server.standing.apply()
+            return self._server.active_faults.apply()
         return {}
 
     def partition(self, path: str, index: int) -> PartitionControl:

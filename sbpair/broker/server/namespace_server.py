@@ -65,7 +65,7 @@ class NamespaceServer:
         self.clock = clock
         self._ahead = 0.0  # seconds
         self.delay = 0.0  # seconds each answer waits: Outage.SLOW
-        self.standing = ActiveFaults(self)
+        self.active_faults = ActiveFaults(self)
         self._outage: Outage | None = None
         self._silent_sockets: list[socket.socket] = []  # accepted during a silent outage
         self._timer = Alarm(self.handle_timer, slack=0.001)
@@ -98,7 +98,7 @@ class NamespaceServer:
         self._ahead += seconds
         for wire in list(self.wires.values()):
             wire.handle_timer()
-        self.standing.apply()
+        self.active_faults.apply()
 
     # -- opening and closing
 
@@ -123,13 +123,13 @@ class NamespaceServer:
             self._audit_writer.open()
         if not self._is_guest:
             self._listener.listen()
-        for refusal in self.standing.apply().values():
+        for refusal in self.active_faults.apply().values():
             raise refusal
 
     async def close(self) -> None:
         """Close the port and every connection."""
         with suppress(PortUnavailable):  # the port closes anyway
-            self.standing.stop()
+            self.active_faults.stop()
         self._timer.cancel()
         if self._continuation is not None:
             self._continuation.cancel()

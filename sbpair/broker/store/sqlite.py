@@ -129,7 +129,7 @@ class SqliteStore:
             self._with_reserve(transact, transact)
 
     @property
-    def has_work(self) -> bool:
+    def has_pending_changes(self) -> bool:
         """Whether there are uncommitted changes, a commit in progress or a failed commit."""
         return self._failure is not None or self._pending_commit is not None or not self.change_log.is_empty
 

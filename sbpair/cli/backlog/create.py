@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sbpair.cli.backlog.target import Target, with_target
+from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.namespaces import MAX_BACKLOGS
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.backlog import FOREVER
@@ -56,7 +56,7 @@ resource backlogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in
 @click.option(
     "--print", "form", type=click.Choice(["bicep"]), help="Print a template instead of creating queues."
 )
-def create(target: Target, count: int | None, form: str | None) -> None:
+def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
     """Create the missing backlog queues; existing ones are not changed.
 
     Needs the Manage right on the secondary. If senders must not have it, create the queues

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.backlog.target import Target, index_option, with_target
+from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import stop_on_signal
 
@@ -40,7 +40,7 @@ class IndexOrAll(click.ParamType[int | None]):
 @click.option("--index", type=IndexOrAll(), default="all", show_default=True, help="Which backlog queue.")
 @click.option("--reason", help="Only messages dead-lettered for this reason, e.g. DestinationNotFound.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
-def redrive(target: Target, index: int | None, reason: str | None, as_json: bool) -> int:
+def redrive(target: BacklogTarget, index: int | None, reason: str | None, as_json: bool) -> int:
     """Send dead-lettered messages back to their backlog queue.
 
     Run it after fixing the cause: the syphon then handles them like newly parked messages.
@@ -66,7 +66,9 @@ def redrive(target: Target, index: int | None, reason: str | None, as_json: bool
     return ExitCode.FAILED if stopped or counts.refused or counts.missed else ExitCode.OK
 
 
-async def _redrive(target: Target, index: int | None, reason: str | None, counts: RedriveCounts) -> bool:
+async def _redrive(
+    target: BacklogTarget, index: int | None, reason: str | None, counts: RedriveCounts
+) -> bool:
     """Redrive. Returns whether a signal stopped it early."""
     from ...syphon.deadletters import redrive as send_back
 
@@ -98,7 +100,7 @@ def _as_text(counts: RedriveCounts) -> str:
 @index_option
 @click.option("--dead-letter", is_flag=True, help="Delete dead-lettered messages (required).")
 @click.option("--yes", is_flag=True, help="Delete. Without this flag the command only prints the count.")
-def purge(target: Target, index: int | None, dead_letter: bool, yes: bool) -> int:
+def purge(target: BacklogTarget, index: int | None, dead_letter: bool, yes: bool) -> int:
     """Delete the dead-lettered messages of the backlog queues. They are lost.
 
     Messages waiting in a backlog queue are never deleted: the syphon brings them home. Needs
@@ -124,7 +126,7 @@ def purge(target: Target, index: int | None, dead_letter: bool, yes: bool) -> in
     return ExitCode.FAILED if stopped else ExitCode.OK
 
 
-async def _count(target: Target, index: int | None, found: list[None]) -> None:
+async def _count(target: BacklogTarget, index: int | None, found: list[None]) -> None:
     from sbpair.syphon.look import DEAD_LETTERS, look
 
     backlogs = target.names(index)
@@ -136,7 +138,7 @@ async def _count(target: Target, index: int | None, found: list[None]) -> None:
                     found.append(None)  # noqa: PERF401  (kept also when the next page fails)
 
 
-async def _purge(target: Target, index: int | None, deleted: list[None]) -> bool:
+async def _purge(target: BacklogTarget, index: int | None, deleted: list[None]) -> bool:
     from ...syphon.deadletters import purge as delete
 
     stop = stop_on_signal()

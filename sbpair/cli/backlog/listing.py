@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.backlog.target import Target, with_target
+from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.output import age_seconds, age_text
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.inventory import Inventory, index_of, take_inventory
@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class BacklogListing:
     """The backlog queues found on the secondary, the missing ones, and the number of those of other pairings."""
 
     backlogs: tuple[Row, ...]
@@ -50,7 +50,7 @@ class Listing:
 @click.command("list")
 @with_target
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def list_(target: Target, as_json: bool) -> None:
+def list_(target: BacklogTarget, as_json: bool) -> None:
     """List the backlog queues with their message counts and the age of the oldest message.
 
     Needs the Manage right on the secondary. A queue beyond --backlogs is reported: no sender
@@ -68,7 +68,7 @@ def list_(target: Target, as_json: bool) -> None:
     _show(target, listing)
 
 
-async def _listing(target: Target) -> Listing:
+async def _listing(target: BacklogTarget) -> BacklogListing:
     from sbpair.pairing.backlog import differences
 
     with administering(), target.administration() as administration:
@@ -87,8 +87,8 @@ async def _listing(target: Target) -> Listing:
     return _found(rows, inventory)
 
 
-def _found(rows: list[Row], inventory: Inventory) -> Listing:
-    return Listing(tuple(rows), inventory.missing, inventory.others)
+def _found(rows: list[Row], inventory: Inventory) -> BacklogListing:
+    return BacklogListing(tuple(rows), inventory.missing, inventory.others)
 
 
 def _row(
@@ -123,7 +123,7 @@ async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
     return age_seconds(first[0].parked_at, now) if first else None
 
 
-def _show(target: Target, listing: Listing) -> None:
+def _show(target: BacklogTarget, listing: BacklogListing) -> None:
     from rich.table import Table
 
     from sbpair.cli.output import show
@@ -151,7 +151,7 @@ def _note(row: Row) -> str:
     return "; ".join((*(["EXTRA"] if row.is_extra else []), *row.differences)) or "ok"
 
 
-def _warnings(target: Target, listing: Listing) -> list[str]:
+def _warnings(target: BacklogTarget, listing: BacklogListing) -> list[str]:
     extra = [row for row in listing.backlogs if row.is_extra]
     lines = [
         f"{row.name} is extra: with --backlogs {target.count} no sender uses it and no syphon drains it"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.backlog.target import Target, index_option, with_target
+from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.output import instant_text
 
 from .target import MissingQueues, connected
@@ -32,7 +32,7 @@ Found = list[tuple[str, "ParkedMessage"]]
     help="The maximum number of messages from each backlog queue.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each message.")
-def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_json: bool) -> None:
+def peek(target: BacklogTarget, index: int | None, dead_letter: bool, count: int, as_json: bool) -> None:
     """Show parked messages, oldest first, without locking or changing them.
 
     For each message it shows the destination and the properties that are restored on delivery.
@@ -51,7 +51,7 @@ def peek(target: Target, index: int | None, dead_letter: bool, count: int, as_js
     _show(found)
 
 
-async def _found(target: Target, index: int | None, dead_letter: bool, count: int) -> Found:
+async def _found(target: BacklogTarget, index: int | None, dead_letter: bool, count: int) -> Found:
     from sbpair.syphon.look import DEAD_LETTERS, look
 
     found: Found = []

@@ -64,7 +64,7 @@ BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: N
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BacklogTarget:
     """The backlog queues of one primary on one secondary."""
 
     secondary: NamespaceArgument | None
@@ -112,7 +112,7 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
         **rest: object,
     ) -> Result:
         label = _label(primary, primary_namespace_name)
-        return command(target=Target(secondary, label, backlogs, ca_file), **rest)
+        return command(target=BacklogTarget(secondary, label, backlogs, ca_file), **rest)
 
     for option in reversed(_OPTIONS):
         called = option(called)
@@ -134,7 +134,7 @@ def _label(primary: NamespaceArgument | None, name: str | None) -> str:
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[NamespaceConnection]:
+async def connected(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
     """An AMQP connection to the secondary. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 

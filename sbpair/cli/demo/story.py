@@ -29,7 +29,7 @@ from sbpair import (
 )
 from sbpair.broker import Broker
 from sbpair.cli.errors import CommandError, ExitCode, one_line
-from sbpair.observation import Role
+from sbpair.observation import WriterRole
 from sbpair.testing import Ledger
 
 from .plan import Act, DemoPlan
@@ -38,7 +38,7 @@ from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Application, Stage, bill
 
 if TYPE_CHECKING:
     from sbpair import PairedServiceBusClient, PairingEvent
-    from sbpair.observation import Role
+    from sbpair.observation import WriterRole
 
 SENDERS = 4
 RECEIVERS = 2
@@ -70,7 +70,9 @@ class Story:
             journals = Journals(self._journal, pieces)
             broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}, journal=self._journal))
             stage = Stage(self._plan, self._board, broker)
-            sent, moved, received = (journals.of(role) for role in (Role.SENDER, Role.SYPHON, Role.RECEIVER))
+            sent, moved, received = (
+                journals.of(role) for role in (WriterRole.SENDER, WriterRole.SYPHON, WriterRole.RECEIVER)
+            )
             application = Application(self._plan, self._board, self._ledger, sent, received)
             stage.primary.create_queue(QUEUE)
             self._board.note(
@@ -190,7 +192,7 @@ class Journals:
     def is_wanted(self) -> bool:
         return self._directory is not None
 
-    def of(self, role: Role) -> Write:
+    def of(self, role: WriterRole) -> Write:
         """Open a journal and return its write function.
 
         Raises CommandError when the directory cannot be used.

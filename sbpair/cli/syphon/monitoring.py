@@ -163,11 +163,11 @@ async def _open(
 def _journal(
     stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, pair: PairLabels
 ) -> Journal | None:
-    from sbpair.observation import Journal, Role
+    from sbpair.observation import Journal, WriterRole
 
     if monitoring.journal is None:
         return None
-    journal = stack.enter_context(Journal(monitoring.journal, role=Role.SYPHON, pair=pair))
+    journal = stack.enter_context(Journal(monitoring.journal, role=WriterRole.SYPHON, pair=pair))
     stack.callback(
         lambda: journal.write(syphon.counters.snapshot())
     )  # the last record before the closing one
@@ -175,11 +175,11 @@ def _journal(
 
 
 def _webhook(stack: AsyncExitStack, monitoring: Monitoring, pair: PairLabels) -> Webhook | None:
-    from sbpair.observation import Role, Webhook
+    from sbpair.observation import Webhook, WriterRole
 
     if monitoring.webhook is None or monitoring.webhook_secret is None:
         return None
-    webhook = Webhook(monitoring.webhook, monitoring.webhook_secret, role=Role.SYPHON, pair=pair)
+    webhook = Webhook(monitoring.webhook, monitoring.webhook_secret, role=WriterRole.SYPHON, pair=pair)
     stack.push_async_callback(asyncio.to_thread, webhook.close)
     return webhook
 

@@ -12,7 +12,7 @@ import gc
 import platform
 import time
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import DispositionReceived, LinkAttached, MessageReceived, SaslInitReceived
 from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.message import DataBody, Message, Properties
@@ -30,8 +30,10 @@ class Wire:
     """A client that sends to a server over a function call, 64 KiB at a time."""
 
     def __init__(self) -> None:
-        self.client = Connection(role=Role.CLIENT, container_id="client", now=0.0)
-        self.server = Connection(role=Role.SERVER, container_id="server", now=0.0, first_delivery_id=2**30)
+        self.client = Connection(role=ConnectionRole.CLIENT, container_id="client", now=0.0)
+        self.server = Connection(
+            role=ConnectionRole.SERVER, container_id="server", now=0.0, first_delivery_id=2**30
+        )
         self.sender: SenderLink = self.client.begin().attach_sender(
             "l", target=Target("q"), snd_settle_mode=0
         )

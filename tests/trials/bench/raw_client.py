@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, DispositionReceived, Event, LinkDetached, MessageReceived
 from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.message import DataBody, Header, Message, Properties
@@ -53,7 +53,7 @@ class RawClient:
         self._endpoint = endpoint
         response = f"\0{endpoint.user}\0{endpoint.password}".encode()
         self._engine = Connection(
-            role=Role.CLIENT,
+            role=ConnectionRole.CLIENT,
             container_id="sbpair-bench",
             hostname=endpoint.hostname,
             mechanisms=("PLAIN",),

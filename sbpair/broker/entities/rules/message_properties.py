@@ -69,7 +69,7 @@ class PropertyChanges:
     system: dict[str, Value] = field(default_factory=dict)
 
 
-class MessageForm(Protocol):
+class PropertyCodec(Protocol):
     """Decodes and modifies the properties of a stored message."""
 
     def read(self, message: StoredMessage) -> MessageProperties:
@@ -89,18 +89,18 @@ class MessageForm(Protocol):
 class LazyProperties:
     """The properties of a message about to be published, decoded once, when first used."""
 
-    __slots__ = ("_form", "_message", "_outcome")
+    __slots__ = ("_codec", "_message", "_outcome")
 
-    def __init__(self, message: StoredMessage, form: MessageForm) -> None:
+    def __init__(self, message: StoredMessage, codec: PropertyCodec) -> None:
         self._message = message
-        self._form = form
+        self._codec = codec
         self._outcome: MessageProperties | EvaluationError | None = None
 
     def get(self) -> MessageProperties:
         """Return the properties. Raises EvaluationError, on each call, when they cannot be decoded."""
         if self._outcome is None:
             try:
-                self._outcome = self._form.read(self._message)
+                self._outcome = self._codec.read(self._message)
             except EvaluationError as error:
                 self._outcome = error
         if isinstance(self._outcome, EvaluationError):
@@ -155,8 +155,8 @@ def instant_of(milliseconds: int) -> datetime | None:
         return None
 
 
-class LiftedForm:
-    """A :class:`MessageForm` over the fields of a stored message only.
+class ExtractedFieldCodec:
+    """A :class:`PropertyCodec` over the fields of a stored message only.
 
     Its encoded sections are not parsed.
     """

@@ -4,7 +4,7 @@ address                 link of the client      node
 $cbs                    either                  RequestLink, ResponseLink
 orders/$management      either                  RequestLink, ResponseLink
 orders                  sends                   QueueSender
-orders                  receives                QueueReceiver, SessionReceiver, SessionWait
+orders                  receives                QueueReceiver, SessionQueueReceiver, SessionWait
 (coordinator)           sends                   CoordinatorNode
 """
 
@@ -27,7 +27,7 @@ from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import TRANSFER_DESTINATION, QueueSender
 from .request_response import MAX_CLAIM_SIZE, MAX_REQUEST_SIZE, RequestLink, ResponseLink, put_token
-from .session_receiver import Granted, SessionReceiver, SessionWait, asked_session, has_session_filter
+from .session_receiver import Granted, SessionQueueReceiver, SessionWait, asked_session, has_session_filter
 
 MAX_RECEIVERS = 5_000  # on one entity at a time
 MAX_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
@@ -150,7 +150,7 @@ class NodeFactory:
             )
         wait = SessionWait(self._connection, link, queue, attach, self._granted)
         lock = queue.sessions.accept(asked_session(attach), now.entity)
-        return wait if lock is None else SessionReceiver(self._connection, link, lock, deletes=deletes)
+        return wait if lock is None else SessionQueueReceiver(self._connection, link, lock, deletes=deletes)
 
     def _check_receivers(self, queue: Entity) -> None:
         tenants = self._connection.frontend.tenants_of(queue)

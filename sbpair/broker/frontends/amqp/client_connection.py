@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from ....amqp.connection import Connection, Role
+from ....amqp.connection import Connection, ConnectionRole
 from ....amqp.errors import CONNECTION_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from ....amqp.events import (
     ConnectionClosed,
@@ -65,7 +65,7 @@ class ClientConnection:
         self.claims = Claims(frontend.verifier, now.wall)
         self.is_clogged = False
         self._engine = Connection(
-            role=Role.SERVER,
+            role=ConnectionRole.SERVER,
             container_id=frontend.namespace.name,
             idle_time_out=IDLE_TIME_OUT,
             mechanisms=MECHANISMS,

@@ -35,7 +35,7 @@ from .faults import end_faulted, refusal
 from .node import ConnectionContext, Node
 from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
-from .session_receiver import SessionReceiver, SessionWait
+from .session_receiver import SessionQueueReceiver, SessionWait
 
 
 class Links:
@@ -207,7 +207,7 @@ class Links:
                 if other.link.session is node.link.session:
                     other.saw_link_on(node.queue)
 
-    def _session_granted(self, wait: SessionWait, receiver: SessionReceiver, now: ClockReading) -> None:
+    def _session_granted(self, wait: SessionWait, receiver: SessionQueueReceiver, now: ClockReading) -> None:
         """Complete the waiting attach with its session."""
         self._drop(wait.link, now)
         self._open(receiver, wait.attach, now)
@@ -218,7 +218,7 @@ class Links:
         self._idleness.link_opened(now.idle)
         if node.queue is not None:
             self._connection.frontend.add_tenant(node.queue, node)
-        if isinstance(node, SessionReceiver):
+        if isinstance(node, SessionQueueReceiver):
             self._connection.frontend.hold(node.lock, node)
 
     def _drop(self, link: Link, now: ClockReading) -> None:
@@ -230,7 +230,7 @@ class Links:
         if not self._nodes:
             self._idleness.last_link_ended(now.idle)
         node.detached(now)
-        if isinstance(node, SessionReceiver):
+        if isinstance(node, SessionQueueReceiver):
             self._connection.frontend.let_go(node.lock)
         if node.queue is not None:
             self._connection.frontend.remove_tenant(node.queue, node)

@@ -60,7 +60,7 @@ def patience(attach: Attach) -> int:
     return int(span)
 
 
-class SessionReceiver(QueueReceiver):
+class SessionQueueReceiver(QueueReceiver):
     """Delivers the messages of the one session it holds."""
 
     def __init__(
@@ -127,7 +127,7 @@ class SessionReceiver(QueueReceiver):
             self.queue.sessions.release(self.lock, now.entity)
 
 
-Granted = Callable[["SessionWait", SessionReceiver, ClockReading], None]
+Granted = Callable[["SessionWait", SessionQueueReceiver, ClockReading], None]
 """Called when a waiting attach has been granted a session."""
 
 
@@ -156,7 +156,7 @@ class SessionWait(Node):
         lock = None if sessions is None else sessions.accept(None, now.entity)
         if lock is None:
             return False
-        receiver = SessionReceiver(self.connection, self.link, lock, deletes=self.deletes)
+        receiver = SessionQueueReceiver(self.connection, self.link, lock, deletes=self.deletes)
         self._granted(self, receiver, now)
         return True
 
