@@ -54,7 +54,8 @@ COUNTS: Mapping[str, str] = {
     "stored_ambiguously": "event IN ('message_parked', 'message_spooled') AND ambiguous",
     "accepted_ambiguously": "event = 'send_accepted' AND stored_in <> 'primary' AND ambiguous",
     "accepted_by_primary_ambiguously": "event = 'send_accepted' AND stored_in = 'primary' AND ambiguous",
-    "forwarded": "event = 'messages_forwarded'",
+    "forwarded": "event = 'messages_forwarded' AND coalesce(side, '') <> 'secondary'",
+    "landed": "event = 'messages_forwarded' AND side = 'secondary'",
     "set_aside": f"event = 'message_set_aside' AND reason <> '{EXPIRED}'"
     f" OR {PARKED_HERE} AND how = 'dead-lettered' AND reason <> '{EXPIRED}'",
     "expired": f"event = 'message_set_aside' AND reason = '{EXPIRED}'"
@@ -103,6 +104,7 @@ class Kind:
     backlog_queue: str | None
     ambiguous: bool | None
     how: str | None
+    side: str | None
     is_expiry: bool | None  # whether the reason is EXPIRED
 
 
@@ -149,7 +151,7 @@ def block(rows: pa.RecordBatch) -> Block:
     """Find the kinds of ``rows``."""
     pair = rows.column("pair")
     columns = {name: rows.column(name) for name in
-               ("writer", "role", "event", "path", "stored_in", "backlog", "backlog_queue", "ambiguous", "how")
+               ("writer", "role", "event", "path", "stored_in", "backlog", "backlog_queue", "ambiguous", "how", "side")
                } | {"primary": pc.struct_field(pair, "primary"), "secondary": pc.struct_field(pair, "secondary"),
                     "is_expiry": pc.equal(rows.column("reason"), EXPIRED)}  # fmt: skip
     used = [field.name for field in fields(Kind)]
@@ -268,7 +270,8 @@ def _classified(kind: Kind, place: str) -> tuple[str, int]:
     """``in_store``, "" for null, and the facts of a kind."""
     given: dict[str, str | int | None] = {
         "role": kind.role, "event": kind.event, "stored_in": kind.stored_in, "backlog": kind.backlog,
-        "backlog_queue": kind.backlog_queue, "ambiguous": kind.ambiguous, "how": kind.how, "place": place,
+        "backlog_queue": kind.backlog_queue, "ambiguous": kind.ambiguous, "how": kind.how, "side": kind.side,
+        "place": place,
         "reason": None if kind.is_expiry is None else EXPIRED if kind.is_expiry else "another",
     }  # fmt: skip
     in_store, facts = asked(_QUERY, given)
@@ -284,5 +287,16 @@ def _query() -> str:
     return f"SELECT in_store, {bits} FROM (SELECT *, {IN_STORE} AS in_store FROM (SELECT {columns}))"  # noqa: S608
 
 
-ASKED = ("role", "event", "stored_in", "backlog", "backlog_queue", "ambiguous", "how", "place", "reason")
+ASKED = (
+    "role",
+    "event",
+    "stored_in",
+    "backlog",
+    "backlog_queue",
+    "ambiguous",
+    "how",
+    "side",
+    "place",
+    "reason",
+)
 _QUERY = _query()

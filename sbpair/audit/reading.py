@@ -17,7 +17,7 @@ READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
     "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
     "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_ids",
-    "writer",
+    "side",     "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
 

@@ -29,7 +29,7 @@ MEANING = {
     Verdict.DEAD_LETTERED: "dead-lettered, with a reason",
     Verdict.EXPIRED: "its time to live had passed",
     Verdict.DELETED: "deleted, cancelled, or removed with its entity",
-    Verdict.ACCEPTED: "the primary accepted it; no journal shows what became of it",
+    Verdict.ACCEPTED: "an entity accepted it; no journal shows what became of it",
     Verdict.WAITING: "in its entity, a backlog queue or a spool",
     Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
     Verdict.NOT_ACCEPTED: "its send raised an error, and no journal shows that it was stored",

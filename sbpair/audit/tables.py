@@ -20,7 +20,7 @@ COUNTS_FIRST = (
 )  # fmt: skip
 TIMES = ("sent_at", "parked_at", "last_parked_at", "set_aside_at", "home_at", "forwarded_at", "received_at")
 COUNTS_LAST = (
-    "copies", "parked", "spooled", "held", "held_in_backlog", "sequence_number", "ambiguities",
+    "copies", "parked", "spooled", "held", "held_in_backlog", "sequence_number", "ambiguities", "landed",
 )  # fmt: skip
 DUPLICATES = (
     "primary", "path", "message_id", "copies", "ambiguities", "parked", "forwarded", "explained", "is_explained",
@@ -56,7 +56,7 @@ def duplicates_table(table: pa.Table, numbers: dict[str, Ints]) -> pa.Table:
     """
     more = numbers["copies"] > 1
     sent_again = np.maximum(times_accepted(numbers) - 1, 0)
-    forwarded_again = np.maximum(numbers["forwarded"] - numbers["parked"], 0)
+    forwarded_again = np.maximum(numbers["forwarded"] + numbers["landed"] - numbers["parked"], 0)
     explained = numbers["ambiguities"] + sent_again + forwarded_again
     whole = table.append_column("explained", pa.array(explained)).append_column(
         "is_explained", pa.array(numbers["copies"] - 1 <= explained)

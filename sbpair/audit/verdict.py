@@ -31,7 +31,7 @@ class Verdict(Enum):
     )
     EXPIRED = "expired"  # removed or dead-lettered because its time to live had passed
     DELETED = "deleted"  # deleted, cancelled, or removed with its entity, by the broker's journal
-    ACCEPTED = "accepted"  # accepted by the primary; no journal shows that it was received
+    ACCEPTED = "accepted"  # by the primary, or landed on the secondary; no journal shows that it was received
     WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
     LOST = "lost"  # accepted, but stored nowhere and not received
     NOT_ACCEPTED = "not accepted"  # its send raised an error and no journal shows that it was stored
@@ -52,8 +52,8 @@ SOUND = (
 
 
 COUNTS = (  # of a message: the rules see whether it is positive
-    "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded", "stored",
-    "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
+    "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded",
+    "landed", "stored", "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
@@ -127,6 +127,7 @@ RULES = (
     Rule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
     Rule("is_home AND senders_whole", Verdict.UNEXPECTED),
     Rule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
+    Rule("landed > 0", Verdict.ACCEPTED),  # on the secondary
     Rule("is_never_parked", Verdict.LOST),
     # it did not arrive anywhere:
     Rule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),

@@ -51,7 +51,7 @@ with records as (
         writer: 'VARCHAR', role: 'VARCHAR', ordinal: 'BIGINT', is_last: 'BOOLEAN',
         pair: 'STRUCT("primary" VARCHAR, secondary VARCHAR)',
         event: 'VARCHAR', path: 'VARCHAR', stored_in: 'VARCHAR', reason: 'VARCHAR', how: 'VARCHAR',
-        backlog: 'BIGINT', backlog_queue: 'VARCHAR', message_id: 'VARCHAR', message_ids: 'VARCHAR[]'})
+        backlog: 'BIGINT', backlog_queue: 'VARCHAR', message_id: 'VARCHAR', message_ids: 'VARCHAR[]', side: 'VARCHAR'})
 ), kept as (
     select namespace, count(*) = 1 and bool_and(is_whole) as kept from (
         select pair.primary as namespace, writer,
@@ -61,7 +61,7 @@ with records as (
     select case when parks_for <> '' and role = 'broker' then parks_for else pair.primary end as home,
         case when role <> 'broker' then role when backlog_queue = '' then 'entity'
              when backlog is null then 'dead backlog' else 'backlog' end as place,
-        event, stored_in, reason, how, contains(path, '$') as dead,
+        event, stored_in, reason, how, side, contains(path, '$') as dead,
         unnest(coalesce(message_ids, [message_id])) as id
     from records where coalesce(message_ids, [message_id])[1] is not null
 ), per as (
@@ -72,7 +72,8 @@ with records as (
             or how = 'forwarded' and event = 'messages_stored') as taken,
         bool_or(event = 'send_raised') as raised,
         bool_or(event = 'message_parked') as parked,
-        bool_or(event = 'messages_forwarded' or stored_in = 'primary') as said_home,
+        bool_or(event = 'messages_forwarded' and side <> 'secondary' or stored_in = 'primary') as said_home,
+        bool_or(event = 'messages_forwarded' and side = 'secondary') as landed,
         bool_or(place = 'entity' and event in ('messages_stored', 'duplicates_dropped')) as stored,
         sum(case when place <> 'entity' or dead then 0 when event = 'messages_stored' then 1
                  when event = 'messages_removed' then -1 else 0 end) as here,
@@ -99,6 +100,7 @@ select home, case
     when stored then 'accepted'
     when said_home then case when k then 'lost' else 'accepted' end
     when there > 0 and k2 then 'waiting'
+    when landed then 'accepted'
     when stored_there and k and k2 then 'lost'
     when parked and not stored_there and k2 then 'lost'
     when parked and not k2 then 'waiting'

@@ -129,6 +129,9 @@ class Syphon:
     def forwarded(self, *ids: str, number: int = 0, path: str = "orders") -> None:
         self.journal.write(MessagesForwarded(self._at, backlog(number), path, ids))
 
+    def landed(self, *ids: str, number: int = 0, path: str = "orders") -> None:
+        self.journal.write(MessagesForwarded(self._at, backlog(number), path, ids, "secondary"))
+
     def set_aside(self, message_id: str, reason: str = "MissingPath", path: str | None = "orders") -> None:
         self.journal.write(MessageSetAside(self._at, backlog(0), path, reason, "why", message_id))
 

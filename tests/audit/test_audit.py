@@ -69,6 +69,15 @@ CASES: dict[str, tuple[Verdict, Callable[[Cast, str], object]]] = {
     "gone-from-backlog": (Verdict.LOST, lambda c, m: c.sender.parked(m)),
     "gone-from-primary": (Verdict.LOST, lambda c, m: c.sender.sent(m)),
     "gone-on-the-way": (Verdict.LOST, lambda c, m: (c.sender.parked(m), c.syphon.forwarded(m))),
+    "landed": (Verdict.ACCEPTED, lambda c, m: (c.sender.parked(m), c.syphon.landed(m))),
+    "landed-and-received": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.parked(m), c.syphon.landed(m), c.receiver.received(m)),
+    ),
+    "landing-undone": (
+        Verdict.DELIVERED,
+        lambda c, m: (c.sender.parked(m), c.syphon.landed(m), c.syphon.forwarded(m), c.receiver.received(m)),
+    ),
     "elsewhere": (Verdict.ACCEPTED, lambda c, m: c.sender.sent(m, path="invoices")),
     "spooled": (Verdict.WAITING, lambda c, m: c.sender.spooled(m)),
     "spooled-home": (

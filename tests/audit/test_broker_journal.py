@@ -93,6 +93,11 @@ CASES: dict[str, tuple[Verdict, Verdict, Callable[[Cast, str], object]]] = {
         Verdict.ACCEPTED,
         steps(PARKED, lambda c, m: c.syphon.forwarded(m), lambda c, m: c.there.removed(m, number=0)),
     ),
+    "landed-on-the-secondary": (
+        Verdict.ACCEPTED,
+        Verdict.ACCEPTED,
+        steps(PARKED, lambda c, m: c.syphon.landed(m), lambda c, m: c.there.removed(m, number=0)),
+    ),
     "dropped-as-a-duplicate": (
         Verdict.ACCEPTED,
         Verdict.ACCEPTED,
