@@ -145,7 +145,7 @@ def _run(name: str, room: Room, asked: argparse.Namespace, source: Path, tree: P
     known = sorted(mutant for mutant in _different(tree) if asked.only in mutant)
     if asked.again is not None:
         known = sorted(_survivors_of(asked.again) & set(known))
-    if not known:
+    if not known or not (tree / "reached.json").exists():
         raise SystemExit(f"{name}: no mutants, or the tests fail without any:\n{_log(tree)[-3000:]}")
     chosen = known if asked.all else random.Random(asked.seed).sample(known, min(asked.sample, len(known)))
     _mutmut(tree, "run", "--max-children", str(asked.n), *chosen)
