@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.client.played import played
 from tests.syphon.conftest import broker, pair
 
-__all__ = ["broker", "pair"]
+__all__ = ["broker", "pair", "played"]
