@@ -89,7 +89,11 @@ ROOMS = {
                 )
             ),
         ),
-        ("tests/pairing/test_surface.py",),
+        (
+            "tests/pairing/test_surface.py",
+            "tests/outage/test_input.py::"
+            "test_the_link_to_a_backlog_is_open_before_the_first_message_needs_it",
+        ),
     ),
     "syphon": Room(
         ("sbpair/syphon/*", "sbpair/client/*", "sbpair/envelope/*"),

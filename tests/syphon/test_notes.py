@@ -1,0 +1,230 @@
+"""What a syphon notes of its sides, backlogs and links: pure, but for waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from sbpair.amqp.performatives import ACCEPTED, Condition, Modified, Rejected, Released
+from sbpair.pairing.pair_state import Role
+from sbpair.syphon import status as of_status
+from sbpair.syphon.answers import (
+    BUSY_CONDITIONS,
+    DEAD_LETTER_REASONS,
+    DeliveryAction,
+    action_for,
+    action_for_condition,
+    is_answer,
+    is_busy,
+)
+from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
+from sbpair.syphon.slots import LinkSlots
+from sbpair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
+
+pytestmark = pytest.mark.spec("R-66")
+
+PATIENCE = 30.0  # seconds; a bound, not a pace
+COMPLETE, DEAD_LETTER, HOLD = DeliveryAction.COMPLETE, DeliveryAction.DEAD_LETTER, DeliveryAction.HOLD
+
+
+# --- sides that refuse
+
+
+async def test_a_side_that_refuses_is_reported_once_and_once_when_it_accepts_again() -> None:
+    events: list[object] = []
+    sides = SideRefusals(events.append)  # type: ignore[arg-type]
+    before = time.monotonic(), time.time()
+    assert (sides.reason, dict(sides.current)) == (None, {})
+    sides.refused(Role.SECONDARY, "no right")
+    sides.refused(Role.SECONDARY, "still none")
+    (event,) = events
+    assert isinstance(event, SideRefused)
+    assert (event.side, event.cause) == ("secondary", "no right")
+    assert before[1] <= event.at <= time.time()
+    assert sides.current[Role.SECONDARY].cause == "no right"
+    assert before[0] <= sides.current[Role.SECONDARY].since <= time.monotonic()
+    sides.refused(Role.PRIMARY, "a bad key")
+    assert sides.reason == "the primary refuses us: a bad key; the secondary refuses us: no right"
+    sides.accepted(Role.SECONDARY)
+    sides.accepted(Role.SECONDARY)
+    assert sides.reason == "the primary refuses us: a bad key"
+    accepted = [each for each in events if isinstance(each, SideAccepted)]
+    assert [(each.side, each.cause) for each in accepted] == [("secondary", "it accepts again")]
+
+
+async def test_the_refusals_that_are_shown_are_a_copy() -> None:
+    sides = SideRefusals(lambda event: None)
+    sides.refused(Role.PRIMARY, "a")
+    shown = sides.current
+    sides.accepted(Role.PRIMARY)
+    assert list(shown) == [Role.PRIMARY]
+    assert not sides.current
+
+
+async def test_a_refusal_that_lasts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_status, "GRACE", 0.0)
+    sides = SideRefusals(lambda event: None)
+    waiting = asyncio.ensure_future(sides.wait_refused())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    sides.refused(Role.PRIMARY, "a bad key")
+    assert await asyncio.wait_for(waiting, PATIENCE) == "the primary refuses us: a bad key"
+    assert await asyncio.wait_for(sides.wait_refused(), PATIENCE) == "the primary refuses us: a bad key"
+
+
+async def test_a_refusal_that_passes_within_its_grace_is_not_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_status, "GRACE", PATIENCE)
+    sides = SideRefusals(lambda event: None)
+    waiting = asyncio.ensure_future(sides.wait_refused())
+    for turn in range(3):
+        sides.refused(Role.PRIMARY, f"{turn}")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        sides.accepted(Role.PRIMARY)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+# --- backlogs without a link
+
+
+async def test_a_backlog_is_missing_detached_or_attached() -> None:
+    events: list[object] = []
+    links = BacklogLinks(events.append)  # type: ignore[arg-type]
+    links.note_detached("b0", "moved")
+    assert links.detached == {"b0": SyphonStatus(SyphonState.CONNECTING, "b0 is not attached: moved")}
+    links.note_missing("b0")
+    assert (links.missing, links.detached) == ({"b0"}, {})
+    links.note_detached("b1", "no right", is_refusal=True)
+    assert links.detached == {"b1": SyphonStatus(SyphonState.REFUSED, "b1 is not attached: no right")}
+    links.note_attached("b0")
+    links.note_attached("b1")
+    assert (links.missing, links.detached) == (set(), {})
+    assert [(type(each), each.backlog) for each in events] == [  # type: ignore[attr-defined]
+        (BacklogDetached, "b0"),
+        (BacklogMissing, "b0"),
+        (BacklogDetached, "b1"),
+    ]
+    assert [each.reason for each in events if isinstance(each, BacklogDetached)] == ["moved", "no right"]
+    assert all(time.time() - 60 < each.at <= time.time() for each in events)  # type: ignore[attr-defined]
+
+
+async def test_a_drain_hears_of_the_first_refusal_and_of_no_mere_loss() -> None:
+    links = BacklogLinks(lambda event: None)
+    links.note_detached("b0", "no right", is_refusal=True)  # nobody drains
+    links.refusal = asyncio.get_running_loop().create_future()
+    links.note_detached("b0", "moved")
+    assert not links.refusal.done()
+    links.note_detached("b1", "no right", is_refusal=True)
+    links.note_detached("b2", "none either", is_refusal=True)
+    assert links.refusal.result() == "no right"
+
+
+def test_a_snapshot_of_the_counters_does_not_change() -> None:
+    counters = SyphonCounters(received=3, pending=1)
+    snapshot = counters.snapshot()
+    counters.received += 1
+    assert snapshot == SyphonCounters(received=3, pending=1)
+
+
+# --- answers
+
+
+@pytest.mark.parametrize("symbol", sorted(DEAD_LETTER_REASONS))
+def test_a_final_refusal_dead_letters_a_message_and_shows_that_the_entity_is_in_reach(symbol: str) -> None:
+    condition = Condition(symbol, "told by the test")
+    assert action_for(Rejected(condition)) is action_for_condition(condition) is DEAD_LETTER
+    assert is_answer(condition, is_final=True)
+    assert is_answer(condition, is_final=False) is is_busy(Rejected(condition)) is False
+
+
+@pytest.mark.parametrize("symbol", [*sorted(BUSY_CONDITIONS), "amqp:internal-error", "a:b"])
+def test_with_any_other_refusal_a_message_waits(symbol: str) -> None:
+    condition = Condition(symbol)
+    assert action_for(Rejected(condition)) is action_for_condition(condition) is HOLD
+    assert is_answer(condition, is_final=False) is is_busy(Rejected(condition)) is (symbol in BUSY_CONDITIONS)
+
+
+def test_what_was_accepted_is_complete_and_no_answer_is_none() -> None:
+    assert action_for(ACCEPTED) is COMPLETE
+    for state in (None, Released(), Modified(), Rejected()):
+        assert action_for(state) is HOLD
+        assert not is_busy(state)
+    assert action_for_condition(None) is HOLD
+    assert is_answer(None, is_final=True)
+    assert not is_answer(None, is_final=False)
+
+
+# --- slots for links
+
+
+@dataclass(eq=False)
+class Holder:
+    """A destination, as far as its slot goes."""
+
+    used_at: float = 0.0
+    is_open: bool = True
+    in_flight: int = 1
+    released: int = 0
+
+    def release_link(self) -> None:
+        self.released += 1
+
+
+async def taken(slots: LinkSlots, holder: Holder) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(slots.take(holder))  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_the_destination_that_was_idle_for_longest_gives_up_its_link() -> None:
+    slots = LinkSlots(3)
+    busy, young, old = Holder(1.0), Holder(9.0, in_flight=0), Holder(5.0, in_flight=0)
+    for holder in (busy, young, old):
+        assert (await taken(slots, holder)).done()
+    assert (await taken(slots, old)).done()  # it has one
+    assert (await taken(slots, Holder())).done()
+    assert [each.released for each in (busy, young, old)] == [0, 0, 1]
+    young.is_open = False  # it opens, and is not idle
+    assert not (await taken(slots, Holder())).done()
+
+
+async def test_while_all_are_busy_the_next_waits_for_a_slot_in_turn() -> None:
+    slots = LinkSlots(1)
+    first, second, third = Holder(), Holder(), Holder()
+    assert (await taken(slots, first)).done()
+    waiting = [await taken(slots, each) for each in (second, third)]
+    slots.offer(second)  # it holds none
+    slots.free(second)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [each.done() for each in waiting] == [False, False]
+    slots.free(first)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [each.done() for each in waiting] == [True, False]
+    second.in_flight = 0
+    slots.offer(second)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert waiting[1].done()
+    assert second.released == 1
+
+
+async def test_a_destination_that_gives_up_waiting_passes_the_slot_on() -> None:
+    slots = LinkSlots(1)
+    first = Holder()
+    await taken(slots, first)
+    gone, next_one = await taken(slots, Holder()), await taken(slots, Holder())
+    slots.free(first)
+    gone.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert gone.cancelled()
+    assert next_one.done()
