@@ -65,10 +65,9 @@ def read_parked(payload: bytes) -> ParkedMessage:
     carried = _or(
         lambda: decode_map_section(sections.application_properties), dict[object, object](), troubles
     )
-    message_id = properties.message_id
     return ParkedMessage(
         sequence_number=_whole(annotations.get(SEQUENCE_NUMBER)),
-        message_id=None if message_id is None else str(message_id),
+        message_id=_id_text(properties.message_id),
         path=_shown(names.PATH, carried[names.PATH]) if names.PATH in carried else None,
         aliases={name: _shown(name, carried[name]) for name in _ALIASES if name in carried},
         parked_at=_whole(annotations.get(ENQUEUED_TIME)),
@@ -142,9 +141,13 @@ def message_id_of(payload: bytes) -> str:
         value = decode(fields[0])[0] if fields else None
     except (DecodeError, IndexError):
         return ""
+    return _id_text(value) or ""
+
+
+def _id_text(value: object) -> str | None:
     match value:
-        case None:
-            return ""
         case bytes():
             return value.hex()
-    return str(value)
+        case int():
+            return str(int(value))  # without the name of its AMQP type
+    return _text(value)

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from sbpair.broker import Broker
+from tests.client.played import played
 from tests.syphon.pair import Pair, pair_of
+
+__all__ = ["broker", "pair", "played"]
 
 
 @pytest.fixture

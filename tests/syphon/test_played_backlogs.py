@@ -1,0 +1,307 @@
+"""Peeking, redriving and purging over a peer that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbpair.amqp.link import SenderLink
+from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
+from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, Released
+from sbpair.amqp.types import Symbol, Timestamp
+from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
+from sbpair.syphon.events import BacklogStranded
+from sbpair.syphon.look import PAGE, look
+from sbpair.syphon.monitor import (
+    EMPTY,
+    MOST_COUNTED,
+    MOST_STRANDED,
+    BacklogDepth,
+    BacklogDepths,
+    StrandedBacklogs,
+    depth_of,
+    has_more,
+    oldest,
+)
+from tests.client.played import Played, status, turns
+
+pytestmark = pytest.mark.spec("R-66")
+
+NODE = "b/$management"
+DEAD = "b/$DeadLetterQueue"
+
+
+def message(number: object, *, at: int = 1_000, state: object = None, **carried: object) -> bytes:
+    annotations = {Symbol("x-opt-sequence-number"): number, Symbol("x-opt-enqueued-time"): Timestamp(at)}
+    if state is not None:
+        annotations[Symbol("x-opt-message-state")] = state
+    properties = Properties(message_id=f"{number}")
+    return Message(
+        message_annotations=annotations,  # type: ignore[arg-type]
+        properties=properties,
+        application_properties=carried,  # type: ignore[arg-type]
+        body=DataBody((b"x",)),
+    ).encode()
+
+
+def holding(played: Played, payloads: list[bytes], path: str = "b") -> list[tuple[int, int]]:
+    """Let the peer hold these messages; what it was asked for is returned as it comes."""
+    asked: list[tuple[int, int]] = []
+    numbers = [Message.decode(each).message_annotations[Symbol("x-opt-sequence-number")] for each in payloads]
+
+    def answer(request: Message) -> Message:
+        assert isinstance(request.body, ValueBody)
+        start, most = request.body.value["from-sequence-number"], request.body.value["message-count"]  # type: ignore[index]
+        asked.append((start, most))
+        page = [
+            payload
+            for number, payload in zip(numbers, payloads, strict=True)
+            if not isinstance(number, int) or number >= start
+        ]
+        if not page:
+            return status(204)
+        return status(200, body={"messages": [{"message": payload} for payload in page[:most]]})
+
+    played.peer.nodes[f"{path}/$management"] = answer
+    return asked
+
+
+# --- peeking
+
+
+async def test_messages_are_peeked_page_by_page(played: Played) -> None:
+    asked = holding(played, [message(number) for number in range(1, PAGE + 51)])
+    seen = [each.sequence_number async for each in look(played.connection, "b")]
+    assert seen == list(range(1, PAGE + 51))
+    assert asked == [(1, PAGE), (PAGE + 1, PAGE), (PAGE + 51, PAGE)]
+    assert len(played.peer.detached) == 2  # the node is closed
+
+
+@pytest.mark.parametrize(("most", "asks"), [(0, []), (1, [(5, 1)]), (PAGE + 1, [(5, PAGE), (PAGE + 5, 1)])])
+async def test_no_more_messages_are_peeked_than_asked_for(played: Played, most: int, asks: list) -> None:
+    asked = holding(played, [message(number) for number in range(1, 2 * PAGE + 51)])
+    seen = [each.sequence_number async for each in look(played.connection, "b", start=5, most=most)]
+    assert seen == list(range(5, 5 + most))
+    assert asked == asks
+
+
+async def test_messages_without_a_number_end_a_peek(played: Played) -> None:
+    asked = holding(played, [message("odd"), message("odder")])
+    assert [each.message_id async for each in look(played.connection, "b")] == ["odd", "odder"]
+    assert len(asked) == 1
+
+
+async def test_the_oldest_message_and_the_depth_of_a_backlog_are_measured(played: Played) -> None:
+    holding(played, [message(1, at=5_000), message(2, at=4_000)])
+    assert await oldest(played.connection, "b") == 5_000
+    depth = await depth_of(played.connection, "b")
+    assert depth == BacklogDepth(2, 5_000)
+    assert (depth.age(15.0), depth.age(1.0)) == (10.0, 0.0)
+    holding(played, [])
+    assert await oldest(played.connection, "b") is None
+    assert await depth_of(played.connection, "b") == EMPTY
+    assert EMPTY.age(99.0) == 0.0
+
+
+async def test_no_more_than_a_thousand_messages_are_counted(played: Played) -> None:
+    asked = holding(played, [message(number) for number in range(1, MOST_COUNTED + 51)])
+    assert (await depth_of(played.connection, "b")).depth == MOST_COUNTED
+    assert len(asked) == MOST_COUNTED // PAGE
+
+
+async def test_a_backlog_that_does_not_exist_is_empty_and_one_that_cannot_be_read_is_an_error(
+    played: Played,
+) -> None:
+    played.peer.nodes[NODE] = lambda request: status(404, "gone")
+    assert await depth_of(played.connection, "b") == EMPTY
+    played.peer.nodes[NODE] = lambda request: status(401, "no")
+    with pytest.raises(LinkRefused, match="unauthorized"):
+        await depth_of(played.connection, "b")
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_there"),
+    [
+        ([], False),
+        ([message(1)], True),
+        ([message(1, state=0)], True),
+        ([message(1, state=1), message(2, state=2)], False),
+        ([message(number, state=1) for number in range(1, PAGE + 1)] + [message(PAGE + 1, state=0)], True),
+    ],
+    ids=["empty", "active", "active by state", "deferred and scheduled", "on the second page"],
+)
+async def test_only_active_messages_keep_a_drain_going(
+    played: Played, messages: list[bytes], is_there: bool
+) -> None:
+    holding(played, messages)
+    assert await has_more(played.connection, "b") is is_there
+    assert len(played.peer.detached) == 2
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (b"\xff", "a message of b cannot be read: DecodeError"),
+        (Message().encode(), "a message of b cannot be read: KeyError"),
+        (message("odd"), "a message of b has no sequence number, or no state"),
+        (message(1, state="odd"), "a message of b has no sequence number, or no state"),
+    ],
+    ids=["noise", "no number", "odd number", "odd state"],
+)
+async def test_a_message_whose_state_is_unknown_is_an_error(
+    played: Played, payload: bytes, told: str
+) -> None:
+    played.peer.nodes[NODE] = lambda request: status(200, body={"messages": [{"message": payload}]})
+    with pytest.raises(LinkRefused, match=told):
+        await has_more(played.connection, "b")
+
+
+def test_depths_are_shown_for_busy_backlogs_and_zero_for_the_others() -> None:
+    depths = BacklogDepths(["a", "b", "c"], 10.0)
+    assert depths.current(["a"]) == {"b": EMPTY, "c": EMPTY}
+    depths._measured = {"a": BacklogDepth(3, 1), "b": BacklogDepth(4, 1)}
+    assert depths.current(["a"]) == {"a": BacklogDepth(3, 1), "b": EMPTY, "c": EMPTY}
+
+
+async def test_backlogs_beyond_the_count_are_checked_until_one_does_not_exist(played: Played) -> None:
+    events: list[BacklogStranded] = []
+    stranded = StrandedBacklogs("contoso", 2, events.append)  # type: ignore[arg-type]
+    names = [f"contoso/x-servicebus-transfer/{index}" for index in range(2, 6)]
+    for name, count in zip(names, (0, 1, 0), strict=False):
+        holding(played, [message(1)] * count, name)
+    played.peer.nodes[f"{names[3]}/$management"] = lambda request: status(404, "gone")
+    assert await stranded.check(played.connection) == [names[1]]
+    assert [(each.backlog, each.holds_messages) for each in events] == [
+        (names[0], False),
+        (names[1], True),
+        (names[2], False),
+    ]
+    holding(played, [], names[1])
+    holding(played, [message(1)], names[2])
+    assert await stranded.check(played.connection) == [names[2]]
+    assert [(each.backlog, each.holds_messages) for each in events[3:]] == [(names[2], True)]
+    assert MOST_STRANDED > 4
+
+
+# --- dead letters
+
+
+def deliver(played: Played, payloads: list[bytes]) -> list[int]:
+    link = played.peer.links[f"from {DEAD}"]
+    assert isinstance(link, SenderLink)
+    numbers = [
+        link.transfer(payload, tag=bytes([index]) * 16)
+        for index, payload in enumerate(payloads)
+        if link.credit > 0
+    ]
+    link.drained()
+    played.peer.speak()
+    return numbers
+
+
+async def a_redrive(
+    played: Played, payloads: list[bytes], outcome: DeliveryState = ACCEPTED, **settings: str
+) -> RedriveCounts:
+    """Redrive these dead letters; each copy that is sent has this outcome."""
+    holding(played, payloads, DEAD)
+    counts, stop = RedriveCounts(), asyncio.Event()
+    running = asyncio.ensure_future(redrive(played.connection, "b", counts, stop=stop, **settings))  # type: ignore[arg-type]
+    delivered = False
+    while not running.done():
+        await asyncio.sleep(0)
+        link = played.peer.links.get(f"from {DEAD}")
+        if isinstance(link, SenderLink) and link.credit and not delivered:
+            delivered = True
+            deliver(played, payloads)
+        for event in played.peer.received:
+            event.link.dispose(event.delivery_id, event.delivery_id, outcome)
+        if played.peer.received:
+            played.peer.copies = getattr(played.peer, "copies", []) + [
+                each.payload for each in played.peer.received
+            ]  # type: ignore[attr-defined]
+            played.peer.received.clear()
+            played.peer.speak()
+    await running
+    await turns()
+    return counts
+
+
+def given_back(played: Played) -> int:
+    """How many dead letters were released, so that they stay."""
+    return sum(
+        each.last - each.first + 1 for each in played.peer.dispositions if isinstance(each.state, Released)
+    )
+
+
+async def test_dead_letters_are_sent_again_and_removed(played: Played) -> None:
+    payloads = [message(number, DeadLetterReason="Expired", mine=number) for number in (3, 4)]
+    assert await a_redrive(played, payloads) == RedriveCounts(redriven=2)
+    copies = [Message.decode(each) for each in played.peer.copies]  # type: ignore[attr-defined]
+    assert [each.application_properties for each in copies] == [{"mine": 3}, {"mine": 4}]
+    assert given_back(played) == 0
+
+
+async def test_only_dead_letters_of_a_reason_are_sent_again_where_one_is_given(played: Played) -> None:
+    payloads = [message(3, DeadLetterReason="Expired"), message(4, DeadLetterReason="Other"), message(5)]
+    assert await a_redrive(played, payloads, reason="EXPIRED") == RedriveCounts(redriven=1, left=2)
+    assert given_back(played) == 2
+
+
+async def test_a_copy_that_the_backlog_refuses_stays_a_dead_letter(played: Played) -> None:
+    refused = Rejected(Condition("amqp:link:message-size-exceeded", "too large"))
+    counts = await a_redrive(played, [message(3)], refused)
+    assert counts == RedriveCounts(refused=1, refusal="amqp:link:message-size-exceeded: too large")
+    assert given_back(played) == 1
+
+
+async def test_a_copy_that_is_not_taken_for_another_reason_stays_a_dead_letter(played: Played) -> None:
+    assert await a_redrive(played, [message(3)], Released()) == RedriveCounts(refused=1, refusal="released")
+
+
+async def test_without_dead_letters_no_link_is_opened(played: Played) -> None:
+    assert await a_redrive(played, []) == RedriveCounts()
+    assert f"from {DEAD}" not in played.peer.links
+    assert "to b" not in played.peer.links
+
+
+async def test_dead_letters_are_deleted_as_they_come(played: Played) -> None:
+    deleted: list[bool] = []
+    running = asyncio.ensure_future(
+        purge(played.connection, "b", lambda: deleted.append(True), stop=asyncio.Event())
+    )
+    await turns()
+    link = played.peer.links[f"from {DEAD}"]
+    assert isinstance(link, SenderLink)
+    assert link.remote_attach is not None
+    assert (link.remote_attach.snd_settle_mode, link.remote_attach.rcv_settle_mode) == (1, 0)
+    assert link.credit == 500
+    for number in range(3):
+        link.transfer(message(number), tag=b"t", settled=True)
+    link.drained()
+    played.peer.speak()
+    await turns()
+    assert len(deleted) == 3
+    assert not running.done()
+    assert link.credit == 500  # another round
+    link.drained()
+    played.peer.speak()
+    await running
+    assert len(deleted) == 3
+
+
+async def test_a_purge_whose_link_is_lost_says_so(played: Played) -> None:
+    running = asyncio.ensure_future(purge(played.connection, "b", lambda: None, stop=asyncio.Event()))
+    await turns()
+    played.peer.links[f"from {DEAD}"].detach(Condition("a:b", "moved"))
+    played.peer.speak()
+    with pytest.raises(ConnectionLost, match=r"^no link to b/\$DeadLetterQueue: a:b: moved$"):
+        await running
+
+
+async def test_a_purge_that_is_stopped_begins_no_round(played: Played) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await purge(played.connection, "b", lambda: None, stop=stop)
+    assert played.peer.links[f"from {DEAD}"].credit == 0
