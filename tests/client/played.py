@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sbpair.amqp.connection import Connection, Role
+from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import (
     DispositionReceived,
     LinkAttached,
@@ -36,7 +36,7 @@ class Peer(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self.engine = Connection(role=Role.SERVER, container_id="peer", now=0.0, limits=limits)
+        self.engine = Connection(role=ConnectionRole.SERVER, container_id="peer", now=0.0, limits=limits)
         self.nodes: dict[str, Answer] = {"$cbs": lambda request: status(200)}
         self.links: dict[str, Link] = {}
         self.requests: list[tuple[str, Message]] = []
