@@ -29,6 +29,11 @@ class ClockReading(NamedTuple):
         """Seconds of connection time, for measuring how long a link or connection has been idle."""
         return self.connection + self.ahead
 
+    @property
+    def milliseconds(self) -> int:
+        """Connection time in whole milliseconds: rounded, so that a timer set to one is due when it rings."""
+        return round(self.connection * 1000)
+
 
 class Clock(Protocol):
     """Entity time."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sbpair.broker import ManualClock, ShiftedClock, SystemClock
+from sbpair.broker.clock import ClockReading
 
 DAY = 86_400_000
 
@@ -52,3 +53,8 @@ def test_only_a_manual_clock_waits_to_be_driven():
         False,
         True,
     ]
+
+
+def test_a_timer_that_rings_at_a_millisecond_is_due_at_it():
+    due = range(130_000, 131_000)
+    assert [ClockReading(each / 1000, 0, 0).milliseconds for each in due] == list(due)

@@ -136,7 +136,7 @@ class ClientConnection:
             self.close(CONNECTION_FORCED, "No valid claim was shown in time.", now)
         self._expire_claims(now)
         self.links.handle_timer(now)
-        for act in self._later.pop_due(int(now.connection * 1000)):
+        for act in self._later.pop_due(now.milliseconds):
             act()
         self._engine.handle_timer(now.connection)
         self._read_events(now)

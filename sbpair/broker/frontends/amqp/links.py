@@ -163,7 +163,7 @@ class Links:
         """End idle links, or the connection if it has been without links for too long, and expired waits."""
         if now.idle >= self._idleness.next_timer():
             self._end_idle(now)
-        for link in self._waits.pop_due(int(now.connection * 1000)):
+        for link in self._waits.pop_due(now.milliseconds):
             node = self._nodes.get(link)
             if isinstance(node, SessionWait):
                 node.timed_out(now)
