@@ -21,6 +21,9 @@ PURE_PAIRING = (
     "health",
     "retry",
     "rotation",
+    "fence",
+    "ordered_sends",
+    "steps",
     "pair",
     "events",
     "inventory",
@@ -29,7 +32,7 @@ PURE_PAIRING = (
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
-SYPHONS_ENVELOPE = ("names", "aliases", "values", "scan", "shape", "restore", "inspect")
+SYPHONS_ENVELOPE = ("names", "aliases", "ordering", "values", "scan", "shape", "restore", "inspect")
 
 WITHOUT_CIRCLES = (
     "audit",

@@ -17,12 +17,13 @@ PARTITION_KEY = "x-sbpair-partitionkey"
 DEADLINE = "x-sbpair-deadline"
 ABSOLUTE_EXPIRY = "x-sbpair-absoluteexpirytime"
 VERSION = "x-sbpair-version"
+ORDER = "x-sbpair-order"
 
 ENVELOPE_VERSION = "1"
 """The value of VERSION: identifies this set of aliases."""
 
 RESERVED = frozenset(
-    {PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, PARTITION_KEY, DEADLINE, ABSOLUTE_EXPIRY, VERSION}
+    {PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, PARTITION_KEY, DEADLINE, ABSOLUTE_EXPIRY, VERSION, ORDER}
 )
 """Names an application must not use; a restored message carries none of them (P-21)."""
 

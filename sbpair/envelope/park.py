@@ -9,6 +9,9 @@
     x-opt-partition-key               cleared    x-sbpair-partitionkey
                                                  x-ms-path, x-sbpair-version
 
+A message of an ordered session also gets ``x-sbpair-order`` and the session id of its place, for which its ordered
+backlog queue keeps the order (O-2, O-7).
+
 The deadline is written only under the policy that counts the time to live from the first attempt (G-15).
 Everything else is copied unchanged, so that the SDK encodes it with the same AMQP types as for the primary.
 The caller's object is never modified. No I/O.
@@ -34,6 +37,7 @@ from . import aliases as names
 from .aliases import format_duration, format_instant, instant_of, parse_instant
 from .copies import Message, raw, snapshot
 from .errors import ReservedPropertyError
+from .ordering import OrderStamp
 
 Annotations = dict[str | bytes, object]
 
@@ -160,11 +164,24 @@ def _span(message: AmqpAnnotatedMessage) -> int | None:
     return span if span > 0 else None
 
 
-def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnotatedMessage:
+def session_of(message: Message) -> str | None:
+    """The session id as text, or None."""
+    properties = raw(message).properties
+    found = None if properties is None else properties.group_id
+    return found if found is None or found.__class__ is str else _text(found)
+
+
+def park(
+    message: Message,
+    path: str,
+    deadline: int | None = None,
+    order: tuple[str, OrderStamp] | None = None,
+) -> AmqpAnnotatedMessage:
     """The parked copy of ``message``, addressed to ``path`` (P-20).
 
-    ``deadline``, in milliseconds since the epoch, is when the message expires (G-15). Raises ValueError when a
-    time property is not a time, or a session id or partition key is longer than 128 characters.
+    ``deadline``, in milliseconds since the epoch, is when the message expires (G-15). ``order`` is the parked session
+    id of an ordered session, and the stamp of this message (O-2, O-7). Raises ValueError when a time property is not
+    a time, or a session id or partition key is longer than 128 characters.
     """
     original = raw(message)
     aliases: dict[str, object] = {names.PATH: path.strip("/"), names.VERSION: names.ENVELOPE_VERSION}
@@ -174,6 +191,8 @@ def park(message: Message, path: str, deadline: int | None = None) -> AmqpAnnota
     properties = _without_session(original.properties, aliases)
     if properties is not None and names.TIME_TO_LIVE in aliases:
         properties.creation_time = None  # with a time to live the SDK writes its own on every attempt
+    if properties is not None and order is not None:
+        properties.group_id, aliases[names.ORDER] = order[0], str(order[1])
     annotations = _without_placement(original.annotations, aliases)
     carried: dict[str | bytes, object] = dict(original.application_properties or {})
     return AmqpAnnotatedMessage(

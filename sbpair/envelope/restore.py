@@ -28,6 +28,7 @@ from sbpair.amqp.types import Symbol, Timestamp, UInt
 from . import aliases as names
 from .inspect import DESCRIPTION, REASON
 from .names import path_refusal
+from .ordering import OrderStamp, parse_stamp
 from .scan import (
     NULL,
     Parted,
@@ -65,6 +66,8 @@ SCHEDULED_ANNOTATION = names.ANNOTATION_SCHEDULED.encode()
 LOCKED_UNTIL_ANNOTATION = b"x-opt-locked-until"
 PATH = names.PATH.encode()
 VERSION = names.VERSION.encode()
+ORDER = names.ORDER.encode()
+_ORDER = frozenset({ORDER})
 KNOWN_VERSIONS = frozenset({encode(names.ENVELOPE_VERSION), b"\xb1\x00\x00\x00\x011"})  # str8 and str32
 RESERVED = frozenset(name.encode() for name in names.RESERVED)
 
@@ -187,6 +190,7 @@ def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], boo
     refusal = _refusal(_read_path(carried.found[PATH]), is_allowed)
     if refusal is not None:
         return refusal
+    carried.found.pop(ORDER, None)  # it differs in each message, and is not restored
     parked = _read_aliases(tuple(carried.found.items()))
     if parked.deadline is not None and parked.deadline <= now:
         return Poison(EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed")
@@ -228,6 +232,15 @@ def locked_until_of(payload: bytes) -> int | None:
     except (DecodeError, IndexError):
         return None
     return int(value) if isinstance(value, int) else None
+
+
+def order_stamp_of(payload: bytes) -> OrderStamp | None:
+    """The order stamp of a parked message (O-7); None without a readable one."""
+    try:
+        raw = part_entries(split(payload).application_properties, _ORDER).found.get(ORDER)
+        return None if raw is None else parse_stamp(decode(raw)[0])
+    except (DecodeError, IndexError):
+        return None
 
 
 def printable(path: str) -> str:

@@ -49,6 +49,12 @@ METRICS = (
     Metric(
         "sbpair_side_refusals_total", ("side",), "times a namespace began to refuse the client as a whole"
     ),
+    Metric(
+        "sbpair_fence_opened_sessions_total",
+        ("path",),
+        "ordered sessions that use the primary again, since their backlog was seen empty",
+    ),
+    Metric("sbpair_fence_unproved_total", ("path",), "times an ordered backlog queue could not be peeked"),
     Metric("sbpair_spooled_messages_total", ("path",), "messages written to the spool"),
     Metric(
         "sbpair_spool_replayed_messages_total", ("path",), "messages from the spool that a broker accepted"
@@ -61,6 +67,7 @@ METRICS = (
     Metric("sbpair_syphon_connects_total", (), "times both sides were reached"),
     Metric("sbpair_syphon_disconnects_total", (), "times a side was lost or could not be reached"),
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
+    Metric("sbpair_syphon_sessions_held_total", ("reason",), "sessions that wait for a person"),
     Metric("sbpair_syphon_backlog_detaches_total", ("backlog",), "links to a backlog queue refused or lost"),
     Metric("sbpair_syphon_backlogs_missing_total", ("backlog",), "backlog queues found not to exist"),
     Metric(
@@ -96,6 +103,9 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlogs_created": ("sbpair_backlogs_created_total", (), "created"),
     "backlogs_not_created": ("sbpair_backlog_creation_failures_total", (), ""),
     "side_faulted": ("sbpair_side_refusals_total", ("side",), ""),
+    "fence_opened": ("sbpair_fence_opened_sessions_total", ("path",), "sessions"),
+    "fence_unproved": ("sbpair_fence_unproved_total", ("path",), ""),
+    "session_held": ("sbpair_syphon_sessions_held_total", ("reason",), ""),
     "message_spooled": ("sbpair_spooled_messages_total", ("path",), "count"),
     "spool_replayed": ("sbpair_spool_replayed_messages_total", ("path",), "count"),
     "spooled_message_refused": ("sbpair_spool_refused_messages_total", ("path",), ""),

@@ -247,6 +247,7 @@ def _options(core: BaseRuntime, primary: Access, secondary: Access) -> SyphonOpt
         secondary_endpoint_address=secondary.custom_endpoint_address,
         land=core.options.land,
         land_after=core.options.land_after,
+        ordering=core.options.ordering,
         missing_backlog_interval=MISSING,
         measure_every=None if watched is None or watched.status is None else MEASURED,
         stop_timeout=timedelta(seconds=CLOSING),

@@ -48,11 +48,12 @@ from .events import PairingEvent
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
-from .pair import Attempt, CreateBacklog, Pause, Result, SendFlow, Spool, Step
+from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, Spool, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
 from .rotation import Choice
 from .spool.replay import Spooling
+from .turns import TaskTurns
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -105,6 +106,7 @@ class AsyncRuntime(BaseRuntime):
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
+        self._turns: dict[str, TaskTurns] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._spooling = self._opened_spool(label, self._send_again, self._emit, is_read_later=True)
         self._syphon, self._observer = services_of(self)
@@ -176,7 +178,7 @@ class AsyncRuntime(BaseRuntime):
         except Exception as error:
             failed = error
         except BaseException:
-            pool.discard(pooled)
+            self._discard_cut(pool, pooled)
             raise
         if failed is not None:  # outside the except block, sys.exception() is the caller's
             return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
@@ -227,6 +229,10 @@ class AsyncRuntime(BaseRuntime):
         if self.pair.state_of(path) is not EntityState.FAILED_OVER:
             budget = self.options.operation_timeout.total_seconds()
             await self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+
+    def turns_of(self, key: str) -> TaskTurns:
+        """The turns of an entity, shared by all its senders (O-3)."""
+        return self._turns.setdefault(key, TaskTurns())
 
     def primary_pool(self, path: str) -> AsyncSenderPool:
         """The sender pool of a primary entity."""
@@ -338,6 +344,8 @@ class AsyncRuntime(BaseRuntime):
         for each in (self._syphon, self._observer):
             if each is not None:
                 each.reset_in_child()
+        self.pair.forked()
+        self._begin_order()
         self._leave_spool()
 
     # -- carrying out one step
@@ -356,6 +364,8 @@ class AsyncRuntime(BaseRuntime):
                 return self._creation_result(await self._created(backlog, until))
             case Spool(until):
                 return await self._written(path, request, until)
+            case Peek():
+                return await self._peeked(step, request)
 
     async def _written(self, path: str, request: SendRequest, until: float) -> Result:
         """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
@@ -389,10 +399,31 @@ class AsyncRuntime(BaseRuntime):
             return self._failed(pool, pooled, error, phase, handled, request)
         except BaseException:
             if pooled is not None:
-                pool.discard(pooled)
+                self._discard_cut(pool, pooled)
             raise
         pool.release(pooled)
         return Result(time.monotonic())
+
+    async def _peeked(self, step: Peek, request: SendRequest) -> Result:
+        """The answer of an ordered backlog queue: over the link on which its messages are parked."""
+        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        try:
+            pool = self._backlog_pool(step.backlog)
+        except (ValueError, PairFaultedError) as error:
+            return closed(error)
+        try:
+            pooled = await pool.acquire(step.until)
+            phase = Phase.SENDING
+            asked = sdk.is_empty_async(pooled.sender, step.parked_id, time_left(step.until))
+            is_empty = await pooled.run(asked, step.until)
+        except Exception as error:
+            return self._failed(pool, pooled, error, phase, handled, request)
+        except BaseException:
+            if pooled is not None:
+                pool.discard(pooled)
+            raise
+        pool.release(pooled)
+        return Result(time.monotonic(), is_empty=is_empty)
 
     def _learn_limit(self) -> None:
         self._tasks.start("sbpair-limit", self._learn_from(self._backlog_pool(0)))

@@ -8,8 +8,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair.envelope.park import message_id_of, prepare, session_of
 
 from .address import LinkSettings
 from .aio_runtime import AsyncRuntime
@@ -19,7 +21,7 @@ from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
-from .request import PairedMessageBatch, SendRequest, cancellation, freeze, scheduled
+from .request import PairedMessageBatch, SendRequest, cancellation, freeze, one_session, scheduled
 
 
 class PairedServiceBusSender(BaseSender):
@@ -39,6 +41,7 @@ class PairedServiceBusSender(BaseSender):
         super().__init__(runtime, entity_name, namespace, links)
         self._runtime = runtime
         self._closed = closed
+        self._turns = runtime.turns_of(self._key)
 
     async def send_messages(
         self,
@@ -53,6 +56,8 @@ class PairedServiceBusSender(BaseSender):
         sender, and RuntimeError in another event loop than before.
         """
         self._check_open()
+        if self._keeps_order:
+            return await self._send_in_order(message, timeout)
         runtime = self._runtime
         first: Result | None = None
         started = time.monotonic()
@@ -81,7 +86,11 @@ class PairedServiceBusSender(BaseSender):
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
         request = scheduled(messages, schedule_time_utc)
-        return request.sequence_numbers(await self._sent(request, budget)) if request else []
+        if not request:
+            return []
+        if self._keeps_order:
+            return request.sequence_numbers(await self._sent_in_turn(request, budget, time.monotonic()))
+        return request.sequence_numbers(await self._sent(request, budget))
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
@@ -117,6 +126,48 @@ class PairedServiceBusSender(BaseSender):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _send_in_order(
+        self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
+    ) -> SendReceipt:
+        """Send, one message of a session after the other (O-3)."""
+        started, runtime = time.monotonic(), self._runtime
+        budget = timeout_seconds(timeout, runtime.options)
+        if not isinstance(message, ServiceBusMessage):
+            request = freeze(message)
+            if not request:
+                return SendReceipt(StoredIn.PRIMARY, None, ())
+            return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
+        outgoing = prepare(message)
+        session = session_of(outgoing)
+        if session is None or not self._turns.take(session):
+            request = SendRequest(outgoing, (outgoing,))
+            return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
+        try:
+            first: Result | None = None
+            if self._may_go_fast(outgoing):
+                first = await runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
+                if first is ACCEPTED:
+                    if self._health.is_calm:
+                        return self._reported(at_primary(message_id_of(outgoing)))
+                    first = Result(time.monotonic())
+            request = SendRequest(outgoing, (outgoing,))
+            request.session = session
+            return self._reported(receipt(await self._sent(request, budget, first, started), request))
+        finally:
+            self._turns.leave(session)
+
+    async def _sent_in_turn(self, request: SendRequest, budget: float, started: float) -> Stored:
+        """Send when it is the turn of this request's session. Raises MixedSessionsError, OperationTimeoutError."""
+        session = request.session = one_session(self.entity_name, request.messages)
+        if session is None:
+            return await self._sent(request, budget, started=started)
+        if not await self._turns.wait(session, started + budget - time.monotonic()):
+            raise self._too_late(session)
+        try:
+            return await self._sent(request, budget, started=started)
+        finally:
+            self._turns.leave(session)
 
     async def _sent(
         self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None

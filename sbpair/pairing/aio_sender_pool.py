@@ -137,6 +137,10 @@ class AsyncPooledSender:
             else:
                 asyncio.get_running_loop().call_later(ABORT_GRACE, call.cancel)
 
+    def cut(self) -> None:
+        """End the connection now, and with it every call in progress."""
+        self.abort()
+
     async def close(self) -> None:
         """Close the link."""
         await self._end()

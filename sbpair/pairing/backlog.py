@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from sbpair.envelope.names import backlog_queue_name
+from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 
 from .classify import classify
 from .outcome import Failure
@@ -33,25 +34,34 @@ LONGEST_WAIT = 60.0  # seconds between two attempts in the background
 class Backlogs:
     """The backlog queues of one primary namespace on the secondary.
 
-    ``administration`` creates an administration client for the secondary.
+    ``administration`` creates an administration client for the secondary. With ``is_ordered`` there are as many
+    ordered ones, numbered after the others (O-2).
     """
 
     def __init__(
-        self, namespace: str, count: int, administration: Callable[[], ServiceBusAdministrationClient]
+        self,
+        namespace: str,
+        count: int,
+        administration: Callable[[], ServiceBusAdministrationClient],
+        *,
+        is_ordered: bool = False,
     ) -> None:
         self._namespace = namespace
         self._count = count
+        self._total = 2 * count if is_ordered else count
         self._administration = administration
 
     def name(self, index: int) -> str:
-        return backlog_queue_name(self._namespace, index)
+        if index < self._count:
+            return backlog_queue_name(self._namespace, index)
+        return ordered_backlog_name(self._namespace, index - self._count)
 
     def ensure(self, indexes: Iterable[int] | None = None) -> tuple[str, ...]:
         """Create the missing ones of these backlog queues, by default of all; returns the names created.
 
         Raises the errors of the SDK's administration client.
         """
-        names = [self.name(index) for index in (range(self._count) if indexes is None else indexes)]
+        names = [self.name(index) for index in (range(self._total) if indexes is None else indexes)]
         with self._administration() as administration:
             return tuple([name for name in names if _ensure_one(administration, name)])
 
@@ -99,6 +109,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
+            requires_session=is_ordered_backlog(name),
         )
     except ResourceExistsError as error:
         if CONFLICT in str(error):
@@ -125,7 +136,11 @@ def differences(found: QueueProperties) -> list[str]:
             found.dead_lettering_on_message_expiration,
             found.dead_lettering_on_message_expiration is True,
         ),
-        ("requires_session", found.requires_session, not found.requires_session),
+        (
+            "requires_session",
+            found.requires_session,
+            bool(found.requires_session) is is_ordered_backlog(found.name),
+        ),
         ("forward_to", found.forward_to, not found.forward_to),
     ]
     return [f"{name} is {value}" for name, value, is_ours in checks if not is_ours]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +26,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair.envelope import copies
+from sbpair.envelope.ordering import Numbering
 
 from . import sdk
 from .address import LinkSettings, Side
@@ -52,7 +54,7 @@ from .outcome import Classification, Failure, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .pair_state import PairState, Role, SideChange, SideState
 from .probe import LinkProbe, ping
-from .request import SendRequest
+from .request import ParkedOrder, SendRequest, one_session
 from .retry import NO_RETRIES
 from .rotation import Choice
 from .spool.replay import SendAgain, Spooling
@@ -85,6 +87,9 @@ class _PooledSender(Protocol):
 
     @property
     def is_open(self) -> bool: ...
+
+    def cut(self) -> None:
+        """End its connection now, so that no frame of an earlier call arrives behind a later one (O-8)."""
 
 
 PooledT = TypeVar("PooledT", bound=_PooledSender, contravariant=True)
@@ -137,8 +142,12 @@ class BaseRuntime:
             busy_limit=_seconds(options.failover_on_busy_after),
             retry=primary.retry,
             rng=self._rng,
+            keeps_order=self.keeps_order,
         )
-        self._backlogs = Backlogs(label, options.backlog_queue_count, administration)
+        self._backlogs = Backlogs(
+            label, options.backlog_queue_count, administration, is_ordered=self.keeps_order
+        )
+        self._begin_order()
         if options.operation_timeout <= REASSIGNMENT:  # Q-16
             logger.warning(
                 "operation_timeout is %s: reassigning a message to another partition can take the service "
@@ -146,6 +155,22 @@ class BaseRuntime:
                 options.operation_timeout,
                 REASSIGNMENT,
             )
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of each session is kept through an outage (O-1)."""
+        return self.options.ordering == "session" and not self.is_disabled
+
+    def _begin_order(self) -> None:
+        """Number what this process parks from 1 (O-7), under a name that no other process has."""
+        self._numbering = Numbering(secrets.token_hex(8), wall_clock(time.monotonic()))
+
+    def _keep_order(self, path: str, request: SendRequest) -> None:
+        """Have the parked copies of an ordered session carry its parked id and stamps."""
+        ordered = self.pair.ordered
+        if ordered is not None and request.session is not None:
+            parked_id = ordered.place(path, request.session).parked_id
+            request.parked_order = ParkedOrder(parked_id, self._numbering)
 
     def exclusive(self) -> AbstractContextManager[object]:
         """The context in which the pure state may be used."""
@@ -269,8 +294,16 @@ class BaseRuntime:
         if classification.failure in KEPT and pooled.is_open:
             pool.release(pooled)
         else:
+            if classification.is_ambiguous and self.keeps_order:
+                pooled.cut()
             pool.discard(pooled)
         return Result(time.monotonic(), error, classification, pooled.was_reused)
+
+    def _discard_cut(self, pool: _SenderPool[PooledT], pooled: PooledT) -> None:
+        """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""
+        if self.keeps_order:
+            pooled.cut()
+        pool.discard(pooled)
 
     def _classified(
         self, error: Exception, phase: Phase, handled: BaseException | None, request: SendRequest
@@ -430,6 +463,7 @@ class BaseRuntime:
             # Switched off, the SDK retries by itself.
             retry = NO_RETRIES if self.is_disabled else self._primary.retry
             return primary_flow(started, deadline, first, retry)
+        self._keep_order(path, request)
         if self.options.ttl_policy == "deadline":
             request.fix_deadlines(wall_clock(started))
         spool = SpoolUse.NEVER
@@ -451,6 +485,7 @@ class BaseRuntime:
             first=first,
             spool=spool,
             message_ids=request.message_ids,
+            session=request.session,
         )
 
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
@@ -460,8 +495,17 @@ class BaseRuntime:
         if request.is_for_primary_only:
             is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
             return _nowhere() if is_away else primary_flow(now, deadline)
+        if self.keeps_order:
+            request.session = one_session(path, request.messages)
+        self._keep_order(path, request)
         return self.pair.send_flow(
-            path, len(request), choice, now=now, deadline=deadline, message_ids=request.message_ids
+            path,
+            len(request),
+            choice,
+            now=now,
+            deadline=deadline,
+            message_ids=request.message_ids,
+            session=request.session,
         )
 
     def _write(self, path: str, request: SendRequest) -> Exception | None:

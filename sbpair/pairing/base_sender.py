@@ -8,7 +8,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
 from sbpair.envelope.park import message_id_of, prepare
@@ -48,6 +48,7 @@ class BaseSender:
         self._core = core
         self._batch_limit: int | None = None  # the last one a link reported
         self._choice = Choice()  # P-7: each sender picks its own
+        self._keeps_order = core.keeps_order
         self._is_closed = False
         self._name = links.client_identifier or f"SBSender-{uuid.uuid4()}"  # as the SDK makes it
 
@@ -80,6 +81,23 @@ class BaseSender:
         if headroom is not None and not is_smaller(outgoing, headroom.roomy):
             return None  # it may be too large to park: the flow checks (P-22)
         return outgoing, message_id_of(outgoing)
+
+    def _may_go_fast(self, outgoing: AmqpAnnotatedMessage) -> bool:
+        """Whether the fast path may send this message of an ordered session, whose turn it is."""
+        core = self._core
+        ordered, headroom = core.pair.ordered, core.headroom
+        return (
+            self._health.is_calm
+            and ordered is not None
+            and ordered.fence.is_open
+            and not core.is_spooling(self.entity_name)
+            and (headroom is None or is_smaller(outgoing, headroom.roomy))
+        )
+
+    def _too_late(self, session: str) -> ServiceBusError:
+        """The error of a send whose turn did not come in time; nothing was sent."""
+        text = f"Earlier messages of session {session!r} were still being sent when no time was left."
+        return OperationTimeoutError(message=text)
 
     def _fast_seconds(self, timeout: float | None) -> float:
         if timeout is None:

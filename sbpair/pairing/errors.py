@@ -7,6 +7,7 @@
         ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22);
         │                               also a MessageSizeExceededError
         ├── PartlyParkedError           some messages of one call are parked, the others were not accepted
+        ├── MixedSessionsError          `ordering="session"`, and one call has messages of several sessions
         ├── ParkedScheduleError         a parked scheduled message cannot be cancelled
         ├── CaFileError                 the file of `connection_verify` cannot be used
         ├── PairFaultedError            one side was closed and its partner was not (P-50)
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BacklogUnavailableError",
     "CaFileError",
+    "MixedSessionsError",
     "PairFaultedError",
     "PairingError",
     "ParkedMessageTooLargeError",
@@ -93,6 +95,17 @@ class ParkedScheduleError(PairingError):
         super().__init__(
             f"A sequence number of -1 stands for a message that was parked while {path!r} was failed over. "
             "The primary has not numbered it yet, so it cannot be cancelled here. Nothing was cancelled."
+        )
+        self.path = path
+
+
+class MixedSessionsError(PairingError, ValueError):
+    """With ``ordering="session"``, the messages of one call must be of one session (O-3). Nothing was sent."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The messages of one call for {path!r} are of several sessions, or some have no session id. With "
+            'ordering="session" send those of each session by a call of their own. Nothing was sent.'
         )
         self.path = path
 

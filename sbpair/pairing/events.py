@@ -73,6 +73,22 @@ class BacklogReturned(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class FenceOpened(PairingEvent):
+    """An ordered backlog was seen empty: ``sessions`` that were parked there use the primary again (O-4)."""
+
+    backlog: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceUnproved(PairingEvent):
+    """An ordered backlog cannot be peeked: its sessions stay parked until it can (O-4)."""
+
+    backlog: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageSpooled(PairingEvent):
     """Messages of one send were spooled: neither namespace accepted them, or older ones wait there."""
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sbpair.envelope.names import backlog_queue_name, is_backlog_queue, path_key
+from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,16 @@ class Inventory:
     """Number of backlog queues by other primary."""
 
 
-def take_inventory(queues: Iterable[str], namespace: str, count: int) -> Inventory:
-    """Classify the names ``queues`` for a pairing of ``count`` backlog queues."""
-    backlogs = {path_key(name): name for name in queues if is_backlog_queue(name)}
-    wanted = [backlog_queue_name(namespace, index) for index in range(count)]
+def take_inventory(
+    queues: Iterable[str], namespace: str, count: int, *, is_ordered: bool = False
+) -> Inventory:
+    """Classify the names ``queues`` for a pairing of ``count`` backlog queues, or of as many ordered ones."""
+    is_one = is_ordered_backlog if is_ordered else is_backlog_queue
+    name_of = ordered_backlog_name if is_ordered else backlog_queue_name
+    backlogs = {path_key(name): name for name in queues if is_one(name)}
+    wanted = [name_of(namespace, index) for index in range(count)]
     keys = {path_key(name) for name in wanted}
-    prefix = path_key(backlog_queue_name(namespace, 0)).rpartition("/")[0] + "/"
+    prefix = path_key(name_of(namespace, 0)).rpartition("/")[0] + "/"
     extra = [name for key, name in backlogs.items() if key.startswith(prefix) and key not in keys]
     others = Counter(key.partition("/")[0] for key in backlogs if not key.startswith(prefix))
     return Inventory(

@@ -108,6 +108,9 @@ class PairedNamespaceOptions:
     assume_backlogs_exist: bool = False
     """Never create backlog queues; Send rights on the secondary then suffice."""
 
+    ordering: Literal["none", "session"] = "none"
+    """Keep the order of each session through an outage, in ordered backlog queues; needs Listen there too (O-1)."""
+
     spool: str | Path | None = None
     """A file for messages that neither namespace accepts, replayed later in order. None: no spool."""
 
@@ -148,6 +151,7 @@ class PairedNamespaceOptions:
         "ttl_policy": ("restart", "deadline"),
         "probe": ("message", "link"),
         "land": ("primary", "either"),
+        "ordering": ("none", "session"),
     }
     SWITCHES: ClassVar[tuple[str, ...]] = (
         "assume_backlogs_exist",

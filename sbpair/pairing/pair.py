@@ -20,8 +20,7 @@ or SDK.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sbpair.envelope.names import path_key
@@ -41,83 +40,48 @@ from .events import (
     SendRaised,
 )
 from .health import EntityHealth, EntityState, Transition
-from .outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
+from .ordered_sends import OrderedSends
+from .outcome import Classification, Failure, Refused, Stored, Stranded
 from .retry import NO_RETRIES, Retries, RetryPolicy
 from .rotation import Choice, Rotation
+from .steps import (
+    Attempt,
+    CaughtUp,
+    CreateBacklog,
+    Pause,
+    Peek,
+    Result,
+    SendFlow,
+    SendState,
+    Spool,
+    SpoolUse,
+    Step,
+    last_cause,
+    may_be_stale,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
+__all__ = [
+    "Attempt",
+    "CaughtUp",
+    "CreateBacklog",
+    "Pair",
+    "Pause",
+    "Peek",
+    "Result",
+    "SendFlow",
+    "Spool",
+    "SpoolUse",
+    "Step",
+    "primary_flow",
+]
+
 BUSY_PAUSE = 10.0  # minimum seconds before a busy service is retried
 LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
 LEAST_SHARE = 2.0  # seconds; with less time left, one backlog queue gets all of it
-SPOOL_GRACE = 1.0  # minimum seconds for writing to the spool
 JITTER = 0.25  # seconds over which the first pings of many clients are spread
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Send the message by ``until``: to the primary entity if ``backlog`` is None, else to that backlog queue.
-
-    ``is_fresh`` requests a new link, since the pooled one has just failed.
-    """
-
-    backlog: int | None
-    until: float
-    is_fresh: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait until the given time before the next attempt."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class CreateBacklog:
-    """Create this backlog queue by ``until``; the result has an error if that fails."""
-
-    backlog: int
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spool:
-    """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails."""
-
-    until: float
-
-
-class CaughtUp(Exception):
-    """The error of a Spool step when the older messages of the entity have left the spool: nothing was written."""
-
-
-class SpoolUse(Enum):
-    """How one send may use the spool."""
-
-    NEVER = "there is none, or the message comes from it"
-    LAST_RESORT = "if no backlog queue accepts the message"
-    AT_ONCE = "first, to keep the order behind older messages of the entity"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a step.
-
-    ``was_reused`` says that the attempt used a link that had been idle. ``accepted`` is the number of messages that
-    were accepted before a failure; 0 for all or none.
-    """
-
-    now: float
-    error: Exception | None = None
-    classification: Classification | None = None
-    was_reused: bool = False
-    accepted: int = 0
-
-
-Step = Attempt | Pause | CreateBacklog | Spool
-SendFlow = Generator[Step, Result, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,39 +92,6 @@ class _Declined:
     backlog: int
     why: str
     refused: Refused
-
-
-@dataclass(slots=True)
-class _Send:
-    """The state of one send."""
-
-    path: str
-    count: int
-    message_ids: Callable[[], tuple[str, ...]]  # called only when an event needs them
-    choice: Choice
-    deadline: float
-    budget: float
-    now: float
-    causes: list[Exception] = field(default_factory=list)
-    is_ambiguous: bool = False
-    reported: int = 0  # leading messages whose location an event has reported
-
-    def spool_step(self) -> Spool:
-        """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
-        return Spool(max(self.deadline, self.now + SPOOL_GRACE))
-
-    def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
-        """Count, ids and ambiguity of the next ``accepted`` messages, 0 for all that remain, for an event."""
-        ids, start = self.message_ids(), self.reported
-        self.reported = start + accepted if accepted else self.count
-        return self.reported - start, ids[start : self.reported], self.is_ambiguous
-
-    def failed(self, result: Result, classification: Classification) -> None:
-        """Record a failed attempt."""
-        self.now = result.now
-        if result.error is not None:
-            self.causes.append(result.error)
-        self.is_ambiguous = self.is_ambiguous or classification.is_ambiguous
 
 
 class Pair:
@@ -180,8 +111,10 @@ class Pair:
         spills_on_quota: bool = False,
         busy_limit: float | None = None,
         retry: RetryPolicy = NO_RETRIES,
+        keeps_order: bool = False,
     ) -> None:
         self.rotation = Rotation(backlog_count, rng)
+        self.ordered: OrderedSends | None = None
         self.pings_sent = 0
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
@@ -195,6 +128,8 @@ class Pair:
         self._paths: dict[str, str] = {}
         self._pinging: set[str] = set()
         self._events: list[PairingEvent] = []
+        if keeps_order:
+            self.ordered = OrderedSends(backlog_count, retry, self._events)
 
     # -- entity state
 
@@ -228,7 +163,8 @@ class Pair:
 
     def events(self) -> list[PairingEvent]:
         """Return the events since the last call, in order."""
-        pending, self._events = self._events, []
+        pending = list(self._events)
+        self._events.clear()
         return pending
 
     def next_timer(self) -> float | None:
@@ -275,6 +211,12 @@ class Pair:
         """Forget the pings in progress, after a fork, so that they are sent again when due."""
         self._pinging.clear()
 
+    def forked(self) -> None:
+        """Forget, in a forked child, what holds for the parent only."""
+        self.pings_lost()
+        if self.ordered is not None:
+            self.ordered.fence.forget()
+
     # -- sending
 
     def send_flow(
@@ -288,27 +230,32 @@ class Pair:
         first: Result | None = None,
         spool: SpoolUse = SpoolUse.NEVER,
         message_ids: Callable[[], tuple[str, ...]] = tuple,
+        session: str | None = None,
     ) -> SendFlow:
         """The flow of one message, or of one batch of ``count`` messages.
 
         ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
-        is called only when an event needs the ids.
+        is called only when an event needs the ids. ``session`` is the session whose order is kept (O-1): the caller
+        runs one flow of a session at a time.
         """
-        send = _Send(path, count, message_ids, choice, deadline, deadline - now, now)
+        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session)
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
             self._events.append(SendRaised(send.now, path, why, *send.next_report()[1:]))
         return outcome
 
-    def _send(self, send: _Send, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
+    def _send(self, send: SendState, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
             result = yield send.spool_step()
             if not isinstance(result.error, CaughtUp):
                 return self._spooled(send, result)
             now = result.now
         health = self._health(send.path)
-        if first is not None or health.state is not EntityState.FAILED_OVER:
+        is_fenced = False
+        if first is None and self.ordered is not None and health.state is not EntityState.FAILED_OVER:
+            now, is_fenced = yield from self.ordered.pass_fence(send, now)
+        if first is not None or not (is_fenced or health.state is EntityState.FAILED_OVER):
             outcome = yield from self._try_primary(send, health, now, first)
             if isinstance(outcome, (Stored, Refused)):
                 return outcome
@@ -318,13 +265,13 @@ class Pair:
             return (yield from self._spool(send))
         return parked
 
-    def _spool(self, send: _Send) -> SendFlow:
+    def _spool(self, send: SendState) -> SendFlow:
         result = yield send.spool_step()
         while isinstance(result.error, CaughtUp):  # no broker accepted this message, so it must be written
             result = yield send.spool_step()
         return self._spooled(send, result)
 
-    def _spooled(self, send: _Send, result: Result) -> Stored | Stranded:
+    def _spooled(self, send: SendState, result: Result) -> Stored | Stranded:
         if result.error is not None:
             if result.classification is not None and result.classification.is_ambiguous:
                 send.is_ambiguous = True  # the write may still complete
@@ -333,7 +280,7 @@ class Pair:
         return Stored(None, send.is_ambiguous, is_spooled=True)
 
     def _try_primary(
-        self, send: _Send, health: EntityHealth, now: float, first: Result | None
+        self, send: SendState, health: EntityHealth, now: float, first: Result | None
     ) -> Generator[Step, Result, Stored | Refused | float]:
         """Try the primary. Returns the current time if the message must be parked."""
         is_fresh = has_waited = False
@@ -355,8 +302,8 @@ class Pair:
                     return now
                 if now < send.deadline:
                     continue
-                return Refused(_last(send), False, False, classification.failure)
-            if _may_be_stale(result, classification, send, now) and not is_fresh and not has_failed_over:
+                return Refused(last_cause(send), False, False, classification.failure)
+            if may_be_stale(result, classification, send, now) and not is_fresh and not has_failed_over:
                 is_fresh = True  # the death of an idle link is no evidence about the entity
                 continue
             is_fresh = False
@@ -382,9 +329,9 @@ class Pair:
                     continue
             if self._is_redirected(failure, health):
                 return now
-            return Refused(_last(send), False, False, classification.failure)
+            return Refused(last_cause(send), False, False, classification.failure)
 
-    def _retry_at(self, retries: Retries, send: _Send, health: EntityHealth, now: float) -> float | None:
+    def _retry_at(self, retries: Retries, send: SendState, health: EntityHealth, now: float) -> float | None:
         if health.state is EntityState.FAILED_OVER:
             return None
         return retries.next_at(now, self._primary_until(send, health, now))
@@ -406,14 +353,16 @@ class Pair:
         reserve = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
         return self._health(path), budget - reserve
 
-    def _primary_until(self, send: _Send, health: EntityHealth, now: float) -> float:
+    def _primary_until(self, send: SendState, health: EntityHealth, now: float) -> float:
         """The time limit of an attempt at the primary: part of the budget is reserved for the backlog, if the
         entity can fail over before the deadline."""
         if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - _reserve(send.budget))
 
-    def _try_backlogs(self, send: _Send, now: float) -> SendFlow:
+    def _try_backlogs(self, send: SendState, now: float) -> SendFlow:
+        if self.ordered is not None and send.session is not None:
+            return (yield from self.ordered.park(send, send.session, now))
         tried: frozenset[int] = frozenset()
         declined: list[_Declined] = []
         while now < send.deadline or not tried:
@@ -436,17 +385,17 @@ class Pair:
             return declined[0].refused
         return Stranded(tuple(send.causes))
 
-    def _withdraw_decliners(self, send: _Send, declined: list[_Declined]) -> None:
+    def _withdraw_decliners(self, send: SendState, declined: list[_Declined]) -> None:
         """Withdraw the queues that refused a message which another one accepted (R-3)."""
         for each in declined:
             self._withdraw(send, each.backlog, each.at, each.why)
 
-    def _withdraw(self, send: _Send, backlog: int, now: float, why: str) -> None:
+    def _withdraw(self, send: SendState, backlog: int, now: float, why: str) -> None:
         until = self.rotation.failed(backlog, now)  # P-5
         self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
 
     def _try_backlog(
-        self, send: _Send, backlog: int, now: float, is_last: bool
+        self, send: SendState, backlog: int, now: float, is_last: bool
     ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
         """Try one backlog queue. Returns the current time if the queue failed."""
         is_fresh = is_created = False
@@ -465,7 +414,7 @@ class Pair:
             if result.accepted:  # part of a batch was accepted before the failure
                 report = send.next_report(result.accepted)
                 self._events.append(MessageParked(now, send.path, backlog, *report))
-            if _may_be_stale(result, classification, send, now) and not is_fresh:
+            if may_be_stale(result, classification, send, now) and not is_fresh:
                 send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
                 is_fresh = True
                 continue
@@ -480,7 +429,7 @@ class Pair:
                     return now  # R-5: no thread was free
             send.failed(result, classification)
             if classification.failure is Failure.CALLER:
-                refused = Refused(_last(send), True, classification.is_too_large, classification.failure)
+                refused = Refused(last_cause(send), True, classification.is_too_large, classification.failure)
                 return (
                     refused
                     if classification.is_local
@@ -532,14 +481,14 @@ def primary_flow(
     ``first`` is the result of an attempt that was already made.
     """
     is_fresh, retries = False, Retries(retry)
-    send = _Send("", 0, tuple, Choice(), deadline, deadline - now, now)
+    send = SendState("", 0, tuple, Choice(), deadline, deadline - now, now)
     while True:
         result = first or (yield Attempt(None, deadline, is_fresh))
         first, classification = None, result.classification
         if classification is None:
             return Stored(None, send.is_ambiguous)
         send.failed(result, classification)
-        if not is_fresh and _may_be_stale(result, classification, send, result.now):
+        if not is_fresh and may_be_stale(result, classification, send, result.now):
             is_fresh = True
             continue
         again = (
@@ -548,7 +497,7 @@ def primary_flow(
             else retries.next_at(result.now, deadline)
         )
         if again is None:
-            return Refused(_last(send), False, classification.is_too_large, classification.failure)
+            return Refused(last_cause(send), False, classification.is_too_large, classification.failure)
         is_fresh = False
         yield Pause(again)
 
@@ -557,15 +506,7 @@ def _reserve(budget: float) -> float:
     return min(LONGEST_RESERVE, RESERVE_SHARE * budget)
 
 
-def _may_be_stale(result: Result, classification: Classification, send: _Send, now: float) -> bool:
-    return classification.is_link_in_doubt and result.was_reused and now < send.deadline
-
-
 def _share(now: float, deadline: float, is_last: bool) -> float:
     """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
     left = deadline - now
     return deadline if is_last or left <= LEAST_SHARE else now + max(left / 2, LEAST_SHARE)
-
-
-def _last(send: _Send) -> Exception:
-    return send.causes[-1] if send.causes else RuntimeError("an attempt failed without an error")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -17,9 +17,10 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbpair.envelope import aliases, copies, park
 from sbpair.envelope.copies import Message
+from sbpair.envelope.ordering import Numbering, OrderStamp
 
 from . import sdk
-from .errors import ParkedScheduleError
+from .errors import MixedSessionsError, ParkedScheduleError
 from .headroom import encoded_size
 from .outcome import Location, Stored, StoredIn
 
@@ -47,6 +48,17 @@ class PairedMessageBatch(ServiceBusMessageBatch):
 
 ENVELOPE_ROOM = 1024
 """Bytes kept free in a batch for the envelope, which the SDK adds without counting it."""
+
+
+class ParkedOrder(NamedTuple):
+    """What the parked copies of an ordered session carry (O-2, O-7)."""
+
+    parked_id: str
+    numbering: Numbering
+
+    def next(self) -> tuple[str, OrderStamp]:
+        """The parked session id, and the stamp of the next message."""
+        return self.parked_id, self.numbering.next()
 
 
 class BatchMaker(Protocol):
@@ -82,7 +94,17 @@ class SendRequest:
     ``outgoing`` is sent to the primary: the message, a list of messages, or the batch.
     """
 
-    __slots__ = ("_parked", "_stored", "answer", "deadlines", "messages", "outgoing", "rewritten")
+    __slots__ = (
+        "_parked",
+        "_stored",
+        "answer",
+        "deadlines",
+        "messages",
+        "outgoing",
+        "parked_order",
+        "rewritten",
+        "session",
+    )
 
     is_for_primary_only = False
     is_promised = False
@@ -96,6 +118,8 @@ class SendRequest:
         self.rewritten: list[AmqpAnnotatedMessage] | None = None
         self.deadlines: Sequence[int | None] | None = None
         self.answer: object = None  # the primary's result
+        self.session: str | None = None  # whose order is kept (O-1)
+        self.parked_order: ParkedOrder | None = None
         self._parked = 0
         self._stored: list[tuple[int, int]] = []  # (backlog, end index of the messages it accepted)
 
@@ -132,8 +156,10 @@ class SendRequest:
     def rewrite(self, path: str) -> None:
         """Create the copies to park, once. Raises ValueError if a message contains an invalid time."""
         if self.rewritten is None:
+            order = self.parked_order
             self.rewritten = [
-                park.park(message, path, deadline) for message, deadline in self.unparked_until()
+                park.park(message, path, deadline, None if order is None else order.next())
+                for message, deadline in self.unparked_until()
             ]
 
     def encoding_fault(self) -> Exception | None:
@@ -184,6 +210,17 @@ class SendRequest:
         if self._stored and self._stored[-1][0] == backlog:
             self._stored.pop()
         self._stored.append((backlog, self._parked))
+
+
+def one_session(path: str, messages: Sequence[Message]) -> str | None:
+    """The session of these messages, None if they have none.
+
+    Raises MixedSessionsError when they are not all of one session.
+    """
+    sessions = {park.session_of(message) for message in messages}
+    if len(sessions) > 1:
+        raise MixedSessionsError(path)
+    return next(iter(sessions), None)
 
 
 class SpooledRequest(SendRequest):

@@ -44,13 +44,14 @@ from .errors import PairFaultedError, SpoolError
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
-from .pair import Attempt, CreateBacklog, Pause, Result, SendFlow, Spool, Step
+from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, Spool, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
 from .threads import Job, Watch, Workers
+from .turns import ThreadTurns
 
 
 class BackgroundService(Protocol):
@@ -105,6 +106,7 @@ class Runtime(BaseRuntime):
         self._closed = threading.Event()
         self._making = threading.Lock()
         self._pools: dict[str, SenderPool] = {}
+        self._turns: dict[str, ThreadTurns] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
         self._openers = {
@@ -150,7 +152,7 @@ class Runtime(BaseRuntime):
         except Exception as error:
             failed = error
         except BaseException:
-            pool.discard(pooled)
+            self._discard_cut(pool, pooled)
             raise
         if failed is not None:  # outside the except block, sys.exception() is the caller's
             return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
@@ -215,6 +217,10 @@ class Runtime(BaseRuntime):
         if state is not EntityState.FAILED_OVER:
             budget = self.options.operation_timeout.total_seconds()
             self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+
+    def turns_of(self, key: str) -> ThreadTurns:
+        """The turns of an entity, shared by all its senders (O-3)."""
+        return self._turns.setdefault(key, ThreadTurns())
 
     def primary_pool(self, path: str) -> SenderPool:
         """The sender pool of a primary entity."""
@@ -322,7 +328,8 @@ class Runtime(BaseRuntime):
         for each in (self._syphon, self._observer):
             if each is not None:
                 each.reset_in_child()
-        self.pair.pings_lost()
+        self.pair.forked()
+        self._begin_order()
         self._leave_spool()
         self.dispatcher.renew()
         self._start()
@@ -346,6 +353,8 @@ class Runtime(BaseRuntime):
                 return self._creation_result(self._created(backlog, until))
             case Spool(until):
                 return self._written(path, request, until)
+            case Peek():
+                return self._peeked(step, request)
 
     def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
         phase, pooled, handled = Phase.OPENING, None, sys.exception()
@@ -367,10 +376,30 @@ class Runtime(BaseRuntime):
             return self._failed(pool, pooled, error, phase, handled, request)
         except BaseException:
             if pooled is not None:
-                pool.discard(pooled)
+                self._discard_cut(pool, pooled)
             raise
         pool.release(pooled)
         return Result(time.monotonic())
+
+    def _peeked(self, step: Peek, request: SendRequest) -> Result:
+        """The answer of an ordered backlog queue: over the link on which its messages are parked."""
+        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        try:
+            pool = self._backlog_pool(step.backlog)
+        except (ValueError, PairFaultedError) as error:
+            return closed(error)
+        try:
+            pooled = pool.acquire(step.until)
+            phase = Phase.SENDING
+            is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
+        except Exception as error:
+            return self._failed(pool, pooled, error, phase, handled, request)
+        except BaseException:
+            if pooled is not None:
+                pool.discard(pooled)
+            raise
+        pool.release(pooled)
+        return Result(time.monotonic(), is_empty=is_empty)
 
     def _learn_limit(self) -> None:
         pool = self._backlog_pool(0)

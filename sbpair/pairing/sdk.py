@@ -7,6 +7,7 @@ batch. Every private name has a test. If a later SDK lacks one, the loss is logg
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 KeepAlive = TypeVar("KeepAlive")
+
+_logger = logging.getLogger("sbpair")
 
 FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms after each
 ENDLESS = 2**30  # bytes: a write buffer that never fills up, since its senders hold the messages anyway
@@ -420,6 +423,50 @@ def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
             if value.__class__ is str:
                 size += 4 * len(value)  # the maximum in UTF-8
     return size < limit
+
+
+_PEEK = b"com.microsoft:peek-message"
+_NO_PEEK = "ordered sessions stay parked: their backlog queues cannot be peeked"
+
+
+def is_empty(sender: ServiceBusSender, session_id: str | None, seconds: float) -> bool:
+    """Whether the queue of this sender holds no message, or none of this session (O-4).
+
+    Asks over the ``$management`` node on the sender's own connection: a receiver of the SDK would have to take the
+    session first, or be refused. Raises the SDK's exceptions.
+    """
+    ask = _mgmt(sender)
+    return bool(ask(_PEEK, _peek_body(sender, session_id), _answer, timeout=seconds))
+
+
+async def is_empty_async(sender: AsyncServiceBusSender, session_id: str | None, seconds: float) -> bool:
+    """The asyncio twin of :func:`is_empty`."""
+    ask = _mgmt(sender)
+    return bool(await ask(_PEEK, _peek_body(sender, session_id), _answer, timeout=seconds))
+
+
+def _mgmt(sender: object) -> Callable[..., Any]:
+    ask = private(sender, "_mgmt_request_response_with_retry", _NO_PEEK)
+    transport = private(sender, "_amqp_transport", _NO_PEEK)
+    if not callable(ask) or getattr(transport, "AMQP_LONG_VALUE", None) is None:
+        raise ServiceBusError("this version of azure-servicebus cannot peek over a sender")
+    return ask
+
+
+def _peek_body(sender: Any, session_id: str | None) -> dict[str, object]:  # noqa: ANN401 -- private parts
+    first = {"from-sequence-number": sender._amqp_transport.AMQP_LONG_VALUE(1), "message-count": 1}
+    return first if session_id is None else {**first, "session-id": session_id}
+
+
+def _answer(status: int, message: Any, description: object, amqp_transport: Any) -> bool:  # noqa: ANN401
+    """Whether an answer to a peek says that nothing is there; any other status is an error."""
+    if status == 200:
+        return False
+    if status in (202, 204):
+        return True
+    condition = (message.application_properties or {}).get(b"errorCondition")
+    amqp_transport.handle_amqp_mgmt_error(_logger, "The peek failed.", condition, description, status)
+    raise ServiceBusError(f"The peek failed with status {status}.")
 
 
 def carry_trace(message: AmqpAnnotatedMessage) -> None:

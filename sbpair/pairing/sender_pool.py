@@ -71,6 +71,10 @@ class PooledSender:
         """After a fork: release the parent's connection without sending anything."""
         self.wire.release()
 
+    def cut(self) -> None:
+        """End the connection now; :meth:`discard` frees it."""
+        self.wire.shut()
+
     def discard(self) -> None:
         """Close at once, without waiting for the peer."""
         self.wire.shut()

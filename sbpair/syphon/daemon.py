@@ -30,6 +30,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
+from sbpair.envelope.ordering import ordered_backlog_name
 
 from ..pairing.pair_state import Role
 from . import events
@@ -38,6 +39,7 @@ from .forwarding import ForwardingSession
 from .landing import Landing
 from .monitor import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .options import SyphonOptions
+from .order_check import OrderCheck
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 
 if TYPE_CHECKING:
@@ -107,7 +109,11 @@ class Syphon:
         count = self.options.backlog_queue_count
         only = self.options.only_backlogs
         numbers = range(count) if only is None else dict.fromkeys(only)
-        self.backlogs = tuple(backlog_queue_name(label, number) for number in numbers)
+        self._plain = tuple(backlog_queue_name(label, number) for number in numbers)
+        is_ordered = self.options.ordering == "session"
+        self._ordered = tuple(ordered_backlog_name(label, number) for number in numbers if is_ordered)
+        self.backlogs = self._plain + self._ordered
+        self._order_check = OrderCheck()
         self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
         self._session: ForwardingSession | None = None
         after = self.options.land_after.total_seconds()
@@ -336,8 +342,10 @@ class Syphon:
         self._session = ForwardingSession(
             primary,
             secondary,
-            self.backlogs,
+            self._plain,
             self.options,
+            ordered=self._ordered,
+            order_check=self._order_check,
             counters=self.counters,
             emit=self._emit,
             sides=self._sides,

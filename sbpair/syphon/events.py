@@ -78,6 +78,19 @@ class MessageSetAside(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionHeld(SyphonEvent):
+    """A session waits for a person: its next message cannot be delivered, and `on_poison` is "hold" (O-6).
+
+    ``session`` is the parked session id, ``reason`` what would be the reason of the dead letter.
+    """
+
+    backlog: str
+    session: str
+    reason: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessagesForwarded(SyphonEvent):
     """A destination accepted these messages; they are completed on their backlog next (G-20).
 

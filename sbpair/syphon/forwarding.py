@@ -27,7 +27,10 @@ from .landing import Landing
 from .landings import Landings
 from .monitor import has_more
 from .options import SyphonOptions
+from .order_check import OrderCheck
+from .ordered_backlogs import OrderedBacklog, Places, session_credit
 from .pump import Pump, PumpSettings
+from .session_relay import RelaySettings
 from .slots import LinkSlots
 from .status import BacklogLinks, SideRefusals, SyphonCounters
 
@@ -56,6 +59,8 @@ class ForwardingSession:
         backlogs: Iterable[str],
         options: SyphonOptions,
         *,
+        ordered: Iterable[str] = (),
+        order_check: OrderCheck | None = None,
         counters: SyphonCounters,
         emit: Callable[[SyphonEvent], None],
         sides: SideRefusals,
@@ -109,7 +114,37 @@ class ForwardingSession:
         )
         self._pumps = [Pump(backlog, settings) for backlog in names]
         self._failed: set[str] = set()  # backlogs that could not be attached at least once
-        self._pumping = asyncio.gather(*(self._keep_pumping(pump) for pump in self._pumps))
+        relays = RelaySettings(
+            is_allowed=settings.is_allowed,
+            destination_of=self._destination_of,
+            counters=counters,
+            emit=emit,
+            check=order_check or OrderCheck(),
+            credit=session_credit(options.memory_budget, options.max_concurrent_sessions),
+            holds_poison=options.on_poison == "hold",
+            report_forwards=options.report_forwards,
+        )
+        self._ordered = self._relays_of(() if primary is None else tuple(ordered), relays)
+        self._pumping = asyncio.gather(
+            *(self._keep_pumping(pump) for pump in self._pumps), *(each.run() for each in self._ordered)
+        )
+
+    def _relays_of(self, names: tuple[str, ...], settings: RelaySettings) -> tuple[OrderedBacklog, ...]:
+        options = self._options
+        places = Places(max(options.max_concurrent_sessions, len(names)))
+        return tuple(
+            OrderedBacklog(
+                name,
+                self._secondary,
+                settings,
+                places,
+                self._links,
+                retry_backoff_max=options.retry_backoff_max.total_seconds(),
+                missing_interval=options.missing_backlog_interval.total_seconds(),
+                attached=self._backlog_attached,
+            )
+            for name in names
+        )
 
     async def wait_broken(self) -> str:
         """Wait until a side is lost; return why. An idle primary that closes is reconnected instead."""
@@ -141,7 +176,8 @@ class ForwardingSession:
 
     def _is_idle(self) -> bool:
         lasted = asyncio.get_running_loop().time() - self._primary_since
-        return lasted >= LEAST_IDLE_LIFE and not any(pump.unsettled for pump in self._pumps)
+        is_busy = any(pump.unsettled for pump in self._pumps) or any(each.sessions for each in self._ordered)
+        return lasted >= LEAST_IDLE_LIFE and not is_busy
 
     async def _reconnect_primary(self) -> bool:
         """Reconnect the primary alone: the long polls of the backlogs, which are billed, continue (P-41)."""
@@ -170,11 +206,14 @@ class ForwardingSession:
 
     def busy_backlogs(self) -> tuple[str, ...]:
         """Return the backlogs that may hold messages: all but those whose receive waits."""
-        return tuple(pump.backlog for pump in self._pumps if not pump.is_waiting)
+        busy = [pump.backlog for pump in self._pumps if not pump.is_waiting]
+        return (*busy, *(each.name for each in self._ordered if each.sessions))
 
     async def drain(self) -> None:
         """Wait until every backlog is empty, of locked messages too, and nothing is unsettled."""
-        await asyncio.gather(*(self._drain(pump) for pump in self._pumps))
+        await asyncio.gather(
+            *(self._drain(pump) for pump in self._pumps), *(each.drain() for each in self._ordered)
+        )
 
     async def _drain(self, pump: Pump) -> None:
         pump.drain()
@@ -196,7 +235,10 @@ class ForwardingSession:
         within = self._options.stop_timeout.total_seconds()
         try:
             if not self._secondary.closed.done():
-                await asyncio.gather(*(pump.stop(within) for pump in self._pumps))
+                await asyncio.gather(
+                    *(pump.stop(within) for pump in self._pumps),
+                    *(each.stop(within) for each in self._ordered),
+                )
         finally:
             self._pumping.cancel()
             for destination in self._destinations.values():
@@ -308,7 +350,9 @@ class ForwardingSession:
 
     def _refused(self, role: Role, error: ClientError) -> None:
         """Note a refused link as that of its side, unless another link of the side is open (F-61)."""
-        others = self._destinations.values() if role is Role.PRIMARY else self._pumps
+        others: Iterable[Destination | Pump | OrderedBacklog] = self._destinations.values()
+        if role is Role.SECONDARY:
+            others = (*self._pumps, *self._ordered)
         all_tried = role is Role.PRIMARY or len(self._failed) == len(self._pumps)
         if all_tried and is_refusal(error) and not any(each.is_open for each in others):
             self._sides.refused(role, str(error))

@@ -57,6 +57,12 @@ class SyphonOptions:
     """Deliver to the primary only, or on the secondary too while the primary is out of reach (C-1)."""
     land_after: timedelta = timedelta(minutes=5)
     """How long a destination must be out of reach before its messages land on the secondary; 0 to 24 h."""
+    ordering: Literal["none", "session"] = "none"
+    """Also forward from the ordered backlog queues, each session in its order; the same as for the senders (O-6)."""
+    max_concurrent_sessions: int = 64
+    """Maximum sessions forwarded at the same time, one at least per ordered backlog queue; 1 to 5000."""
+    on_poison: Literal["dead-letter", "hold"] = "dead-letter"
+    """A message of a session that cannot be delivered: dead-letter it and go on, or hold its session."""
     exit_on_refusal: bool = False
     """Stop once a side has refused for five seconds, instead of retrying until it accepts."""
 
@@ -80,6 +86,9 @@ class SyphonOptions:
             _span("overdue_after", self.overdue_after, 1, 604_800)
         if self.measure_every is not None:
             _span("measure_every", self.measure_every, 1, 3600)
+        _choice("ordering", self.ordering, ("none", "session"))
+        _choice("on_poison", self.on_poison, ("dead-letter", "hold"))
+        _within("max_concurrent_sessions", self.max_concurrent_sessions, 1, 5000)
         if self.http_proxy is not None:
             _proxy(self.http_proxy, over_websocket=self.over_websocket)
 
@@ -92,6 +101,11 @@ class SyphonOptions:
 def _within(name: str, value: int, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
 def _span(name: str, value: timedelta, least: float, most: float) -> None:

@@ -35,6 +35,9 @@ EVERY_EVENT = (
     syphon.DestinationHeld(0.0, "orders", "r", 1.0),
     syphon.LandingBegan(0.0, "orders", 300.0),
     syphon.BacklogsDrained(0.0),
+    pairing.FenceOpened(0.0, "orders", 11, 4),
+    pairing.FenceUnproved(0.0, "orders", 11, "c"),
+    syphon.SessionHeld(0.0, "b/0", "s", "InvalidPath", "m1"),
 )
 
 
@@ -88,6 +91,9 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_syphon_landings_total", "path=orders"): 1,
         ("sbpair_syphon_landing", "path=orders"): 1,
         ("sbpair_syphon_destinations_held",): 1,
+        ("sbpair_fence_opened_sessions_total", "path=orders"): 4,
+        ("sbpair_fence_unproved_total", "path=orders"): 1,
+        ("sbpair_syphon_sessions_held_total", "reason=InvalidPath"): 1,
     }
 
 

@@ -31,6 +31,7 @@ MADE: dict[type[errors.PairingError], Callable[[], errors.PairingError]] = {
     errors.ReservedPropertyError: partial(errors.ReservedPropertyError, "x-ms-path"),
     errors.ParkedMessageTooLargeError: lambda: errors.ParkedMessageTooLargeError("orders", refused()),
     errors.PartlyParkedError: lambda: errors.PartlyParkedError("orders", PLACES, ("b", "c"), refused()),
+    errors.MixedSessionsError: partial(errors.MixedSessionsError, "orders"),
     errors.ParkedScheduleError: partial(errors.ParkedScheduleError, "orders"),
     errors.CaFileError: partial(errors.CaFileError, "x.pem", "no certificate"),
     errors.PairFaultedError: partial(errors.PairFaultedError, "a", "b", "primary", "the key was refused"),

@@ -119,6 +119,7 @@ def test_a_watch_takes_the_ends_of_its_ranges_and_shows_no_secret() -> None:
 
 def described(**different: object) -> QueueProperties:
     ours = {
+        "name": "contoso/x-servicebus-transfer/0",
         "max_size_in_megabytes": 5120,
         "max_delivery_count": 2**31 - 1,
         "default_message_time_to_live": timedelta(days=10_675_199),
@@ -150,4 +151,7 @@ def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name:
     assert differences(described()) == []
     assert differences(described(default_message_time_to_live=timedelta(days=10_000_000))) == []
     assert differences(described(**{name: value})) == [f"{name} is {value}"]
+    ordered = "contoso/x-servicebus-transfer/ordered/0"
+    assert differences(described(name=ordered, requires_session=True)) == []
+    assert differences(described(name=ordered)) == ["requires_session is False"]
     assert FOREVER == "P10675199DT2H48M5.4775807S"

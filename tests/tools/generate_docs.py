@@ -25,13 +25,14 @@ BLOCKS: dict[str, Callable[[], str]] = {
     for subject in (pairing, syphon, processor, broker, command_line, observation, evidence, api)
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRC]-\d+"
+REQUIREMENT = r"[PQTGFSRCO]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",
     "security-proved",
     "findings-proved",
     "consumers-proved",
+    "order-proved",
     "promises-proved",
     "faults-driven",
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.namespaces import MAX_BACKLOGS
 from sbpair.envelope.names import backlog_queue_name
+from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.pairing.backlog import FOREVER
 
 from .target import administering
@@ -48,6 +51,18 @@ resource backlogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in
 """
 
 
+ORDERED_TEMPLATE = """
+// {example}: the ordered ones, one session at a time.
+resource orderedBacklogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in range(0, backlogCount): {{
+  parent: secondary
+  name: '{name}${{i}}'
+  properties: {{
+{properties}
+  }}
+}}]
+"""
+
+
 @click.command("create")
 @with_target
 @click.option(
@@ -59,6 +74,8 @@ resource backlogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [for i in
 def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
     """Create the missing backlog queues; existing ones are not changed.
 
+    With --ordered creates the ordered ones as well, for senders with ordering="session".
+
     Needs the Manage right on the secondary. If senders must not have it, create the queues
     once with this command or with the template of --print bicep, and set
     assume_backlogs_exist for the senders.
@@ -66,32 +83,50 @@ def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
     \b
     Examples:
       sbpair backlog create --count 10
+      sbpair backlog create --ordered
       sbpair backlog create --primary contoso --print bicep > backlogs.bicep
     """
     wanted = count or target.count
     if form is not None:
-        click.echo(bicep(target.label, wanted), nl=False)
+        click.echo(bicep(target.label, wanted, is_ordered=target.is_ordered), nl=False)
         return
     from sbpair.pairing.backlog import Backlogs
 
     with administering():
-        created = Backlogs(target.label, wanted, target.administration).ensure()
+        backlogs = Backlogs(target.label, wanted, target.administration, is_ordered=target.is_ordered)
+        created = backlogs.ensure()
     for name in created:
         click.echo(f"created {name}")
-    click.echo(f"{len(created)} created, {wanted - len(created)} existed")
+    total = 2 * wanted if target.is_ordered else wanted
+    click.echo(f"{len(created)} created, {total - len(created)} existed")
 
 
-def bicep(label: str, count: int) -> str:
+def bicep(label: str, count: int, *, is_ordered: bool = False) -> str:
     """Render the Bicep template for ``count`` backlog queues of the primary called ``label``.
 
     Resource Manager reserves ``/``: in resource names the path of a queue is written with ``~``.
     """
     example = backlog_queue_name(label, 0)
-    return TEMPLATE.format(
+    text = TEMPLATE.format(
         label=label,
         count=count,
         version=API_VERSION,
         example=example,
-        name=example.removesuffix("0").replace("/", "~").replace("'", "\\'"),
-        properties="\n".join(f"    {name}: {value}" for name, value in PROPERTIES),
+        name=_resource_name(example),
+        properties=_rendered(PROPERTIES),
     )
+    if not is_ordered:
+        return text
+    example = ordered_backlog_name(label, 0)
+    properties = _rendered((*PROPERTIES, ("requiresSession", "true")))
+    return text + ORDERED_TEMPLATE.format(
+        version=API_VERSION, example=example, name=_resource_name(example), properties=properties
+    )
+
+
+def _resource_name(example: str) -> str:
+    return example.removesuffix("0").replace("/", "~").replace("'", "\\'")
+
+
+def _rendered(properties: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"    {name}: {value}" for name, value in properties)

@@ -12,7 +12,6 @@ import click
 
 from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.output import age_seconds, age_text
-from sbpair.envelope.names import backlog_queue_name
 from sbpair.pairing.inventory import Inventory, index_of, take_inventory
 
 from .target import administering, connected
@@ -73,7 +72,7 @@ async def _listing(target: BacklogTarget) -> BacklogListing:
 
     with administering(), target.administration() as administration:
         described = {queue.name: queue for queue in administration.list_queues()}
-        inventory = take_inventory(described, target.label, target.count)
+        inventory = take_inventory(described, target.label, target.count, is_ordered=target.is_ordered)
         counted = {queue.name: queue for queue in administration.list_queues_runtime_properties()}
     spelled = {name.casefold(): name for name in described}
     names = [spelled[name.casefold()] for name in (*inventory.present, *inventory.extra)]
@@ -128,7 +127,7 @@ def _show(target: BacklogTarget, listing: BacklogListing) -> None:
 
     from sbpair.cli.output import show
 
-    prefix = backlog_queue_name(target.label, 0).removesuffix("0")
+    prefix = target.name(0).removesuffix("0")
     table = Table(
         "number", "active", "oldest", "dead", "oldest dead", "note", title=f"backlog queues {prefix}NUMBER"
     )

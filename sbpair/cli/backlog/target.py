@@ -27,6 +27,7 @@ from sbpair.cli.namespaces import (
     namespace_option,
 )
 from sbpair.envelope.names import backlog_queue_name, namespace_label
+from sbpair.envelope.ordering import ordered_backlog_name
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -41,6 +42,7 @@ _OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] =
     name_option,
     backlogs_option,
     ca_file_option,
+    click.option("--ordered", "is_ordered", is_flag=True, help="The ordered backlog queues, not the others."),
 )
 index_option = click.option(
     "--index",
@@ -71,10 +73,12 @@ class BacklogTarget:
     label: str
     count: int
     ca_file: str | None
+    is_ordered: bool = False
 
     def name(self, index: int) -> str:
         """The name of backlog queue ``index``, which may be beyond the count (P-13)."""
-        return backlog_queue_name(self.label, index)
+        name_of = ordered_backlog_name if self.is_ordered else backlog_queue_name
+        return name_of(self.label, index)
 
     def names(self, index: int | None) -> list[str]:
         """The name at ``index``, or the names of all queues for None."""
@@ -109,10 +113,11 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
         primary_namespace_name: str | None,
         backlogs: int,
         ca_file: str | None,
+        is_ordered: bool,
         **rest: object,
     ) -> Result:
         label = _label(primary, primary_namespace_name)
-        return command(target=BacklogTarget(secondary, label, backlogs, ca_file), **rest)
+        return command(target=BacklogTarget(secondary, label, backlogs, ca_file, is_ordered), **rest)
 
     for option in reversed(_OPTIONS):
         called = option(called)

@@ -43,6 +43,13 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
     help="The role the keys belong to: a sender needs Send on the secondary, a syphon Listen.",
 )
 @click.option(
+    "--ordering",
+    type=click.Choice(["none", "session"]),
+    default="none",
+    show_default=True,
+    help="As for the senders: with session, check the ordered backlog queues too.",
+)
+@click.option(
     "--queue",
     "queues",
     type=EntityPath(),
@@ -86,6 +93,7 @@ def command(
     backlogs: int,
     ca_file: str | None,
     role: str,
+    ordering: str,
     queues: tuple[str, ...],
     scratch_queue: str | None,
     create_scratch: bool,
@@ -104,7 +112,7 @@ def command(
     \b
     Examples:
       sbpair doctor --queue orders --syphon-status http://127.0.0.1:8080
-      sbpair doctor --role sender --queue orders
+      sbpair doctor --role sender --queue orders --ordering session
       sbpair doctor --create-scratch --rate 200/s --size 4KiB --outage 12h
     """
     from sbpair.cli.doctor.examination import Examination, ExaminationPlan
@@ -125,6 +133,7 @@ def command(
             scratch_queue=scratch_queue,
             creates_scratch=create_scratch,
             syphon_status=syphon_status,
+            keeps_order=ordering == "session",
             load=None if rate is None else Load(rate, size, outage.total_seconds()),
         )
     findings = diagnose(asyncio.run(Examination(plan).run()))

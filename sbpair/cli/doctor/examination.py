@@ -27,6 +27,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
 from sbpair.envelope.names import backlog_queue_name, namespace_label, path_refusal
+from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
@@ -59,6 +60,7 @@ class ExaminationPlan:
     creates_scratch: bool
     syphon_status: str | None
     load: Load | None
+    keeps_order: bool = False
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Examination:
             return facts
         self.oldest = dict.fromkeys(plan.queues)
         names = [backlog_queue_name(label, index) for index in range(plan.backlogs)]
+        if plan.keeps_order:
+            names += [ordered_backlog_name(label, index) for index in range(plan.backlogs)]
         async with AsyncExitStack() as stack:
             from_secondary = await self._connect(stack, "secondary", secondary)
             to_primary = await self._connect(stack, "primary", primary)
@@ -138,11 +142,15 @@ class Examination:
             if largest is None:
                 return backlog
             backlog = replace(backlog, largest=largest or None)
-        if "Listen" not in self.plan.rights:
+        is_ordered = is_ordered_backlog(name)
+        if "Listen" not in self.plan.rights and not is_ordered:  # a sender peeks at the ordered ones (O-4)
             return backlog
         try:
-            receiver = await connection.open_receiver(name, lambda event: None)  # without credit
-            await receiver.close()
+            if is_ordered:
+                await connection.authorize(name)  # a receiver would have to take a session
+            else:
+                receiver = await connection.open_receiver(name, lambda event: None)  # without credit
+                await receiver.close()
             return await self._peeked(connection, backlog)
         except (LinkRefused, TokenRefused) as error:
             self._refused("secondary", name, "Listen", error)

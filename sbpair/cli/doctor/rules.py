@@ -153,7 +153,7 @@ def _disagreement(facts: Facts, backlogs: tuple[str, ...]) -> Iterator[Finding]:
             "syphon",
             f"it does not read {len(unread)} of the backlog queues, such as {unread[0]}",
             "messages parked there are stranded",
-            "give it the senders' --backlogs and --primary-namespace-name",
+            "give it the senders' --backlogs, --primary-namespace-name and --ordering",
         )
 
 

@@ -319,13 +319,16 @@ class Spooling:
             return Progress.STOPPED, most
         if len(messages) > 1:  # find the offending message by halving
             return Progress.MOVED, len(messages) // 2
-        return self._handle_refusal(path, stored[0], messages[0], outcome), most
+        return self._handle_refusal(path, stored[0], request, outcome), most
 
     def _handle_refusal(
-        self, path: str, stored: Spooled, message: AmqpAnnotatedMessage, outcome: Refused
+        self, path: str, stored: Spooled, request: SpooledRequest, outcome: Refused
     ) -> Progress:
         """Handle the refusal of a single message (R-2)."""
+        message = copies.raw(request.messages[0])
         why = f"{type(outcome.error).__name__}: {outcome.error}"
+        if outcome.is_parked and request.session is not None:  # O-5: nothing overtakes it
+            return Progress.STOPPED
         if outcome.is_parked:  # a backlog queue refused the rewritten copy, not the original
             _logger.warning(
                 "spooled message %s waits for the primary entity %s: %s", stored.message_id, path, why

@@ -95,6 +95,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "security-proved": partial(proved, "S"),
     "findings-proved": partial(proved, "R"),
     "consumers-proved": partial(proved, "C"),
+    "order-proved": partial(proved, "O"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }

@@ -6,15 +6,16 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from .run import Outcome, run
 
 CHUNK = 5  # seeds that a process takes at a time
 
 
-def brief(seed: int) -> tuple[int, list[str], Counter[str]]:
+def brief(seed: int, *, has_fence: bool = True) -> tuple[int, list[str], Counter[str]]:
     """What is worth sending from one process to another."""
-    history = run(seed).history
+    history = run(seed, has_fence=has_fence).history
     return seed, history.violations, history.reached
 
 
@@ -30,10 +31,11 @@ def shrunk(seed: int) -> Outcome:
     return outcome
 
 
-def play(seeds: range, jobs: int) -> Iterator[tuple[int, list[str], Counter[str]]]:
+def play(seeds: range, jobs: int, *, has_fence: bool = True) -> Iterator[tuple[int, list[str], Counter[str]]]:
     """Every seed, in order."""
+    played = partial(brief, has_fence=has_fence)
     if jobs == 1:
-        yield from map(brief, seeds)
+        yield from map(played, seeds)
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(brief, seeds, chunksize=CHUNK)
+        yield from pool.map(played, seeds, chunksize=CHUNK)

@@ -25,13 +25,26 @@ from azure.servicebus.exceptions import (
 
 from sbpair.broker.errors import BrokerError, EntityAlreadyExists, Rerouting
 from sbpair.envelope import copies, park
+from sbpair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pairing import events
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.health import EntityState
 from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
-from sbpair.pairing.pair import Attempt, CreateBacklog, Pair, Pause, Result, SendFlow, Spool, SpoolUse, Step
+from sbpair.pairing.pair import (
+    Attempt,
+    CreateBacklog,
+    Pair,
+    Pause,
+    Peek,
+    Result,
+    SendFlow,
+    Spool,
+    SpoolUse,
+    Step,
+)
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
+from sbpair.pairing.turns import TaskTurns
 
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
@@ -82,7 +95,10 @@ class Client:
             spills_on_quota=shape.spills_on_quota,
             busy_limit=shape.busy_limit,
             retry=RetryPolicy(),
+            keeps_order=shape.keeps_order,
         )
+        self._turns: dict[str, TaskTurns] = {}
+        self._numbering = Numbering(f"{rng.getrandbits(64):016x}" if shape.keeps_order else "0", CLOCK.now())
         self.tasks: set[asyncio.Task[object]] = set()
         self.in_flight = 0
         self._choices: dict[str, Choice] = {}
@@ -106,6 +122,11 @@ class Client:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.world.history.wrong(f"{self.name} failed: {task.exception()!r}")
+
+    async def stores(self, path: str, message: ServiceBusMessage) -> bool:
+        """Send a message of an ordered session once; whether it was stored."""
+        await self.send(path, message, 0)
+        return str(message.message_id) in self.world.history.acknowledged
 
     async def send(self, path: str, message: ServiceBusMessage, retries: int) -> None:
         """Send a message, and again where it was refused: the application keeps the object, and so its id."""
@@ -161,11 +182,26 @@ class Client:
     async def _sent(
         self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
     ) -> Outcome:
+        session = park.session_of(message) if self.pair.ordered is not None else None
+        if session is None:
+            return await self._sent_now(path, message, payload, deadline, None)
+        turns = self._turns.setdefault(path, TaskTurns())
+        if not turns.take(session) and not await turns.wait(session, TIMEOUT):
+            return Stranded(())
+        try:
+            return await self._sent_now(path, message, payload, deadline, session)
+        finally:
+            turns.leave(session)
+
+    async def _sent_now(
+        self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None, session: str | None
+    ) -> Outcome:
         started = self.world.now
         health, budget = self.pair.fast_path(path, TIMEOUT)
         first = None
         spool = self._spool_use(path)
-        if health.is_calm and spool is not SpoolUse.AT_ONCE:  # the fast path of a healthy entity
+        is_open = session is None or self.pair.ordered is None or self.pair.ordered.fence.is_open
+        if health.is_calm and spool is not SpoolUse.AT_ONCE and is_open:  # the fast path of a healthy entity
             first = await self._attempt(Attempt(None, started + budget), path, lambda: payload)
             if first.classification is None and health.is_calm:
                 return Stored(None, is_ambiguous=False)
@@ -179,8 +215,15 @@ class Client:
             first=first,
             spool=spool,
             message_ids=lambda: (),
+            session=session,
         )
         return await self._driven(flow, path, message, payload, deadline)
+
+    def _order_of(self, path: str, message: copies.Message) -> tuple[str, OrderStamp] | None:
+        session = park.session_of(message)
+        if self.pair.ordered is None or session is None:
+            return None
+        return self.pair.ordered.place(path, session).parked_id, self._numbering.next()
 
     def _spool_use(self, path: str) -> SpoolUse:
         if self._spool is None:
@@ -192,30 +235,44 @@ class Client:
     ) -> Outcome:
         """Out of the spool, and not back into it."""
         now = self.world.now
-        flow = self.pair.send_flow(path, 1, choice, now=now, deadline=now + TIMEOUT, message_ids=lambda: ())
+        session = park.session_of(message) if self.pair.ordered is not None else None
+        flow = self.pair.send_flow(
+            path, 1, choice, now=now, deadline=now + TIMEOUT, message_ids=lambda: (), session=session
+        )
         return await self._driven(flow, path, message, encoded(message), deadline)
 
     async def _driven(
         self, flow: SendFlow, path: str, message: copies.Message, payload: bytes, deadline: int | None
     ) -> Outcome:
+        order = self._order_of(path, message)
         try:
             step = next(flow)
             while True:
                 self._publish()
-                step = flow.send(await self._perform(step, path, message, payload, deadline))
+                step = flow.send(await self._perform(step, path, message, payload, deadline, order))
         except StopIteration as end:
             self._publish()
             outcome: Outcome = end.value
             return outcome
 
     async def _perform(
-        self, step: Step, path: str, message: copies.Message, payload: bytes, deadline: int | None
+        self,
+        step: Step,
+        path: str,
+        message: copies.Message,
+        payload: bytes,
+        deadline: int | None,
+        order: tuple[str, OrderStamp] | None,
     ) -> Result:
         match step:
             case Attempt(backlog=None):
                 return await self._attempt(step, path, lambda: payload)
             case Attempt():
-                return await self._attempt(step, path, lambda: encoded(park.park(message, path, deadline)))
+                return await self._attempt(
+                    step, path, lambda: encoded(park.park(message, path, deadline, order))
+                )
+            case Peek():
+                return await self._peeked(step)
             case Pause(until=until):
                 # A busy service asks for ten seconds and more; retries wait for less (R-7).
                 self.world.history.reached["busy" if until - self.world.now >= 10 else "retried"] += 1
@@ -246,6 +303,38 @@ class Client:
         if is_primary:
             self._answered(path, classification.failure if classification else None)
         return Result(self.world.now, error, classification, was_reused)
+
+    async def _peeked(self, step: Peek) -> Result:
+        """Ask an ordered backlog what it holds; the answer is as old as its way back."""
+        world = self.world
+        answer: asyncio.Future[ServiceBusError | bool] = world.loop.create_future()
+        if not self._is_cut(SECONDARY):
+            world.loop.call_later(self._latency(), self._peek_arrives, step, answer)
+        try:
+            async with asyncio.timeout(max(step.until - world.now, 0.001)):
+                found = (
+                    ServiceBusConnectionError(message="refused") if self._is_cut(SECONDARY) else await answer
+                )
+        except TimeoutError:
+            found = OperationTimeoutError(message="The peek was not answered in time.")
+        if isinstance(found, ServiceBusError):
+            world.history.reached["fence not proved"] += 1
+            return Result(world.now, found, classify(found))
+        world.history.reached["fence seen empty" if found else "fence held"] += 1
+        return Result(world.now, is_empty=found)
+
+    def _peek_arrives(self, step: Peek, answer: asyncio.Future[ServiceBusError | bool]) -> None:
+        world, until = self.world, self.world.stalled_until(self.name, SECONDARY)
+        if until > world.now:
+            world.loop.call_at(until, self._peek_arrives, step, answer)
+            return
+        found: ServiceBusError | bool
+        try:
+            queue = world.namespace(SECONDARY).queue(world.backlogs[step.backlog])
+            found = not queue.peek(1, 1, CLOCK.now(), step.parked_id)
+        except BrokerError as error:
+            found = sdk_error(error.condition)
+        world.loop.call_later(self._latency(), lambda: answer.done() or answer.set_result(found))
 
     async def _created(self, backlog: str) -> Exception | None:
         await asyncio.sleep(self._latency())

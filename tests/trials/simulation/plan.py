@@ -70,6 +70,7 @@ class Shape:
     hot: str  # the entity that most messages are for, and most faults hit
     is_durable: bool = False  # both brokers keep their namespace on disk, and can die
     has_spool: bool = False  # the senders have one
+    keeps_order: bool = False  # the order of sessions is kept
 
 
 TOPIC = "prices"
@@ -132,6 +133,34 @@ def drawn_shortages(rng: Random, shape: Shape) -> list[Fault]:
         for name in senders
     ]
     return [Fault(Kind.DOWN, PRIMARY, at, span), Fault(Kind.DOWN, SECONDARY, at, span), *deaths]
+
+
+def drawn_disorder(rng: Random, shape: Shape, ordered: Iterable[str]) -> list[Fault]:
+    """What hits ordered sessions: their entities and backlogs, both sides in turn, syphons that lose the session."""
+    backlogs = tuple(ordered)
+    at, drawn = rng.uniform(2, 20), []
+    for _ in range(rng.randint(2, 5)):  # both sides flap
+        side, span = rng.choice((PRIMARY, PRIMARY, SECONDARY)), rng.uniform(1, 25)
+        drawn.append(Fault(rng.choice((Kind.DOWN, Kind.DOWN, Kind.SILENT)), side, at, span))
+        at += span * rng.uniform(0.3, 1.5) + rng.uniform(0, 15)
+    targets = {
+        Kind.BROKEN: (*backlogs, "ordered", "parts-ordered"),
+        Kind.FULL: (*backlogs, "ordered"),
+        Kind.BUSY: ("ordered", "parts-ordered"),
+        Kind.MISSING: backlogs,
+        Kind.STALL: tuple(f"syphon-{index}" for index in range(shape.syphons)),
+        Kind.CRASH: tuple(f"syphon-{index}" for index in range(shape.syphons)),
+        Kind.SENDER_CRASH: tuple(f"client-{index}" for index in range(shape.clients)),
+        Kind.ACK_LOST: (PRIMARY, SECONDARY),
+    }
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice(tuple(targets))
+        span = rng.uniform(61, 90) if kind is Kind.STALL else rng.uniform(1, 30)
+        begins = rng.uniform(2, WORKLOAD)
+        drawn.append(
+            Fault(kind, rng.choice(targets[kind]), begins, span, rng.randint(*COUNTS.get(kind, (0, 0))))
+        )
+    return [fault for fault in drawn if fault.at < WORKLOAD]
 
 
 def drawn_entity(rng: Random, shape: Shape) -> str:

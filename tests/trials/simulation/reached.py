@@ -47,6 +47,11 @@ MUST_REACH = (
     "broker crashed with unsynced writes",
     "broker crashed before it answered",
     "came back from disk",
+    "ordered sessions that arrived",
+    "fence seen empty",
+    "fence held",
+    "fence not proved",
+    "ordered sender died in a session",
     *sorted(f"dead letter {reason}" for reason in DEAD_LETTER_REASONS),
 )
 

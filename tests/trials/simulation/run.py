@@ -11,7 +11,7 @@ import hashlib
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair.broker.errors import BrokerError
 from sbpair.envelope import aliases
+from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.envelope.park import park
 from sbpair.syphon import Syphon, SyphonOptions
 
@@ -27,6 +28,7 @@ from .client import Client
 from .history import History
 from .instruments import watching
 from .network import HOST
+from .ordered import check_order, drawn_sequences, open_fence
 from .payloads import drawn_message, encoded, stored
 from .plan import (
     ENTITIES,
@@ -38,6 +40,7 @@ from .plan import (
     Kind,
     Shape,
     drawn_crashes,
+    drawn_disorder,
     drawn_entity,
     drawn_plan,
     drawn_shape,
@@ -52,6 +55,7 @@ LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
 SHORT_LIVES = (20, 60, 900)
 DURABLE = 0.25  # of the worlds have brokers with a disk
 SPOOLING = 0.25  # have senders with a spool
+ORDERED = 0.3  # keep the order of sessions
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -74,8 +78,11 @@ class Outcome:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
-    """Play a seed; ``keep``: only the faults of these positions in its plan."""
+def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True) -> Outcome:
+    """Play a seed; ``keep``: only the faults of these positions in its plan.
+
+    Without the fence, ordered sessions go to the primary as soon as it is healthy: the check of their order must fail.
+    """
     rng = Random(seed)
     shape = drawn_shape(rng)
     backlogs = [f"{PRIMARY}/x-servicebus-transfer/{index}" for index in range(shape.backlogs)]
@@ -88,15 +95,21 @@ def run(seed: int, keep: Sequence[int] | None = None) -> Outcome:
     if spool.random() < SPOOLING:
         shape = replace(shape, has_spool=True)
         plan = sorted((*plan, *drawn_shortages(spool, shape)), key=lambda fault: fault.at)
+    order = Random(f"order of {seed}")
+    if order.random() < ORDERED:
+        shape = replace(shape, keeps_order=True, syphons=max(shape.syphons, order.choice((1, 2, 2))))
+        names = [ordered_backlog_name(PRIMARY, index) for index in range(shape.backlogs)]
+        plan = sorted((*plan, *drawn_disorder(order, shape, names)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
     loop = VirtualLoop()
     loop.set_exception_handler(lambda _, said: history.wrong(f"unheard: {_told(said)}"))
     asyncio.set_event_loop(loop)
-    with one_time(loop), _seeded(rng.getrandbits(32)), _quiet():
+    fence = nullcontext() if has_fence else open_fence()
+    with one_time(loop), _seeded(rng.getrandbits(32)), _quiet(), fence:
         try:
-            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool).play())
+            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order).play())
         except Stuck as stuck:
             history.wrong(f"stuck: {stuck}")
         finally:
@@ -121,8 +134,11 @@ class Run:
         plan: list[Fault],
         history: History,
         spool: Random,
+        order: Random,
     ) -> None:
         self._spool = spool
+        is_ordered = shape.keeps_order
+        self.sequences = drawn_sequences(order, shape.clients, WORKLOAD) if is_ordered else []
         self._disks: dict[str, Disk] = {}  # of the senders: what one leaves, the next of its name finds
         self.loop, self.rng, self.shape, self.plan, self.history = loop, rng, shape, plan, history
         self.expected_dead: dict[str, str] = {}
@@ -149,6 +165,7 @@ class Run:
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
         check(self.history, self.expected_dead)
+        check_order(self.history, self.sequences, world.sessions)
 
     # -- processes
 
@@ -156,12 +173,19 @@ class Run:
         spool, rng = None, Random(self.rng.getrandbits(32))
         if self.shape.has_spool:
             spool = PlayedSpool(self.world, name, self._disks.setdefault(name, Disk()), self._spool)
-        self.clients[name] = Client(self.world, name, rng, spool)
+        client = self.clients[name] = Client(self.world, name, rng, spool)
+        for sequence in self.sequences:
+            if sequence.client == name and not sequence.is_over:
+                if sequence.name in self.history.attempted:
+                    self.history.unanswered[sequence.name] += 1  # the one before died with it
+                    self.history.reached["ordered sender died in a session"] += 1
+                client.spawn(sequence.send(client.stores))
 
     def _start_syphon(self, name: str) -> None:
         options = SyphonOptions(
             backlog_queue_count=self.shape.backlogs,
             allowed_destinations=(*ENTITIES, TINY, CLOSED, PICKY, "nowhere"),
+            ordering="session" if self.shape.keeps_order else "none",
         )
         ends = (CONNECTION_STRING.format(side) for side in (PRIMARY, SECONDARY))
         syphon = Syphon.from_connection_strings(*ends, options=options)
@@ -285,7 +309,11 @@ class Run:
 
     async def _come_home(self, until: float) -> None:
         """Liveness: without faults, in bounded time, every message and every entity comes home."""
-        while self.world.waiting() or not all(client.is_home() for client in self.clients.values()):
+        while (
+            self.world.waiting()
+            or not all(client.is_home() for client in self.clients.values())
+            or not all(sequence.is_over for sequence in self.sequences)
+        ):
             if self.loop.time() > until:
                 self.history.wrong(f"liveness: {self._not_home()} after {LIVENESS:g} s without a fault")
                 return
@@ -357,7 +385,7 @@ def _close(loop: VirtualLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     try:
-        loop.run_until_complete(asyncio.sleep(0.5))
+        loop.run_until_complete(asyncio.sleep(30.0))  # sessions are released in peace
     except Stuck:
         pass
     asyncio.set_event_loop(None)

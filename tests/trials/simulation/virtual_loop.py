@@ -71,7 +71,7 @@ def one_time(loop: VirtualLoop) -> Iterator[None]:
             ("time", lambda: EPOCH + loop.seconds),
             ("monotonic", loop.time),
             ("clock_gettime", lambda clock: loop.time()),
-            ("time_ns", lambda: int((EPOCH + loop.seconds) * 1e9)),
+            ("time_ns", lambda: round(EPOCH * 1e9) + round(loop.seconds * 1e9)),
         ):
             stack.enter_context(patch.object(time, name, told))
         yield

@@ -26,6 +26,7 @@ from sbpair.broker.faults import FaultRule, Operation, RejectWith
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.broker.server.wire import AmqpWire
 from sbpair.envelope.names import backlog_queue_name
+from sbpair.envelope.ordering import ordered_backlog_name
 
 from .durable import DurableServer, When, crash_image
 from .history import History, Hop
@@ -85,6 +86,14 @@ class World:
         self.crash: Callable[[Fault], None]  # what kills a process, and brings another
         self.is_busy: Callable[[str], bool]  # whether a process has a message in hands
         self.backlogs = [backlog_queue_name(PRIMARY, index) for index in range(shape.backlogs)]
+        self.ordered = [
+            ordered_backlog_name(PRIMARY, index)
+            for index in range(shape.backlogs if shape.keeps_order else 0)
+        ]
+        self.backlogs += self.ordered
+        self.sessions: dict[
+            str, list[str]
+        ] = {}  # by session, the ids in the order in which a consumer had them
         self._stalls: dict[str, float] = {}  # until when, by syphon
         self._written: dict[str, None] = {}  # entities that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
@@ -154,7 +163,11 @@ class World:
         return self.servers[side].frontend.namespace
 
     def create_backlog(self, path: str) -> None:
-        description = replace(BACKLOG, enable_partitioning=self.shape.backlogs_are_partitioned)
+        description = replace(
+            BACKLOG,
+            enable_partitioning=self.shape.backlogs_are_partitioned,
+            requires_session=path in self.ordered,
+        )
         self.namespace(SECONDARY).create_queue(path, description, CLOCK.now())
 
     def waiting(self) -> int:
@@ -411,7 +424,7 @@ class World:
     def _check_parked(self, path: str, message: StoredMessage) -> None:
         """P-20: nothing on a parked message may make its broker act on it."""
         shown = {
-            "a session id": message.session_id,
+            "a session id": None if path in self.ordered else message.session_id,
             "a time to live": message.time_to_live,
             "a schedule": message.scheduled_for,
             "a partition key": message.partition_key,
@@ -456,6 +469,8 @@ class World:
         """A consumer has it."""
         name = str(message.message_id)
         self.history.note(self.now, "consumer", "delivered", name, path)
+        if message.session_id is not None:
+            self.sessions.setdefault(message.session_id, []).append(name)
         (self.history.audited if path == AUDIT else self.history.delivered)[name] += 1
         if path == AUDIT:
             self.history.reached["delivered twice by a topic, to two"] += 1

@@ -1,0 +1,151 @@
+"""The fence of ordered sessions: which of them may go to the primary, and which must still be parked (O-4).
+
+    a client starts          every session is fenced: a predecessor may have parked messages
+    a message is parked      its session is fenced
+    an empty peek            nothing parked before the peek began is left: the session, or all of the queue, is open
+
+A parked message leaves its ordered backlog queue only after the primary accepted it. So a queue, or a session of it,
+that is empty proves that everything parked there earlier has arrived, and the next message may go to the primary
+without overtaking. A park attempt that overlaps the peek proves nothing: its session stays fenced.
+
+Pure: times are seconds of a monotonic clock, passed as arguments. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from sbpair.envelope.ordering import SessionPlace
+
+PEEK_EVERY = 1.0  # minimum seconds between two peeks of a session, and between two of a whole queue
+MOST_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unknown
+
+
+@dataclass(frozen=True, slots=True)
+class PeekRequest:
+    """Peek at an ordered backlog queue: at one parked session, or at all of it if ``parked_id`` is None.
+
+    ``began`` is the fence's own count, which tells what was parked before the peek.
+    """
+
+    index: int
+    parked_id: str | None
+    began: int
+
+
+@dataclass(slots=True)
+class _Session:
+    """A fenced session. ``parked_at`` counts as the fence does; ``attempts`` are under way."""
+
+    parked_at: int = 0
+    attempts: int = 0
+    peeked_at: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is known of one ordered backlog queue."""
+
+    is_known: bool = False  # it was seen empty since this client began
+    peeked_at: float = -math.inf
+    fenced: dict[str, _Session] = field(default_factory=dict)
+    cleared: set[str] = field(default_factory=set)  # sessions seen empty while the queue is not known
+
+
+class Fence:
+    """The fences of all sessions of one client, over ``count`` ordered backlog queues."""
+
+    def __init__(self, count: int) -> None:
+        self._queues = [_Queue() for _ in range(count)]
+        self._count = 0
+        self.is_open = False
+        """Whether no session at all is fenced."""
+
+    def __len__(self) -> int:
+        """The number of ordered backlog queues."""
+        return len(self._queues)
+
+    @property
+    def fenced(self) -> int:
+        """The number of sessions known to be fenced."""
+        return sum(len(queue.fenced) for queue in self._queues)
+
+    def lets_pass(self, place: SessionPlace) -> bool:
+        """Whether the next message of this session may go to the primary."""
+        queue = self._queues[place.queue]
+        if place.parked_id in queue.fenced:
+            return False
+        return queue.is_known or place.parked_id in queue.cleared
+
+    def park_began(self, place: SessionPlace) -> None:
+        """A message of this session is about to be parked; call :meth:`park_ended` once, whatever comes of it."""
+        self.is_open = False
+        queue = self._queues[place.queue]
+        self._make_room(queue)
+        session = queue.fenced.setdefault(place.parked_id, _Session())
+        queue.cleared.discard(place.parked_id)
+        session.attempts += 1
+
+    def park_ended(self, place: SessionPlace) -> None:
+        """The attempt ended: accepted, refused or unknown. From now on a peek can prove that nothing is left of it."""
+        session = self._queues[place.queue].fenced.get(place.parked_id)
+        if session is not None:  # else :meth:`forget` was called meanwhile
+            session.attempts -= 1
+            session.parked_at = self._next()
+
+    def next_peek(self, place: SessionPlace, now: float) -> PeekRequest | None:
+        """The peek that may open a fenced session now; None if it is open, or if it is too soon.
+
+        The whole queue is asked first, since one empty answer opens all of its sessions; then the session.
+        """
+        if self.lets_pass(place):
+            return None
+        queue = self._queues[place.queue]
+        if now >= queue.peeked_at + PEEK_EVERY:
+            queue.peeked_at = now
+            return PeekRequest(place.queue, None, self._next())
+        session = queue.fenced.get(place.parked_id)
+        if session is None:
+            self._make_room(queue)
+            session = queue.fenced[place.parked_id] = _Session()
+        if now < session.peeked_at + PEEK_EVERY:
+            return None
+        session.peeked_at = now
+        return PeekRequest(place.queue, place.parked_id, self._next())
+
+    def peeked_empty(self, peek: PeekRequest) -> int:
+        """The peek found nothing. Returns how many fenced sessions it opened."""
+        queue = self._queues[peek.index]
+        asked = queue.fenced if peek.parked_id is None else (peek.parked_id,)
+        opened = [name for name in asked if _is_proved(queue.fenced.get(name), peek.began)]
+        for name in opened:
+            del queue.fenced[name]
+        if peek.parked_id is None:
+            queue.is_known = True
+            queue.cleared.clear()
+        elif opened and not queue.is_known:
+            queue.cleared.add(peek.parked_id)
+        self.is_open = all(each.is_known and not each.fenced for each in self._queues)
+        return len(opened)
+
+    def forget(self) -> None:
+        """Begin again, in a forked child: what the parent parks is unknown here."""
+        self._queues = [_Queue() for _ in self._queues]
+        self.is_open = False
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _make_room(self, queue: _Queue) -> None:
+        """Bound the memory of a queue: what is forgotten counts as fenced until the queue is seen empty."""
+        if len(queue.fenced) + len(queue.cleared) < MOST_SESSIONS:
+            return
+        queue.is_known = self.is_open = False
+        queue.cleared.clear()
+        queue.fenced = {name: session for name, session in queue.fenced.items() if session.attempts}
+
+
+def _is_proved(session: _Session | None, began: int) -> bool:
+    return session is not None and not session.attempts and session.parked_at < began

@@ -1,0 +1,118 @@
+"""Sends of ordered sessions: past the fence to the primary, or into the one backlog queue of the session.
+
+    fence open ------------------------------------------------> the primary, as any send
+    fence closed: Peek, at most once a second; empty ----------> the primary
+                                               else, or unknown  Attempt(ordered backlog) --accepted--> Stored
+                                                                    |  unavailable: Pause, retry
+                                                                    '--> Stranded: raised, or spooled (O-5)
+
+A session never changes its queue. Pure, as :mod:`.pair`, of which this is a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from sbpair.envelope.ordering import SessionPlace, place_of
+
+from .events import FenceOpened, FenceUnproved, MessageParked, PairingEvent
+from .fence import Fence, PeekRequest
+from .outcome import Failure, Refused, Stored, Stranded
+from .retry import Retries, RetryPolicy
+from .steps import (
+    Attempt,
+    CreateBacklog,
+    Pause,
+    Peek,
+    Result,
+    SendFlow,
+    SendState,
+    Step,
+    last_cause,
+    may_be_stale,
+)
+
+LONGEST_PEEK = 5.0  # seconds; a peek that fails costs no more of a send
+
+
+class OrderedSends:
+    """The ordered backlog queues of one client, and their fence.
+
+    They are numbered after the others: with ``count`` backlog queues, ordered queue i is backlog ``count + i``.
+    Events are appended to ``events``.
+    """
+
+    def __init__(self, count: int, retry: RetryPolicy, events: list[PairingEvent]) -> None:
+        self.fence = Fence(count)
+        self._count = count
+        self._retry = retry
+        self._events = events
+        self._unproved: set[int] = set()  # queues whose last peek failed
+
+    def place(self, path: str, session: str) -> SessionPlace:
+        """Where the messages of this session are parked."""
+        return place_of(path, session, self._count)
+
+    def pass_fence(self, send: SendState, now: float) -> Generator[Step, Result, tuple[float, bool]]:
+        """Peek, if that may open the fence. Returns the time, and whether the message must be parked."""
+        if send.session is None or self.fence.is_open:
+            return now, False
+        place = self.place(send.path, send.session)
+        while (peek := self.fence.next_peek(place, now)) is not None and now < send.deadline:
+            until = now + min(LONGEST_PEEK, (send.deadline - now) / 2)
+            result = yield Peek(self._count + peek.index, peek.parked_id, until)
+            now = self._peeked(send, peek, result)
+        return now, not self.fence.lets_pass(place)
+
+    def _peeked(self, send: SendState, peek: PeekRequest, result: Result) -> float:
+        backlog, classification = self._count + peek.index, result.classification
+        if classification is not None and not classification.is_missing:
+            if peek.index not in self._unproved:
+                self._unproved.add(peek.index)
+                self._events.append(FenceUnproved(result.now, send.path, backlog, classification.why))
+            return result.now
+        self._unproved.discard(peek.index)
+        if result.is_empty or classification is not None:  # a queue that does not exist holds nothing
+            opened = self.fence.peeked_empty(peek)
+            if opened:
+                self._events.append(FenceOpened(result.now, send.path, backlog, opened))
+        return result.now
+
+    def park(self, send: SendState, session: str, now: float) -> SendFlow:
+        """Park in the session's own queue; its failure is the failure of the send (O-5)."""
+        place = self.place(send.path, session)
+        self.fence.park_began(place)
+        try:
+            return (yield from self._tried(send, self._count + place.queue, now))
+        finally:
+            self.fence.park_ended(place)
+
+    def _tried(self, send: SendState, backlog: int, now: float) -> SendFlow:
+        is_fresh = is_created = False
+        retries = Retries(self._retry)
+        while True:
+            result = yield Attempt(backlog, max(now, send.deadline), is_fresh)
+            now, classification = result.now, result.classification
+            if classification is None or result.accepted:
+                report = send.next_report(result.accepted)
+                self._events.append(MessageParked(now, send.path, backlog, *report))
+            if classification is None:
+                return Stored(backlog, send.is_ambiguous)
+            send.failed(result, classification)
+            if may_be_stale(result, classification, send, now) and not is_fresh:
+                is_fresh = True
+                continue
+            if classification.is_missing and not is_created and now < send.deadline:
+                is_created = True
+                created = yield CreateBacklog(backlog, send.deadline)
+                now = created.now
+                if created.error is None:
+                    continue
+                send.causes.append(created.error)
+            if classification.failure is Failure.CALLER:
+                return Refused(last_cause(send), True, classification.is_too_large, classification.failure)
+            again = retries.next_at(now, send.deadline)
+            if classification.failure is not Failure.UNAVAILABLE or again is None:
+                return Stranded(tuple(send.causes))
+            is_fresh = False
+            now = (yield Pause(again)).now

@@ -1,0 +1,137 @@
+"""The steps of a send: what a flow asks of its runtime, and the results it is sent.
+
+Times are seconds of a monotonic clock. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .outcome import Classification, Outcome
+from .rotation import Choice
+
+SPOOL_GRACE = 1.0  # minimum seconds for writing to the spool
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Send the message by ``until``: to the primary entity if ``backlog`` is None, else to that backlog queue.
+
+    ``is_fresh`` requests a new link, since the pooled one has just failed.
+    """
+
+    backlog: int | None
+    until: float
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait until the given time before the next attempt."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBacklog:
+    """Create this backlog queue by ``until``; the result has an error if that fails."""
+
+    backlog: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Peek at an ordered backlog queue by ``until``: at this parked session, or at all of it (O-4).
+
+    The result says whether it is empty, or has an error.
+    """
+
+    backlog: int
+    parked_id: str | None
+    until: float
+
+
+class CaughtUp(Exception):
+    """The error of a Spool step when the older messages of the entity have left the spool: nothing was written."""
+
+
+class SpoolUse(Enum):
+    """How one send may use the spool."""
+
+    NEVER = "there is none, or the message comes from it"
+    LAST_RESORT = "if no backlog queue accepts the message"
+    AT_ONCE = "first, to keep the order behind older messages of the entity"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a step.
+
+    ``was_reused`` says that the attempt used a link that had been idle. ``accepted`` is the number of messages that
+    were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek.
+    """
+
+    now: float
+    error: Exception | None = None
+    classification: Classification | None = None
+    was_reused: bool = False
+    accepted: int = 0
+    is_empty: bool = False
+
+
+Step = Attempt | Pause | CreateBacklog | Spool | Peek
+SendFlow = Generator[Step, Result, Outcome]
+
+
+@dataclass(slots=True)
+class SendState:
+    """The state of one send."""
+
+    path: str
+    count: int
+    message_ids: Callable[[], tuple[str, ...]]  # called only when an event needs them
+    choice: Choice
+    deadline: float
+    budget: float
+    now: float
+    session: str | None = None
+    causes: list[Exception] = field(default_factory=list)
+    is_ambiguous: bool = False
+    reported: int = 0  # leading messages whose location an event has reported
+
+    def spool_step(self) -> Spool:
+        """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
+        return Spool(max(self.deadline, self.now + SPOOL_GRACE))
+
+    def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
+        """Count, ids and ambiguity of the next ``accepted`` messages, 0 for all that remain, for an event."""
+        ids, start = self.message_ids(), self.reported
+        self.reported = start + accepted if accepted else self.count
+        return self.reported - start, ids[start : self.reported], self.is_ambiguous
+
+    def failed(self, result: Result, classification: Classification) -> None:
+        """Record a failed attempt."""
+        self.now = result.now
+        if result.error is not None:
+            self.causes.append(result.error)
+        self.is_ambiguous = self.is_ambiguous or classification.is_ambiguous
+
+
+def may_be_stale(result: Result, classification: Classification, send: SendState, now: float) -> bool:
+    """Whether a failure may only mean that its link died while idle, with time left for another."""
+    return classification.is_link_in_doubt and result.was_reused and now < send.deadline
+
+
+def last_cause(send: SendState) -> Exception:
+    """The error of the last attempt."""
+    return send.causes[-1] if send.causes else RuntimeError("an attempt failed without an error")

@@ -1,0 +1,127 @@
+"""Turns of the sends of one entity: one send of a session at a time, in the order of the calls (O-3).
+
+    free --take--> taken --leave, no one waits--> free
+                     |
+                     '--leave, someone waits----> taken, by the one that has waited longest
+
+Sessions do not hold up each other. :class:`Turns` is pure; :class:`ThreadTurns` and :class:`TaskTurns` wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+WaiterT = TypeVar("WaiterT")
+
+
+class Turns(Generic[WaiterT]):
+    """The turns of all sessions of one entity.
+
+    :meth:`take` may be called by any thread at any time; the other methods under one lock.
+    """
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[WaiterT]] = {}
+
+    def __len__(self) -> int:
+        """The number of sessions whose turn is taken."""
+        return len(self._lines)
+
+    def take(self, session: str) -> bool:
+        """Take the turn if it is free. Atomic: one operation of a dict."""
+        line: deque[WaiterT] = deque()
+        return self._lines.setdefault(session, line) is line
+
+    def join(self, session: str, waiter: WaiterT) -> bool:
+        """Queue for the turn; False if it was free, and is now taken."""
+        if self.take(session):
+            return False
+        self._lines[session].append(waiter)
+        return True
+
+    def give_up(self, session: str, waiter: WaiterT) -> bool:
+        """Stop waiting; False if the turn has been passed to ``waiter`` already."""
+        line = self._lines.get(session)
+        if line is None or waiter not in line:
+            return False
+        line.remove(waiter)
+        return True
+
+    def leave(self, session: str) -> WaiterT | None:
+        """End the turn. Returns the waiter that has it now, to be woken; None if it is free."""
+        line = self._lines[session]
+        if line:
+            return line.popleft()
+        del self._lines[session]
+        return None
+
+
+class ThreadTurns:
+    """Turns of threads."""
+
+    __slots__ = ("_lock", "_turns", "take")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: Turns[threading.Event] = Turns()
+        self.take = self._turns.take
+
+    def wait(self, session: str, seconds: float) -> bool:
+        """Wait for the turn; False if it did not come in time."""
+        waiter = threading.Event()
+        with self._lock:
+            if not self._turns.join(session, waiter):
+                return True
+        try:
+            if waiter.wait(max(seconds, 0.0)):
+                return True
+        except BaseException:
+            if not self._give_up(session, waiter):
+                self.leave(session)
+            raise
+        return not self._give_up(session, waiter)
+
+    def leave(self, session: str) -> None:
+        """End the turn, and wake the one that waits longest."""
+        with self._lock:
+            following = self._turns.leave(session)
+        if following is not None:
+            following.set()
+
+    def _give_up(self, session: str, waiter: threading.Event) -> bool:
+        with self._lock:
+            return self._turns.give_up(session, waiter)
+
+
+class TaskTurns:
+    """Turns of the tasks of one event loop."""
+
+    __slots__ = ("_turns", "take")
+
+    def __init__(self) -> None:
+        self._turns: Turns[asyncio.Future[None]] = Turns()
+        self.take = self._turns.take
+
+    async def wait(self, session: str, seconds: float) -> bool:
+        """Wait for the turn; False if it did not come in time."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._turns.join(session, waiter):
+            return True
+        try:
+            await asyncio.wait((waiter,), timeout=max(seconds, 0.0))
+        except asyncio.CancelledError:
+            if not self._turns.give_up(session, waiter):
+                self.leave(session)
+            raise
+        return waiter.done() or not self._turns.give_up(session, waiter)
+
+    def leave(self, session: str) -> None:
+        """End the turn, and wake the one that waits longest."""
+        following = self._turns.leave(session)
+        if following is not None:
+            following.set_result(None)

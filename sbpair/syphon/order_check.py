@@ -1,0 +1,33 @@
+"""The order of what a syphon removed from its ordered backlogs, by the stamps of the senders (O-7). Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from sbpair.envelope.ordering import OrderStamp
+
+MOST_CLIENTS = 10_000  # clients remembered, over all sessions
+
+
+class OrderCheck:
+    """The largest ordinal that was completed, for each client and session; the least recent are forgotten.
+
+    Messages that were forwarded and not completed come again, and may go again; one that is smaller than what was
+    completed can only be out of order. Equal ordinals are copies of one message.
+    """
+
+    def __init__(self) -> None:
+        self._largest: OrderedDict[tuple[str, str, int], int] = OrderedDict()
+
+    def larger(self, session: str, stamp: OrderStamp) -> int | None:
+        """The ordinal of a later message of this session that was completed already; None if it is in order."""
+        largest = self._largest.get((session, stamp.client, stamp.epoch), 0)
+        return largest if largest > stamp.ordinal else None
+
+    def completed(self, session: str, stamp: OrderStamp) -> None:
+        """A message was removed from its backlog after its destination accepted it."""
+        key = (session, stamp.client, stamp.epoch)
+        self._largest[key] = max(self._largest.get(key, 0), stamp.ordinal)
+        self._largest.move_to_end(key)
+        if len(self._largest) > MOST_CLIENTS:
+            self._largest.popitem(last=False)

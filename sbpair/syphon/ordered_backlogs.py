@@ -1,0 +1,290 @@
+"""The ordered backlogs of one forwarding session: sessions are accepted, relayed and released (O-6).
+
+    accept next available --granted--> SessionRelay --empty--> released, another is accepted
+           |                               |
+           | none within the poll          '-- waits for its destination: keeps its lock, gives its place to another
+           '-- asked again
+
+One accept waits per queue; ``max_concurrent_sessions`` relays run at a time. Several syphons share the sessions, each
+of which the service gives to one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from sbpair.amqp.errors import NOT_FOUND
+from sbpair.client.backoff import Backoff
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
+from sbpair.client.locks import LockClock
+from sbpair.client.request import RequestNode
+
+from .claims import is_refusal
+from .credit import INITIAL_SIZE, SMALLEST_SIZE
+from .monitor import has_more
+from .session_relay import RelaySettings, SessionRelay
+from .status import BacklogLinks
+
+logger = logging.getLogger("sbpair.syphon")
+
+FIRST_RETRY = 0.5  # seconds
+POLL = 60.0  # seconds that an accept waits for a session
+DRAIN_POLL = 0.5  # the same while draining
+LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left
+RENEWED_AT = 1 / 2  # of its span is left when a session lock is renewed
+TICK = 1.0  # seconds between checks of the locks
+MOST_AT_ONCE = 100  # messages of a session in memory
+MOST_STUCK = 4  # sessions that wait for their destination, in multiples of the places
+
+
+class Places:
+    """The places for relays: at most ``most`` run at a time, and ``MOST_STUCK`` times as many wait."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: set[SessionRelay | object] = set()
+        self._stuck: set[SessionRelay | object] = set()
+        self._free = asyncio.Event()
+        self._free.set()
+
+    async def take(self, who: object) -> None:
+        """Wait for a place."""
+        while len(self._running) >= self._most:
+            self._free.clear()
+            await self._free.wait()
+        self._running.add(who)
+
+    def pass_on(self, before: object, after: object) -> None:
+        """Give the place of ``before`` to ``after``."""
+        self._running.discard(before)
+        self._running.add(after)
+
+    def leave(self, who: object) -> None:
+        """Free a place."""
+        self._running.discard(who)
+        self._stuck.discard(who)
+        self._free.set()
+
+    def busy(self, who: object, is_busy: bool) -> None:
+        """A relay runs again, beyond the limit if need be, or waits for its destination."""
+        if is_busy and who in self._stuck:
+            self._stuck.discard(who)
+            self._running.add(who)
+        elif not is_busy and who in self._running and len(self._stuck) < MOST_STUCK * self._most:
+            self._running.discard(who)
+            self._stuck.add(who)
+            self._free.set()
+
+
+class OrderedBacklog:
+    """One ordered backlog queue: accepts its sessions, and renews their locks."""
+
+    def __init__(
+        self,
+        name: str,
+        connection: NamespaceConnection,
+        settings: RelaySettings,
+        places: Places,
+        links: BacklogLinks,
+        *,
+        retry_backoff_max: float,
+        missing_interval: float,
+        attached: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.is_missing = False
+        self.is_open = False
+        self._connection = connection
+        self._settings = settings
+        self._places = places
+        self._links = links
+        self._attached = attached
+        self._missing_interval = missing_interval
+        self._backoff = Backoff(FIRST_RETRY, retry_backoff_max, random.random)
+        self._clock = LockClock()
+        self._node: RequestNode | None = None
+        self._relays: dict[SessionRelay, asyncio.Task[None]] = {}
+        self._doubtful: set[SessionRelay] = set()
+        self._doubted = asyncio.Event()
+        self._is_draining = False
+        self._is_stopping = False
+        self._accepting: asyncio.Task[SessionRelay | None] | None = None
+        self._is_empty = asyncio.Event()
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions that are locked here."""
+        return len(self._relays)
+
+    async def run(self) -> None:
+        """Accept and relay until cancelled, or the connection is lost."""
+        renewing = asyncio.ensure_future(self._keep_locks())
+        try:
+            while not (self._is_stopping or self._connection.closed.done()):
+                await self._accept_next()
+        finally:
+            renewing.cancel()
+            for relay in list(self._relays):
+                relay.stop()
+            await asyncio.gather(renewing, *self._relays.values(), return_exceptions=True)
+            if self._node is not None:
+                await self._node.close()
+
+    async def drain(self) -> None:
+        """Wait until the queue holds no message, locked ones included."""
+        self._is_draining = True
+        if self._accepting is not None:
+            self._accepting.cancel()  # it may wait for a minute
+        while True:
+            self._is_empty.clear()
+            await self._is_empty.wait()
+            try:
+                if self.is_missing or not await has_more(self._connection, self.name):
+                    return
+            except ClientError as error:
+                self._links.note_detached(self.name, str(error))
+            await asyncio.sleep(LOCKED_PAUSE)
+
+    async def stop(self, timeout: float) -> None:
+        """Accept no more; let messages in flight finish within ``timeout`` seconds, and release the sessions."""
+        self._is_stopping = True
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for relay in list(self._relays):
+            relay.stop()
+        if self._relays:
+            await asyncio.wait(list(self._relays.values()), timeout=timeout)
+
+    async def _accept_next(self) -> None:
+        place = object()
+        await self._places.take(place)
+        try:
+            self._accepting = asyncio.ensure_future(self._accept(place))
+            await asyncio.wait([self._accepting])
+            if self._accepting.cancelled():
+                return
+            relay = self._accepting.result()
+            if relay is None:
+                self._is_empty.set()
+        except ConnectionLost as error:
+            if not self._connection.closed.done():
+                await self._lost(error)
+        except ClientError as error:
+            await self._refused(error)
+        finally:
+            if self._accepting is not None and not self._accepting.done():
+                self._accepting.cancel()
+            self._places.leave(place)
+
+    async def _accept(self, place: object) -> SessionRelay | None:
+        """Accept the next available session and start its relay; None if there is none for a while."""
+        relay = SessionRelay(self.name, self._settings, self._places.busy, self._doubt)
+        asked, poll = time.time(), DRAIN_POLL if self._is_draining else POLL
+        try:
+            receiver = await self._connection.open_session_receiver(
+                self.name, relay.on_message, relay.on_disposition, timeout=poll
+            )
+        except SessionUnavailable:
+            self._heard()
+            return None
+        self._heard()
+        now, wall = asyncio.get_running_loop().time(), time.time()
+        left = self._clock.left(receiver.locked_until, wall, asked) if receiver.locked_until else 0.0
+        relay.receiver, relay.lock_ends, relay.lock_span = receiver, now + left, self._clock.span
+        if not left:
+            self._doubt(relay)
+        self._places.pass_on(place, relay)
+        task = asyncio.ensure_future(relay.run(receiver))
+        self._relays[relay] = task
+        task.add_done_callback(lambda _: self._ended(relay))
+        return relay
+
+    def _heard(self) -> None:
+        """The queue answered."""
+        self._backoff.succeeded()
+        self.is_missing, self.is_open = False, True
+        self._attached(self.name)
+
+    def _ended(self, relay: SessionRelay) -> None:
+        task = self._relays.pop(relay)
+        self._doubtful.discard(relay)
+        self._places.leave(relay)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ClientError):
+            logger.error("the relay of a session of %s failed", self.name, exc_info=error)
+
+    async def _lost(self, error: ClientError) -> None:
+        self.is_open = False
+        self._links.note_detached(self.name, str(error))
+        await asyncio.sleep(self._backoff.failed())
+
+    async def _refused(self, error: ClientError) -> None:
+        self.is_open = False
+        if error.condition is None or error.condition.symbol != NOT_FOUND:
+            self._links.note_detached(self.name, str(error), is_refusal=is_refusal(error))
+            await asyncio.sleep(self._backoff.failed())
+            return
+        if not self.is_missing:
+            self.is_missing = True
+            self._links.note_missing(self.name)
+        self._is_empty.set()
+        await asyncio.sleep(self._missing_interval)
+
+    # Locks
+
+    def _doubt(self, relay: SessionRelay) -> None:
+        self._doubtful.add(relay)
+        self._doubted.set()
+
+    async def _keep_locks(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(TICK):
+                    await self._doubted.wait()
+            except TimeoutError:
+                pass
+            self._doubted.clear()
+            now = asyncio.get_running_loop().time()
+            due = [
+                relay
+                for relay in self._relays
+                if relay in self._doubtful or relay.lock_ends - now < relay.lock_span * RENEWED_AT
+            ]
+            await asyncio.gather(*(self._renew(relay) for relay in due))
+
+    async def _renew(self, relay: SessionRelay) -> None:
+        """Renew the lock of a session; without one, its relay ends."""
+        began, receiver = asyncio.get_running_loop().time(), relay.receiver
+        self._doubtful.discard(relay)
+        if receiver is None or receiver.detached.done():
+            return
+        try:
+            if self._node is None:
+                address = self._connection.namespace.address(f"{self.name}/$management")
+                self._node = RequestNode(self._connection, address)
+            ends = await receiver.renew(self._node)
+        except ClientError as error:
+            logger.info("the lock of a session of %s was not renewed: %s", self.name, error)
+            node, self._node = self._node, None
+            if node is not None:
+                node.abandon()
+            relay.stop()
+            return
+        relay.lock_ends = began + self._clock.renewed(ends, time.time())
+        relay.lock_renewed()
+
+
+def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
+    """How many messages a relay asks for, so that ``sessions`` relays stay within half of ``budget`` bytes.
+
+    The answer is called with the size of the largest message of the session so far, in bytes; 0 before the first.
+    """
+    share = budget // (2 * sessions)
+    return lambda largest: max(
+        1, min(MOST_AT_ONCE, share // (max(largest, SMALLEST_SIZE) if largest else INITIAL_SIZE))
+    )

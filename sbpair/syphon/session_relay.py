@@ -1,0 +1,397 @@
+"""The relay of one session of an ordered backlog: one message after the other (O-6).
+
+    delivered --> waiting --> restored --> posted --> accepted --> complete sent --> confirmed
+                                 |           |
+                              poison      refused finally --> dead-letter sent; or the session is held
+                                 |        not accepted now --> waits at its destination, the lock renewed
+                           out of order --> dead-lettered (O-7)
+
+The next message is posted only after the destination accepted the one before: with two in flight, the second could be
+accepted after the first was refused. So whatever is lost, delayed or repeated, and however many syphons believe that
+they hold the session, a message arrives for the first time only after all before it have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
+from sbpair.auth.redaction import blank_keys
+from sbpair.client.errors import said
+from sbpair.client.link import SERIAL, runs
+from sbpair.client.locks import DEFAULT_LOCK
+from sbpair.client.session import SessionReceiver
+from sbpair.envelope.inspect import message_id_of
+from sbpair.envelope.ordering import OrderStamp
+from sbpair.envelope.restore import Forward, Poison, order_stamp_of, printable, restore
+
+from ..pairing.pair_state import Role
+from .answers import DEAD_LETTER_REASONS
+from .delivery import Destination, InFlightMessage
+from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
+from .order_check import OrderCheck
+from .pump import DEAD_LETTER, DESCRIPTION, LONGEST_DESCRIPTION, REASON
+from .status import SyphonCounters
+
+logger = logging.getLogger("sbpair.syphon")
+
+OUT_OF_ORDER = "OutOfOrder"
+HELD_FOR = 60.0  # seconds until a session that a poison message holds is tried again
+LAST_ANSWERS = 5.0  # seconds that the end of a relay waits for confirmations
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """What the relays of one syphon have in common."""
+
+    is_allowed: Callable[[str], bool]
+    destination_of: Callable[[str], Destination]
+    counters: SyphonCounters
+    emit: Callable[[SyphonEvent], None]
+    check: OrderCheck
+    credit: Callable[[int], int]
+    """How many messages to ask for, from the size in bytes of the largest one seen."""
+    holds_poison: bool = False
+    report_forwards: bool = False
+
+
+class SessionRelay:
+    """Forwards the messages of one session until it is empty, lost, or stopped.
+
+    ``busy`` is called with True when the relay begins to need one of the places of the syphon, and with False when
+    its destination keeps it waiting. ``doubted`` asks the owner to renew the lock now and to set :attr:`lock_ends`.
+    """
+
+    def __init__(
+        self,
+        backlog: str,
+        settings: RelaySettings,
+        busy: Callable[[SessionRelay, bool], None],
+        doubted: Callable[[SessionRelay], None],
+    ) -> None:
+        self.backlog = backlog
+        self.receiver: SessionReceiver | None = None
+        self.lock_ends = 0.0
+        """When the lock may have ended; monotonic seconds."""
+        self.lock_span = DEFAULT_LOCK
+        self.is_held = False
+        """Whether a poison message holds the session until a person acts."""
+        self._settings = settings
+        self._busy, self._doubted = busy, doubted
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[MessageReceived] = deque()
+        self._message: InFlightMessage | None = None
+        self._stamp: OrderStamp | None = None
+        self._settling: dict[int, OrderStamp | None] = {}
+        self._to_complete: list[int] = []
+        self._forwarded_ids: dict[str, list[str]] = {}
+        self._settle_is_due = False
+        self._arrived = 0
+        self._largest = 0
+        self._is_ending = False  # nothing more is forwarded
+        self._is_stopped = False  # and nothing is waited for
+        self._is_doubtful = False
+        self._changed = asyncio.Event()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its message waits for its destination."""
+        return self._message is not None and (self._message.is_held or self._message.is_stalled)
+
+    async def run(self, receiver: SessionReceiver) -> None:
+        """Forward until the session is empty; then release it. ``receiver`` has no credit yet."""
+        self.receiver = receiver
+        detached = asyncio.ensure_future(self._end_when_detached(receiver))
+        try:
+            while not self._is_ending:
+                self._arrived = 0
+                receiver.flow(self._settings.credit(self._largest), drain=True)
+                await receiver.drained()
+                if not self._arrived:
+                    break
+                await self._until(lambda: self._is_ending or not (self._waiting or self._message))
+            if self.is_held:
+                await self._wait_held()
+        finally:
+            self.stop()
+            await self._finish(receiver)
+            detached.cancel()
+            await asyncio.gather(detached, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Forward no further message of this session, and let :meth:`run` end."""
+        self._is_ending = self._is_stopped = True
+        if self._message is not None and not self._may_be_accepted():
+            self._drop()
+        self._changed.set()
+
+    def on_message(self, event: MessageReceived) -> None:
+        """A message of the session arrived."""
+        counters = self._settings.counters
+        counters.received += 1
+        counters.pending += 1
+        self._arrived += 1
+        self._largest = max(self._largest, len(event.payload))
+        self._waiting.append(event)
+        if self._message is None and len(self._waiting) == 1:
+            self._loop.call_soon(self._forward_next)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        """Count the broker's answer for a range of deliveries."""
+        for offset in range((event.last - event.first) % SERIAL + 1):
+            delivery_id = (event.first + offset) % SERIAL
+            if delivery_id in self._settling:
+                self._confirmed(self._settling.pop(delivery_id), event.state)
+        self._changed.set()
+
+    def lock_renewed(self) -> None:
+        """The lock was renewed, and :attr:`lock_ends` set: a message that waited for that is posted."""
+        message, was_doubtful, self._is_doubtful = self._message, self._is_doubtful, False
+        if message is None:
+            return
+        message.lock_ends = self.lock_ends
+        if was_doubtful:
+            message.posted_at = self._loop.time()
+            message.destination.post(message)
+
+    # From the destination
+
+    def forwarded(self, message: InFlightMessage) -> None:
+        """The destination accepted it: complete it, and go on with the next."""
+        settings = self._settings
+        settings.counters.forwarded += 1
+        if self._message is not message:
+            settings.counters.lock_lost += 1  # the session was lost: it comes again, and goes again
+            return
+        if settings.report_forwards:
+            self._forwarded_ids.setdefault(message.path, []).append(message_id_of(message.payload))
+        self._settling[message.delivery_id] = self._stamp
+        self._to_complete.append(message.delivery_id)
+        self._next()
+
+    def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
+        """The destination refused it finally."""
+        reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
+        self.poisoned(
+            message, Poison(reason, f"{printable(message.path)} refused the message: {said(condition)}")
+        )
+
+    def poisoned(self, message: InFlightMessage, poison: Poison) -> None:
+        """It can no longer be forwarded."""
+        if self._message is message:
+            self._message = None
+            self._set_aside(message.delivery_id, message.path, poison, message.payload)
+
+    def held(self, message: InFlightMessage) -> None:
+        """Its destination cannot accept it now: the session waits, and makes room for others."""
+        if self._message is not message:
+            message.is_released = True
+        elif self._is_ending:
+            self._drop()
+        else:
+            self._busy(self, False)
+
+    def resumed(self, message: InFlightMessage) -> None:
+        """Its destination accepts messages again."""
+        if self._message is message:
+            self._busy(self, True)
+
+    def stalled(self, message: InFlightMessage) -> None:
+        """Its destination does not answer."""
+        if self._message is message:
+            self._busy(self, False)
+
+    def lock_doubtful(self, message: InFlightMessage) -> None:
+        """The lock may have ended: nothing is sent before it is renewed (F-66)."""
+        if self._message is not message or self._is_ending:
+            message.is_released = True
+            return
+        message.is_held = False
+        self._is_doubtful = True
+        self._doubted(self)
+
+    def reported(self, message: InFlightMessage) -> None:
+        """See :meth:`completed_in`."""
+
+    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+        """Never: the messages of a session stay for the primary, since some of them have gone there."""
+        return False
+
+    def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
+        """See :meth:`completed_in`."""
+
+    # Within
+
+    @property
+    def _session(self) -> str:
+        return "" if self.receiver is None else self.receiver.session_id
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _wait_held(self) -> None:
+        """Keep the session, so that no syphon comes to the poison again and again."""
+        self._busy(self, False)
+        try:
+            async with asyncio.timeout(HELD_FOR):
+                await self._until(lambda: self._is_stopped)
+        except TimeoutError:
+            pass
+
+    async def _end_when_detached(self, receiver: SessionReceiver) -> None:
+        await asyncio.wait([receiver.detached])
+        self._is_ending = self._is_stopped = True
+        self._drop()
+        self._settings.counters.pending -= len(self._settling)
+        self._settling.clear()
+        self._changed.set()
+
+    def _forward_next(self) -> None:
+        if self._message is not None or self._is_ending or not self._waiting:
+            return
+        event = self._waiting.popleft()
+        self._stamp = order_stamp_of(event.payload)
+        before = None if self._stamp is None else self._settings.check.larger(self._session, self._stamp)
+        if before is not None:
+            text = f"the message is number {self._stamp}, and number {before} was forwarded before it"
+            self._set_aside(event.delivery_id, None, Poison(OUT_OF_ORDER, text), event.payload)
+            return
+        restored = restore(event.payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+        if isinstance(restored, Poison):
+            self._set_aside(event.delivery_id, None, restored, event.payload)
+            return
+        self._post(event, restored)
+
+    def _post(self, event: MessageReceived, restored: Forward) -> None:
+        now, destination = self._loop.time(), self._settings.destination_of(restored.path)
+        message = InFlightMessage(
+            self,
+            event.delivery_id,
+            restored.path,
+            restored.payload,
+            now,
+            self.lock_ends,
+            self.lock_span,
+            event.tag,
+            destination,
+            len(restored.payload),
+        )
+        message.stays = True  # it does not land on the secondary, behind which its session would go on here
+        if restored.has_deadline:
+            message.restore_again, message.restored_at = partial(self._restore, event.payload), now
+        self._message = message
+        destination.post(message)
+
+    def _restore(self, payload: bytes) -> Forward | Poison:
+        return restore(payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+
+    def _next(self) -> None:
+        message, self._message = self._message, None
+        if message is not None and message.is_stalled:
+            self._busy(self, True)
+        self._settle_soon()
+        self._continue()
+
+    def _continue(self) -> None:
+        self._forward_next()
+        if self._message is None:
+            self._changed.set()
+
+    def _set_aside(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
+        """Dead-letter a message and go on, or hold the session (O-6)."""
+        receiver, settings = self.receiver, self._settings
+        assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
+        description = blank_keys(poison.description)[:LONGEST_DESCRIPTION]
+        if settings.holds_poison and poison.reason != OUT_OF_ORDER:
+            settings.emit(
+                SessionHeld(
+                    time.time(), self.backlog, receiver.session_id, poison.reason, message_id_of(payload)
+                )
+            )
+            settings.counters.pending -= 1
+            settings.counters.released += 1
+            self.is_held = self._is_ending = True
+            self._changed.set()
+            return
+        settings.emit(
+            MessageSetAside(
+                time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)
+            )
+        )
+        self._settle()  # those before it first
+        self._settling[delivery_id] = self._stamp
+        info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
+        receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
+        self._loop.call_soon(self._continue)
+
+    def _may_be_accepted(self) -> bool:
+        """Whether the message is in flight, so that its answer is worth waiting for."""
+        message = self._message
+        return message is not None and not (message.is_held or message.is_stalled or self._is_doubtful)
+
+    def _drop(self) -> None:
+        message, self._message = self._message, None
+        if message is not None:
+            message.is_released = True
+            message.destination.withdraw(message)
+            self._settings.counters.pending -= 1
+            self._settings.counters.released += 1
+
+    def _settle_soon(self) -> None:
+        if not self._settle_is_due:
+            self._settle_is_due = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settle_is_due = False
+        forwarded, self._forwarded_ids = self._forwarded_ids, {}
+        for path, ids in forwarded.items():  # an audit log has it before the backlog removes it
+            self._settings.emit(
+                MessagesForwarded(time.time(), self.backlog, path, tuple(ids), Role.PRIMARY.value)
+            )
+        done, self._to_complete = self._to_complete, []
+        if self.receiver is not None:
+            for first, last in runs(done):
+                self.receiver.settle(first, last, Accepted())
+
+    def _confirmed(self, stamp: OrderStamp | None, state: DeliveryState | None) -> None:
+        counters = self._settings.counters
+        counters.pending -= 1
+        match state:
+            case Accepted():
+                counters.completed += 1
+                if stamp is not None:
+                    self._settings.check.completed(self._session, stamp)
+            case Rejected(error=None):
+                counters.dead_lettered += 1
+            case _:
+                counters.lock_lost += 1
+                self.stop()
+
+    async def _finish(self, receiver: SessionReceiver) -> None:
+        """Wait for the message in flight and for the confirmations, and release the session with the rest."""
+        try:
+            async with asyncio.timeout(LAST_ANSWERS):
+                await self._until(lambda: self._message is None)
+                self._settle()
+                await self._until(lambda: not self._settling)
+        except TimeoutError:
+            logger.debug("a session of %s is released before all answers came", self.backlog)
+        self._drop()
+        rest, self._waiting = [each.delivery_id for each in self._waiting], deque()
+        counters = self._settings.counters
+        counters.pending -= len(rest) + len(self._settling)
+        counters.released += len(rest)
+        self._settling.clear()
+        for first, last in runs(rest):
+            receiver.give_back(first, last, Released())
+        await receiver.close()

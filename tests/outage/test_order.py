@@ -1,0 +1,266 @@
+"""The order of a session through failover, drain and return, in both skins, against the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import (
+    BacklogUnavailableError,
+    EntityRecovered,
+    FenceOpened,
+    FenceUnproved,
+    MixedSessionsError,
+    PairedServiceBusClient,
+    SendReceipt,
+    StoredIn,
+)
+from sbpair.broker.errors import EntityNotFound
+from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.pairing.retry import RetryPolicy
+from sbpair.syphon import Syphon, SyphonOptions
+from tests.syphon.pair import running
+
+from .conftest import AsyncPairing, Either, options_of
+
+BACKLOGS = 2
+ORDERED = [f"contoso/x-servicebus-transfer/ordered/{index}" for index in range(BACKLOGS)]
+
+
+def numbered(number: int, session: str | None = "s") -> ServiceBusMessage:
+    return ServiceBusMessage(str(number), message_id=str(number), session_id=session)
+
+
+def ordered_client(either: Either, **options: object) -> PairedServiceBusClient:
+    return either.client(ordering="session", backlogs=BACKLOGS, **options)
+
+
+@pytest.fixture
+def sessions(either: Either) -> str:
+    """A queue of the primary that requires sessions."""
+    either.primary.create_queue("sessions", requires_session=True)
+    return "sessions"
+
+
+def syphon_of(either: Either, **options: object) -> Syphon:
+    settings = SyphonOptions(
+        backlog_queue_count=BACKLOGS,
+        primary_namespace_name="contoso",
+        ordering="session",
+        **options,  # type: ignore[arg-type]
+    )
+    ends = either.primary.connection_string, either.secondary.connection_string
+    return Syphon.from_connection_strings(*ends, options=settings)
+
+
+def parked(either: Either) -> list[list[str]]:
+    """The ids of the messages in each ordered backlog queue."""
+    found = []
+    for name in ORDERED:
+        try:
+            found.append(either.secondary.message_ids(name))
+        except EntityNotFound:
+            found.append([])
+    return found
+
+
+async def send_all(either: Either, sender: object, numbers: Iterable[int]) -> list[SendReceipt]:
+    return [await either.send(sender, numbered(number)) for number in numbers]
+
+
+async def send_until_home(either: Either, sender: object, number: int) -> int:
+    """Send one after the other until one goes to the primary; the number of that one."""
+    async with asyncio.timeout(60):
+        while (await either.send(sender, numbered(number))).stored_in is not StoredIn.PRIMARY:
+            number += 1
+            await asyncio.sleep(0.01)
+    return number
+
+
+def in_order(last: int) -> list[str]:
+    return [str(number) for number in range(1, last + 1)]
+
+
+@pytest.mark.spec("O-2", "O-4")
+async def test_a_session_is_parked_in_one_ordered_queue_until_that_is_empty(
+    either: Either, sessions: str
+) -> None:
+    sender = ordered_client(either).get_queue_sender(sessions)
+    assert (await either.send(sender, numbered(1))).stored_in is StoredIn.PRIMARY
+    either.primary.take_down("refuse")
+    receipts = await send_all(either, sender, (2, 3))
+    either.primary.bring_up()
+    await either.heard(EntityRecovered)
+    receipts += await send_all(either, sender, (4,))
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.BACKLOG}
+    assert len({receipt.backlog for receipt in receipts}) == 1
+    assert sorted(parked(either)) == [[], ["2", "3", "4"]]
+    assert (await either.send(sender, numbered(1, "other"))).stored_in is StoredIn.PRIMARY
+
+
+@pytest.mark.spec("O-1", "O-4", "O-6", "O-7")
+async def test_a_session_arrives_in_order_through_failover_drain_and_return(
+    either: Either, sessions: str
+) -> None:
+    sender = ordered_client(either).get_queue_sender(sessions)
+    await send_all(either, sender, (1, 2))
+    either.primary.take_down("refuse")
+    await send_all(either, sender, (3, 4, 5))
+    either.primary.bring_up()
+    await either.heard(EntityRecovered)
+    async with running(syphon_of(either)):
+        last = await send_until_home(either, sender, 6)
+    assert either.primary.message_ids(sessions) == in_order(last)
+    assert any(isinstance(event, FenceOpened) for event in either.told)
+    message = await asyncio.to_thread(third_of, either, sessions)
+    assert message == ("3", "s", b"3", {})
+
+
+def third_of(either: Either, queue: str) -> tuple[object, ...]:
+    """What a receiver sees of the third message of session s, the first that was parked."""
+    with (
+        ServiceBusClient.from_connection_string(either.primary.connection_string) as plain,
+        plain.get_queue_receiver(queue, session_id="s") as receiver,
+    ):
+        third = receiver.peek_messages(3)[2]
+        return third.message_id, third.session_id, b"".join(third.body), third.application_properties or {}
+
+
+@pytest.mark.spec("O-4")
+async def test_a_client_that_starts_parks_until_the_ordered_backlogs_were_seen_empty(
+    either: Either, sessions: str
+) -> None:
+    first = ordered_client(either)
+    either.primary.take_down("refuse")
+    await send_all(either, first.get_queue_sender(sessions), (1, 2))
+    await either.done(first.close())
+    either.primary.bring_up()
+    sender = ordered_client(either).get_queue_sender(sessions)
+    assert (await either.send(sender, numbered(3))).stored_in is StoredIn.BACKLOG
+    assert (await either.send(sender, numbered(1, "other"))).stored_in is StoredIn.PRIMARY
+    async with running(syphon_of(either)):
+        last = await send_until_home(either, sender, 4)
+    ids = either.primary.message_ids(sessions)
+    ids.remove("1")  # that of the other session
+    assert ids == in_order(last)
+
+
+@pytest.mark.spec("O-3")
+async def test_sends_of_a_session_follow_each_other_in_the_order_of_the_calls(
+    either: Either, sessions: str
+) -> None:
+    sender = ordered_client(either).get_queue_sender(sessions)
+    if not either.is_asyncio:
+        await send_all(either, sender, range(1, 51))
+    else:
+        await asyncio.gather(*(either.send(sender, numbered(number)) for number in range(1, 51)))
+    assert either.primary.message_ids(sessions) == in_order(50)
+
+
+@pytest.mark.spec("O-3")
+async def test_messages_of_several_sessions_in_one_call_are_refused(either: Either, sessions: str) -> None:
+    sender = ordered_client(either).get_queue_sender(sessions)
+    for mixed in ([numbered(1), numbered(2, "t")], [numbered(1), numbered(2, None)]):
+        with pytest.raises(MixedSessionsError, match="several sessions"):
+            await either.send(sender, mixed)
+    await either.send(sender, [numbered(1), numbered(2)])
+    assert either.primary.message_ids(sessions) == ["1", "2"]
+
+
+@pytest.mark.spec("O-1")
+async def test_messages_without_a_session_are_parked_as_ever(either: Either) -> None:
+    sender = ordered_client(either).get_queue_sender("orders")
+    assert (await either.send(sender, numbered(1, None))).stored_in is StoredIn.PRIMARY
+    either.primary.take_down("refuse")
+    receipt = await either.send(sender, numbered(2, None))
+    assert receipt.backlog is not None
+    assert receipt.backlog < BACKLOGS
+    assert sum(either.parked()) == 1
+
+
+@pytest.mark.spec("O-4")
+async def test_without_the_right_to_peek_a_session_stays_parked_and_an_event_says_so(
+    either: Either, sessions: str
+) -> None:
+    sender_only = either.secondary.add_policy("sender", rights=("Send",))
+    either.ways = either.ways[0], sender_only
+    await make_backlogs(either)
+    sender = ordered_client(either, assume_backlogs_exist=True).get_queue_sender(sessions)
+    assert (await either.send(sender, numbered(1))).stored_in is StoredIn.BACKLOG
+    unproved = await either.heard(FenceUnproved)
+    assert isinstance(unproved, FenceUnproved)
+
+
+async def make_backlogs(either: Either) -> None:
+    for name in ORDERED:
+        either.secondary.create_queue(name, requires_session=True)
+
+
+@pytest.mark.spec("O-5")
+async def test_a_session_does_not_change_its_queue_when_that_fails(either: Either, sessions: str) -> None:
+    sender = ordered_client(either).get_queue_sender(sessions)
+    assert (await either.send(sender, numbered(1))).stored_in is StoredIn.PRIMARY
+    either.primary.take_down("refuse")
+    receipt = await either.send(sender, numbered(2))
+    assert receipt.backlog is not None
+    broken = RejectWith("amqp:internal-error")
+    with (
+        either.secondary.fault(ORDERED[receipt.backlog - BACKLOGS], broken),
+        pytest.raises(BacklogUnavailableError),
+    ):
+        await either.send(sender, numbered(3))
+    assert (await either.send(sender, numbered(4))).backlog == receipt.backlog
+    assert sorted(parked(either)) == [[], ["2", "4"]]
+
+
+@pytest.mark.spec("O-8")
+async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
+    aio_pairing: AsyncPairing,
+) -> None:
+    """A second send on the same link is ended with it, and does not wait for its own deadline."""
+    aio_pairing.primary.create_queue("sessions", requires_session=True)
+    client = aio_pairing.client_of(
+        aio_pairing.primary.connection_string,
+        aio_pairing.secondary.connection_string,
+        options=options_of(interval=60, timeout=60, ordering="session"),
+        retry=RetryPolicy(),
+    )
+    sender = client.get_queue_sender("sessions")
+    await sender.send_messages(numbered(1))
+    with aio_pairing.primary.fault("sessions", Withhold(), times=2) as fault:
+        other = asyncio.ensure_future(sender.send_messages(numbered(1, "other")))
+        while not fault.hits:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ServiceBusError):
+            await sender.send_messages(numbered(2), timeout=1.0)
+        async with asyncio.timeout(30):
+            receipt = await other
+    assert receipt.ambiguous
+    assert receipt.stored_in is StoredIn.PRIMARY
+
+
+@pytest.mark.spec("O-5")
+async def test_the_spool_keeps_the_order_of_a_session_past_the_fence(
+    either: Either, sessions: str, tmp_path: Path
+) -> None:
+    client = ordered_client(either, spool=tmp_path / "spool")
+    sender = client.get_queue_sender(sessions)
+    await send_all(either, sender, (1,))
+    either.primary.take_down("refuse")
+    await send_all(either, sender, (2, 3))
+    either.secondary.take_down("refuse")
+    spooled = await send_all(either, sender, (4, 5))
+    assert {receipt.stored_in for receipt in spooled} == {StoredIn.SPOOL}
+    either.secondary.bring_up()
+    either.primary.bring_up()
+    await either.heard(EntityRecovered)
+    async with running(syphon_of(either)):
+        last = await send_until_home(either, sender, 6)
+        await either.until(lambda: not client.spooled())
+    firsts = list(dict.fromkeys(either.primary.message_ids(sessions)))
+    assert firsts == in_order(last)
