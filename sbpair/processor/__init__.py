@@ -19,6 +19,8 @@ from .events import (
     ProcessorEvent,
     ReceivingLost,
     ReceivingStarted,
+    SessionAccepted,
+    SessionReleased,
     SettlementRefused,
     SettlementUnknown,
 )
@@ -43,6 +45,8 @@ __all__ = [
     "ReceivedMessage",
     "ReceivingLost",
     "ReceivingStarted",
+    "SessionAccepted",
+    "SessionReleased",
     "SettlementRefused",
     "SettlementRefusedError",
     "SettlementUnknown",

@@ -117,6 +117,16 @@ class PairedServiceBusProcessor(BaseProcessor):
         """Move a message to the dead-letter queue. Raises as :meth:`complete_message`."""
         await self._settle(message, *outcome_of(DeadLetter(reason, error_description)))
 
+    # Sessions
+
+    async def get_session_state(self, message: ReceivedMessage) -> bytes | None:
+        """The state of the session of a message; None without one. Raises SessionLockLostError."""
+        return await self._session(message).state()
+
+    async def set_session_state(self, message: ReceivedMessage, state: bytes | None) -> None:
+        """Set the state of the session of a message; None clears it. Raises SessionLockLostError."""
+        await self._session(message).set_state(state)
+
     async def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
         delivery = self._delivery(message)
         check_answer(delivery, await delivery.settled_by_hand(verb, state))

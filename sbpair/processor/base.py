@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from azure.servicebus.exceptions import MessageLockLostError
+from azure.servicebus.exceptions import MessageLockLostError, SessionLockLostError
 
 from sbpair.pairing.pair_state import Role
 
@@ -14,6 +14,7 @@ from .events import ProcessorEvent
 from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .processor import Events, Processor
+from .session_link import SessionLink
 from .settlement import Answer
 from .side import SideAddress
 from .status import ProcessorCounters
@@ -52,6 +53,12 @@ class BaseProcessor:
         if found is None:
             raise MessageLockLostError(message="The message is settled, or its lock is lost.")
         return found
+
+    def _session(self, message: ReceivedMessage) -> SessionLink:
+        """The session of a message. Raises SessionLockLostError when it is not held any more."""
+        if self._core is None:
+            raise SessionLockLostError(message="The processor is stopped, and holds no session.")
+        return self._core.session_of(message)
 
 
 def check_answer(delivery: Delivery, answer: Answer | None) -> None:

@@ -157,6 +157,24 @@ class PairedServiceBusProcessor(BaseProcessor):
         """Move a message to the dead-letter queue. Raises as :meth:`complete_message`."""
         self._settle(message, *outcome_of(DeadLetter(reason, error_description)))
 
+    # Sessions
+
+    def get_session_state(self, message: ReceivedMessage) -> bytes | None:
+        """The state of the session of a message; None without one. Raises SessionLockLostError."""
+
+        async def asked() -> bytes | None:
+            return await self._session(message).state()
+
+        return self._in_loop(asked())
+
+    def set_session_state(self, message: ReceivedMessage, state: bytes | None) -> None:
+        """Set the state of the session of a message; None clears it. Raises SessionLockLostError."""
+
+        async def asked() -> None:
+            await self._session(message).set_state(state)
+
+        self._in_loop(asked())
+
     def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
         async def settled() -> tuple[Delivery, Answer | None]:
             delivery = self._delivery(message)

@@ -20,6 +20,7 @@ class Context:
     counters: ProcessorCounters
     emit: Callable[[ProcessorEvent], None]
     max_lock_renewal: float
+    session_idle_timeout: float
     reports_messages: Callable[[], bool]
     """Whether an audit wants to know of each message."""
     changed: Callable[[], None]

@@ -76,6 +76,10 @@ class Dispatcher:
         """The number of handlers that run."""
         return len(self._running)
 
+    def is_running(self, delivery: Delivery) -> bool:
+        """Whether the handler of a message runs."""
+        return delivery in self._running
+
     def take(self, delivery: Delivery) -> None:
         """Hand a new message to a handler, now or in its turn."""
         self.in_hand += 1

@@ -92,3 +92,17 @@ class LinkSilent(ProcessorEvent):
 
     seconds: float
     """How long it had been silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAccepted(ProcessorEvent):
+    """A session is held: its messages are handled in order."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReleased(ProcessorEvent):
+    """A session is no longer held: it was idle, its lock was lost, or the processor stopped."""
+
+    session_id: str

@@ -16,6 +16,13 @@ class ProcessorOptions:
     max_concurrent_calls: int = 16
     """Maximum handlers at a time, over both namespaces; 1 to 5000."""
 
+    max_concurrent_sessions: int | None = None
+    """For an entity with sessions: how many are held at a time on each side, 1 to 1000; at most as many handlers run,
+    one in each session, and ``max_concurrent_calls`` has no effect (C-16)."""
+
+    session_idle_timeout: timedelta = timedelta(seconds=10)
+    """How long a session is held without a message; 0.1 s to 1 h."""
+
     secondary: Secondary = "auto"
     """Whether to receive from the secondary: ``auto`` while the entity exists there, ``never``, or ``only`` (C-10)."""
 
@@ -38,6 +45,7 @@ class ProcessorOptions:
     """Maximum delay between two attempts to reach a namespace; 100 ms to 10 min."""
 
     SPANS: ClassVar[dict[str, tuple[float, float]]] = {
+        "session_idle_timeout": (0.1, 3600),
         "max_lock_renewal": (0, 86_400),
         "deduplicate": (1, 86_400),
         "stop_timeout": (0, 3600),
@@ -45,9 +53,18 @@ class ProcessorOptions:
         "retry_backoff_max": (0.1, 600),
     }
     MOST_CALLS: ClassVar[int] = 5000
+    MOST_SESSIONS: ClassVar[int] = 1000
+
+    @property
+    def calls(self) -> int:
+        """How many handlers run at a time."""
+        sessions = self.max_concurrent_sessions
+        return self.max_concurrent_calls if sessions is None else sessions
 
     def __post_init__(self) -> None:
         _count("max_concurrent_calls", self.max_concurrent_calls, self.MOST_CALLS)
+        if self.max_concurrent_sessions is not None:
+            _count("max_concurrent_sessions", self.max_concurrent_sessions, self.MOST_SESSIONS)
         if self.secondary not in ("auto", "never", "only"):
             raise ValueError(f"secondary must be 'auto', 'never' or 'only', not {self.secondary!r}")
         if not isinstance(self.autosettle, bool):

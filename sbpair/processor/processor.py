@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
+from azure.servicebus.exceptions import SessionLockLostError
+
 from sbpair.pairing.pair_state import Role
 
 from . import events
@@ -25,12 +27,15 @@ from .dispatcher import Dispatcher, Invoker
 from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .queue_link import QueueLink
+from .session_link import SessionLink
+from .sessions import Sessions, Turns
 from .side import Side, SideAddress
 from .status import ProcessorCounters
 
 logger = logging.getLogger("sbpair.processor")
 
 TICK = 1.0  # seconds between checks while anything is in hand
+SHORTEST = 0.05  # seconds until the next check, whatever is due
 SIDES: dict[str, tuple[Role, ...]] = {
     "auto": (Role.PRIMARY, Role.SECONDARY),
     "never": (Role.PRIMARY,),
@@ -93,7 +98,7 @@ class Processor:
         span = options.deduplicate
         self.dispatcher = Dispatcher(
             invoker,
-            calls=options.max_concurrent_calls,
+            calls=options.calls,
             autosettle=options.autosettle,
             memory=None if span is None else Deduplication(span.total_seconds()),
             counters=counters,
@@ -107,10 +112,15 @@ class Processor:
             counters,
             emit,
             options.max_lock_renewal.total_seconds(),
+            options.session_idle_timeout.total_seconds(),
             reports_messages,
             self._changed,
         )
-        self.links = {role: QueueLink(context, role) for role in SIDES[options.secondary]}
+        turns, most = Turns(), options.max_concurrent_sessions
+        self.links: dict[Role, QueueLink | Sessions] = {
+            role: QueueLink(context, role) if most is None else Sessions(context, role, most, turns)
+            for role in SIDES[options.secondary]
+        }
         self._sides = [
             Side(role, addresses[role], link, context, options) for role, link in self.links.items()
         ]
@@ -154,6 +164,14 @@ class Processor:
         link = self.links.get(message.side)
         return None if token is None or link is None else link.find(token.bytes_le)
 
+    def session_of(self, message: ReceivedMessage) -> SessionLink:
+        """The session of a message. Raises SessionLockLostError when it is not held any more."""
+        sessions = self.links.get(message.side)
+        found = sessions.session(message.session_id or "") if isinstance(sessions, Sessions) else None
+        if found is None:
+            raise SessionLockLostError(message="The message has no session, or its lock is lost.")
+        return found
+
     # Events of the dispatcher
 
     def _failed(self, delivery: Delivery, error: Exception) -> None:
@@ -193,7 +211,7 @@ class Processor:
         if when:
             if timer is not None:
                 timer.cancel()
-            self._timer = self._loop.call_at(when, self._tick)
+            self._timer = self._loop.call_at(max(when, soon - TICK + SHORTEST), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

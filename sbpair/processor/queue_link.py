@@ -1,4 +1,4 @@
-"""Receiving from one entity on one side, over one link at a time: credit, locks, settlements and the watchdog."""
+"""Receiving from an entity without sessions on one side: the locks of messages, strays, and the watchdog."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostError
 
-from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected
+from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, said
 from sbpair.client.link import Receiver
@@ -23,10 +22,10 @@ from sbpair.pairing.pair_state import Role
 
 from . import events
 from .context import Context
-from .delivery import Delivery, Phase, message_id_of
+from .delivery import Delivery, Phase
+from .link import ANSWER_WITHIN, CONFIRM_WITHIN, EntityLink
 from .message import ReceivedMessage
 from .settlement import Answer, Verb, answer_to
-from .settling import Report, Settlements, messages_by_outcome, release
 from .strays import Stray, Strays
 from .watchdog import Watchdog
 
@@ -36,35 +35,23 @@ RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
 LOCKS_AT_ONCE = 200  # in one renewal request
 CLOCK_READ_EVERY = 0.05  # seconds: messages that arrive together were locked together
 LINK_USED_EVERY = 240.0  # seconds: a link idle for ten minutes is detached
-ANSWER_WITHIN = 60.0  # seconds for the confirmation of a settlement, and for a peek
-CONFIRM_WITHIN = 5.0  # seconds for the last confirmations, when stopping
 PEEKED = 64  # messages asked for by the watchdog
 ACTIVE = 0  # the state of a message that is neither deferred nor scheduled
 
 
-class QueueLink:
+class QueueLink(EntityLink):
     """The messages of one side in hand, and the link they came over."""
 
     def __init__(self, context: Context, side: Role) -> None:
-        self.side = side
-        self.is_stopping = False
-        self._context = context
-        self._loop = asyncio.get_running_loop()
-        self._clock = LockClock()
+        super().__init__(context, side, LockClock())
         self._watchdog = Watchdog(self._loop.time())
-        self._connection: NamespaceConnection | None = None
-        self._receiver: Receiver | None = None
-        self._settlements: Settlements | None = None
-        self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
         self._strays = Strays(context.path, self._stray_ended, self._strays_unknown)
         self._clock_read_at = -CLOCK_READ_EVERY
         self._lock_left = self._clock.span
         self._used_at = 0.0
         self._asking: asyncio.Task[None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
         self._replacing = False
         self._peek_from = 0
-        self._report = Report(self._before_settling, self._answered, self._stray)
 
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Receive until the link ends; return the peer's error.
@@ -73,10 +60,9 @@ class QueueLink:
         """
         context = self._context
         receiver = await connection.open_receiver(context.path, self._on_message, self._on_disposition)
-        self._connection, self._receiver = connection, receiver
+        self._attached(connection, receiver)
         self._strays.connection = connection
         self._strays.settle()
-        self._settlements = Settlements(receiver, self._report)
         self._watchdog.attached(self._loop.time())
         self._replacing = False
         context.emit(events.ReceivingStarted(time.time(), context.path, self.side.value))
@@ -95,32 +81,20 @@ class QueueLink:
     @property
     def unsettled(self) -> int:
         """The number of messages in hand, and of settlements without their confirmation."""
-        return len(self._open) + len(self._strays) + (len(self._settlements) if self._settlements else 0)
+        return super().unsettled + len(self._strays)
 
     # Arrivals
 
-    def _on_message(self, event: MessageReceived) -> None:
-        context, now = self._context, self._loop.time()
-        context.counters.received += 1
+    def _arrived(self, payload: bytes, now: float) -> float:
         silent_for = self._watchdog.heard(now)
         if silent_for is not None:
             self._tell_silent(silent_for)
-        _, delivery_id, tag, payload, _, _, _ = event
-        receiver = self._receiver
-        if self.is_stopping or receiver is None:
-            self._release([delivery_id])
-            return
         if now - self._clock_read_at >= CLOCK_READ_EVERY:
             self._read_clock(payload, now)
-        if self._lock_left <= 0:  # it lay in a socket while this process was suspended
-            self._release([delivery_id])
-            return
-        message = ReceivedMessage(payload, tag, self.side)
-        delivery = Delivery(self, receiver, delivery_id, tag, message, now, now + self._lock_left)
-        self._open[tag] = delivery
-        context.counters.in_flight += 1
-        context.dispatcher.take(delivery)
-        context.changed()
+        return self._lock_left  # 0 for one that lay in a socket while this process was suspended
+
+    def _admit(self, delivery: Delivery) -> None:
+        self._context.dispatcher.take(delivery)
 
     def _read_clock(self, payload: bytes, now: float) -> None:
         """Measure how much of a new lock is left, and how long a lock lasts here."""
@@ -130,82 +104,7 @@ class QueueLink:
         self._lock_left = clock.span if ends is None else clock.left(ends / 1000, wall, wall)
         self._context.dispatcher.window.lock_span = clock.span
 
-    # Settling
-
-    def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
-        """Settle a delivery that is waiting or running; without effect on any other."""
-        if not self._leave(delivery):
-            return
-        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
-        delivery.message.settled()
-        if self._settlements is not None and delivery.receiver is self._receiver:
-            self._settlements.add(delivery)
-        else:
-            self._before_settling([delivery])
-            self._stray(delivery, was_sent=False)
-        self._context.dispatcher.left(delivery)
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Release a delivery that is waiting or running; without effect on any other."""
-        if self._leave(delivery):
-            delivery.end(None)
-            if delivery.receiver is self._receiver:
-                self._release([delivery.delivery_id])
-            self._context.dispatcher.left(delivery)
-
-    def find(self, tag: bytes) -> Delivery | None:
-        """The delivery with this tag, while it can be settled."""
-        return self._open.get(tag)
-
-    def _leave(self, delivery: Delivery) -> bool:
-        if self._open.pop(delivery.tag, None) is not delivery:
-            return False
-        self._context.counters.in_flight -= 1
-        return True
-
-    def _release(self, delivery_ids: list[int]) -> None:
-        self._context.counters.released += len(delivery_ids)
-        if self._receiver is not None:
-            release(self._receiver, delivery_ids)
-
-    def _on_disposition(self, event: DispositionReceived) -> None:
-        if self._settlements is not None:
-            self._settlements.on_disposition(event)
-
-    def _before_settling(self, deliveries: list[Delivery]) -> None:
-        context = self._context
-        if not context.reports_messages():
-            return
-        handled = [each.message for each in messages_by_outcome(deliveries)]
-        if handled:
-            context.emit(
-                events.MessagesReceived(
-                    time.time(),
-                    context.path,
-                    self.side.value,
-                    tuple(map(message_id_of, handled)),
-                    tuple(str(message.session_id or "") for message in handled),
-                    tuple(message.sequence_number or 0 for message in handled),
-                )
-            )
-
-    def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
-        context = self._context
-        delivery.end(answer)
-        if answer is Answer.CONFIRMED:
-            if delivery.verb is Verb.COMPLETE:
-                context.counters.completed += 1
-            else:
-                context.counters.settled_otherwise += 1
-        elif answer is Answer.LOCK_LOST:
-            self._tell_lost(delivery)
-        else:
-            name = message_id_of(delivery.message)
-            context.emit(
-                events.SettlementRefused(
-                    time.time(), context.path, self.side.value, name, delivery.verb.value, cause
-                )
-            )
+    # Strays
 
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
         if delivery.verb is Verb.RELEASE:
@@ -227,36 +126,7 @@ class QueueLink:
                 self._tell_lost(stray.delivery)
         sent = [stray.delivery for stray in strays if stray.was_sent]
         if sent:
-            self._context.counters.settlements_unknown += len(sent)
-            ids = tuple(message_id_of(each.message) for each in sent)
-            self._context.emit(
-                events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids)
-            )
-
-    def _tell_lost(self, delivery: Delivery) -> None:
-        self._context.counters.locks_lost += 1
-        self._context.emit(
-            events.LockLost(
-                time.time(),
-                self._context.path,
-                self.side.value,
-                message_id_of(delivery.message),
-                delivery.is_returned,
-            )
-        )
-
-    # Credit
-
-    def top_up(self) -> None:
-        """Grant credit for the room there is; called after every change."""
-        receiver, dispatcher = self._receiver, self._context.dispatcher
-        if receiver is None or self.is_stopping or not receiver.is_open:
-            return
-        settling = 0 if self._settlements is None else len(self._settlements)
-        grant = dispatcher.window.grant(receiver.credit, dispatcher.in_hand, settling)
-        if grant is not None:
-            self._used_at = self._loop.time()
-            receiver.flow(grant)
+            self._tell_unknown(sent)
 
     # Timers
 
@@ -272,11 +142,7 @@ class QueueLink:
         if receiver is None:
             return
         self._renew_due(now)
-        sent_at = None if self._settlements is None else self._settlements.oldest()
-        if sent_at is not None and now - sent_at > ANSWER_WITHIN and self._connection is not None:
-            logger.warning("%s on the %s does not answer settlements; reconnecting", receiver.path, self.side)
-            self._connection.abort()
-            return
+        self._check_answers(now)
         if not self._open and not self.is_stopping:
             self._watch(receiver, now)
 
@@ -290,17 +156,6 @@ class QueueLink:
             if delivery.phase is Phase.RUNNING and now - delivery.arrived >= self._context.max_lock_renewal:
                 error.__cause__ = AutoLockRenewTimeout("max_lock_renewal is over.")
             self._lose(delivery, error)
-
-    def _lose(self, delivery: Delivery, error: Exception) -> None:
-        """Give up a message whose lock is lost: its handler is told, and it is delivered again."""
-        if not self._leave(delivery):
-            return
-        delivery.end(Answer.LOCK_LOST)
-        delivery.message.auto_renew_error = error
-        self._context.dispatcher.withdraw(delivery, error)
-        self._tell_lost(delivery)
-        self._context.dispatcher.left(delivery)
-        self._context.changed()
 
     def _renew_due(self, now: float) -> None:
         if self._connection is None or (self._renewing is not None and not self._renewing.done()):
@@ -369,42 +224,16 @@ class QueueLink:
 
     # The end
 
-    async def stop_receiving(self) -> None:
-        """Take the credit back; messages already on their way are given back."""
-        self.is_stopping = True
-        receiver = self._receiver
-        if receiver is not None and receiver.is_open:
-            receiver.flow(receiver.credit, drain=True)
-            try:
-                async with asyncio.timeout(CONFIRM_WITHIN):
-                    await receiver.drained()
-            except TimeoutError:
-                logger.info("%s on the %s did not drain its link", receiver.path, self.side)
-
     async def close(self) -> None:
         """Give back what is in hand, wait for the last confirmations, and detach."""
-        receiver, settlements = self._receiver, self._settlements
-        for delivery in list(self._open.values()):
-            self.give_back(delivery)
         await self._strays.close(CONFIRM_WITHIN)
-        if receiver is None or settlements is None:
-            return
-        try:
-            async with asyncio.timeout(CONFIRM_WITHIN):
-                await settlements.is_empty.wait()
-        except TimeoutError:
-            logger.info("%s on the %s did not confirm all settlements", receiver.path, self.side)
-        await receiver.close()
+        await super().close()
         self._strays.give_up()
 
     def _forget(self) -> None:
         """Note that the link has ended. Locks outlive it: handlers go on, and what they settle are strays."""
-        settlements = self._settlements
-        self._connection = self._receiver = self._settlements = self._strays.connection = None
-        if settlements is not None:
-            settlements.end()
-        for task in (self._asking, self._renewing):
-            if task is not None:
-                task.cancel()
-        self._asking = self._renewing = None
-        self._context.changed()
+        self._strays.connection = None
+        if self._asking is not None:
+            self._asking.cancel()
+        self._asking = None
+        self._detached()

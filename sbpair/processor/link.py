@@ -1,0 +1,260 @@
+"""A link of a processor: arrivals, settlements, credit, and the end. Locks are those of the classes that follow it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+
+from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.performatives import DeliveryState
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.link import Receiver
+from sbpair.client.locks import LockClock
+from sbpair.pairing.pair_state import Role
+
+from . import events
+from .context import Context
+from .credit import Window
+from .delivery import Delivery, Phase, message_id_of
+from .message import ReceivedMessage
+from .settlement import Answer, Verb
+from .settling import Report, Settlements, messages_by_outcome, release
+
+logger = logging.getLogger("sbpair.processor")
+
+ANSWER_WITHIN = 60.0  # seconds for the confirmation of a settlement, and for a peek
+CONFIRM_WITHIN = 5.0  # seconds for the last confirmations, when stopping
+
+
+class EntityLink(ABC):
+    """The messages in hand of one side or one session, and the link they came over."""
+
+    def __init__(self, context: Context, side: Role, clock: LockClock) -> None:
+        self.side = side
+        self.is_stopping = False
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._connection: NamespaceConnection | None = None
+        self._receiver: Receiver | None = None
+        self._settlements: Settlements | None = None
+        self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
+        self._renewing: asyncio.Task[None] | None = None
+        self._report = Report(self._before_settling, self._answered, self._stray)
+
+    def _attached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
+        self._connection, self._receiver = connection, receiver
+        self._settlements = Settlements(receiver, self._report)
+
+    def _detached(self) -> None:
+        """Forget the link; what it did not confirm is passed to :meth:`_stray`."""
+        settlements = self._settlements
+        self._connection = self._receiver = self._settlements = None
+        if settlements is not None:
+            settlements.end()
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = None
+        self._context.changed()
+
+    @property
+    def unsettled(self) -> int:
+        """The number of messages in hand, and of settlements without their confirmation."""
+        return len(self._open) + (len(self._settlements) if self._settlements else 0)
+
+    # Arrivals
+
+    def _on_message(self, event: MessageReceived) -> None:
+        context, now = self._context, self._loop.time()
+        context.counters.received += 1
+        _, delivery_id, tag, payload, _, _, _ = event
+        receiver = self._receiver
+        left = self._arrived(payload, now)
+        if self.is_stopping or receiver is None or left <= 0:
+            self._release([delivery_id])
+            return
+        message = ReceivedMessage(payload, tag, self.side)
+        delivery = Delivery(self, receiver, delivery_id, tag, message, now, now + left)
+        self._open[tag] = delivery
+        context.counters.in_flight += 1
+        self._admit(delivery)
+        context.changed()
+
+    @abstractmethod
+    def _arrived(self, payload: bytes, now: float) -> float:
+        """Note a message; return the seconds left of its lock, 0 to give it back."""
+
+    @abstractmethod
+    def _admit(self, delivery: Delivery) -> None:
+        """Hand a message to the dispatcher, now or later."""
+
+    @abstractmethod
+    def _stray(self, delivery: Delivery, was_sent: bool) -> None:
+        """Handle a settlement that the link did not confirm; ``was_sent`` over it."""
+
+    @abstractmethod
+    def next_timer(self) -> float | None:
+        """When to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
+
+    @abstractmethod
+    def handle_timer(self, now: float) -> None:
+        """Renew locks, notice lost ones, and watch over the link, as due."""
+
+    # Settling
+
+    def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
+        """Settle a delivery that is waiting or running; without effect on any other."""
+        if not self._leave(delivery):
+            return
+        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
+        delivery.message.settled()
+        if self._settlements is not None and delivery.receiver is self._receiver:
+            self._settlements.add(delivery)
+        else:
+            self._before_settling([delivery])
+            self._stray(delivery, was_sent=False)
+        self._context.dispatcher.left(delivery)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Release a delivery that is waiting or running; without effect on any other."""
+        if self._leave(delivery):
+            delivery.end(None)
+            if delivery.receiver is self._receiver:
+                self._release([delivery.delivery_id])
+            self._context.dispatcher.left(delivery)
+
+    def find(self, tag: bytes) -> Delivery | None:
+        """The delivery with this tag, while it can be settled."""
+        return self._open.get(tag)
+
+    def _leave(self, delivery: Delivery) -> bool:
+        if self._open.pop(delivery.tag, None) is not delivery:
+            return False
+        self._context.counters.in_flight -= 1
+        return True
+
+    def _release(self, delivery_ids: list[int]) -> None:
+        self._context.counters.released += len(delivery_ids)
+        if self._receiver is not None:
+            release(self._receiver, delivery_ids)
+
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        if self._settlements is not None:
+            self._settlements.on_disposition(event)
+
+    def _before_settling(self, deliveries: list[Delivery]) -> None:
+        context = self._context
+        if not context.reports_messages():
+            return
+        handled = [each.message for each in messages_by_outcome(deliveries)]
+        if handled:
+            context.emit(
+                events.MessagesReceived(
+                    time.time(),
+                    context.path,
+                    self.side.value,
+                    tuple(map(message_id_of, handled)),
+                    tuple(str(message.session_id or "") for message in handled),
+                    tuple(message.sequence_number or 0 for message in handled),
+                )
+            )
+
+    def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
+        context = self._context
+        delivery.end(answer)
+        if answer is Answer.CONFIRMED:
+            if delivery.verb is Verb.COMPLETE:
+                context.counters.completed += 1
+            else:
+                context.counters.settled_otherwise += 1
+        elif answer is Answer.LOCK_LOST:
+            self._tell_lost(delivery)
+        else:
+            name = message_id_of(delivery.message)
+            context.emit(
+                events.SettlementRefused(
+                    time.time(), context.path, self.side.value, name, delivery.verb.value, cause
+                )
+            )
+
+    def _tell_lost(self, delivery: Delivery) -> None:
+        self._context.counters.locks_lost += 1
+        self._context.emit(
+            events.LockLost(
+                time.time(),
+                self._context.path,
+                self.side.value,
+                message_id_of(delivery.message),
+                delivery.is_returned,
+            )
+        )
+
+    def _tell_unknown(self, deliveries: list[Delivery]) -> None:
+        """Report settlements whose confirmation was lost."""
+        self._context.counters.settlements_unknown += len(deliveries)
+        ids = tuple(message_id_of(each.message) for each in deliveries)
+        self._context.emit(events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids))
+
+    def _lose(self, delivery: Delivery, error: Exception) -> None:
+        """Give up a message whose lock is lost: its handler is told, and it is delivered again."""
+        if not self._leave(delivery):
+            return
+        delivery.end(Answer.LOCK_LOST)
+        delivery.message.auto_renew_error = error
+        self._context.dispatcher.withdraw(delivery, error)
+        self._tell_lost(delivery)
+        self._context.dispatcher.left(delivery)
+        self._context.changed()
+
+    # Credit
+
+    def top_up(self) -> None:
+        """Grant credit for the room there is; called after every change."""
+        self._grant(self._context.dispatcher.window, self._context.dispatcher.in_hand)
+
+    def _grant(self, window: Window, in_hand: int) -> None:
+        receiver = self._receiver
+        if receiver is None or self.is_stopping or not receiver.is_open:
+            return
+        settling = 0 if self._settlements is None else len(self._settlements)
+        grant = window.grant(receiver.credit, in_hand, settling)
+        if grant is not None:
+            receiver.flow(grant)
+
+    def _check_answers(self, now: float) -> None:
+        """Drop a connection that does not answer settlements."""
+        sent_at = None if self._settlements is None else self._settlements.oldest()
+        if sent_at is not None and now - sent_at > ANSWER_WITHIN and self._connection is not None:
+            path = self._context.path
+            logger.warning("%s on the %s does not answer settlements; reconnecting", path, self.side)
+            self._connection.abort()
+
+    # The end
+
+    async def stop_receiving(self) -> None:
+        """Take the credit back; messages already on their way are given back."""
+        self.is_stopping = True
+        receiver = self._receiver
+        if receiver is not None and receiver.is_open:
+            receiver.flow(receiver.credit, drain=True)
+            try:
+                async with asyncio.timeout(CONFIRM_WITHIN):
+                    await receiver.drained()
+            except TimeoutError:
+                logger.info("%s on the %s did not drain its link", receiver.path, self.side)
+
+    async def close(self) -> None:
+        """Give back what is in hand, wait for the last confirmations, and detach."""
+        for delivery in list(self._open.values()):
+            self.give_back(delivery)
+        receiver, settlements = self._receiver, self._settlements
+        if receiver is None or settlements is None:
+            return
+        try:
+            async with asyncio.timeout(CONFIRM_WITHIN):
+                await settlements.is_empty.wait()
+        except TimeoutError:
+            logger.info("%s on the %s did not confirm all settlements", receiver.path, self.side)
+        await receiver.close()

@@ -1,0 +1,230 @@
+"""Receiving one session: one handler at a time, in order; the session's lock, and its state (C-16).
+
+accepted --> messages, one after another --> none for session_idle_timeout --> released
+                |         '-- the lock is lost: the handler is cancelled, or told --> accepted again
+                '-- abandoned, given back: those behind it go back too, and come again behind it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+from azure.servicebus.exceptions import SessionLockLostError
+
+from sbpair.amqp.performatives import DeliveryState
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ClientError
+from sbpair.client.locks import LockClock
+from sbpair.client.request import RequestNode
+from sbpair.client.session import SessionReceiver
+from sbpair.pairing.pair_state import Role
+
+from .context import Context
+from .credit import Window
+from .delivery import Delivery, Phase
+from .link import EntityLink
+from .settlement import Answer, Verb
+
+RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
+REORDERING = (Verb.ABANDON, Verb.RELEASE)  # after these the message comes again, before those behind it
+
+
+class SessionLink(EntityLink):
+    """The messages in hand of one session."""
+
+    def __init__(
+        self,
+        context: Context,
+        side: Role,
+        clock: LockClock,
+        connection: NamespaceConnection,
+        node: RequestNode,
+    ) -> None:
+        super().__init__(context, side, clock)
+        self._waiting: deque[Delivery] = deque()
+        self._head: Delivery | None = None
+        self._window = Window(1)
+        self._node = node
+        self._session_connection = connection
+        self._lock_ends = 0.0
+        self._used_at = self._loop.time()
+        self._is_rewinding = self._is_leaving = False
+        self._session: SessionReceiver | None = None
+
+    async def accept(self, timeout: float) -> str:
+        """Wait ``timeout`` seconds for the next session; return its id.
+
+        Raises SessionUnavailable, or another ClientError.
+        """
+        connection = self._session_connection
+        session = await connection.open_session_receiver(
+            self._context.path, self._on_message, self._on_disposition, self._on_drained, timeout=timeout
+        )
+        self._session = session
+        wall, now = time.time(), self._loop.time()
+        self._lock_ends = now + (self._clock.left(session.locked_until, wall, wall) or self._clock.span)
+        self._window.lock_span = self._clock.span
+        self._used_at = now
+        return session.session_id
+
+    async def run(self) -> None:
+        """Hand the messages of the accepted session to the dispatcher until it is idle or lost."""
+        session = self._session
+        assert session is not None  # noqa: S101  (it was accepted)
+        self._attached(self._session_connection, session)
+        self._used_at = self._loop.time()
+        self._context.changed()
+        try:
+            await asyncio.wait([session.detached])
+        finally:
+            self._forget()
+
+    def let_go(self) -> None:
+        """Release the session without waiting."""
+        if self._session is not None:
+            self._session.let_go()
+
+    @property
+    def session_id(self) -> str:
+        """The session that was accepted."""
+        return "" if self._session is None else self._session.session_id
+
+    async def state(self) -> bytes | None:
+        """The state of the session. Raises ClientError, with the session's lock lost or its node unreachable."""
+        if self._session is None:
+            raise SessionLockLostError(message="The session is not held.")
+        return await self._session.state(self._node)
+
+    async def set_state(self, state: bytes | None) -> None:
+        """Set the state of the session. Raises as :meth:`state`."""
+        if self._session is None:
+            raise SessionLockLostError(message="The session is not held.")
+        await self._session.set_state(self._node, state)
+
+    # Order
+
+    def _arrived(self, payload: bytes, now: float) -> float:
+        self._used_at = now
+        return 0.0 if self._is_rewinding else max(0.0, self._lock_ends - now)
+
+    def _admit(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._context.dispatcher.in_hand += 1
+        self._next()
+
+    def _next(self) -> None:
+        """Hand over the next message, once the handler of the last has ended and settled it."""
+        head, dispatcher = self._head, self._context.dispatcher
+        if head is not None:
+            if head.is_open or dispatcher.is_running(head):
+                return
+            self._head = None
+            self._used_at = self._loop.time()
+            self._window.handled(head.seconds, len(head.message.payload))
+        if self.is_stopping:
+            return
+        while self._waiting:
+            delivery = self._waiting.popleft()
+            if delivery.phase is Phase.WAITING:
+                self._head = delivery
+                dispatcher.in_hand -= 1  # take() counts it
+                dispatcher.take(delivery)
+                return
+
+    def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
+        if delivery.is_open and verb in REORDERING:
+            self._rewind()
+        super().settle(delivery, verb, state)
+
+    def give_back(self, delivery: Delivery) -> None:
+        if delivery.is_open and not self.is_stopping:
+            self._rewind()
+        super().give_back(delivery)
+
+    def _rewind(self) -> None:
+        """Give back what waits, so that it comes again behind the message that does."""
+        receiver = self._receiver
+        if receiver is None or self._is_rewinding:
+            return
+        self._is_rewinding = receiver.credit > 0
+        if self._is_rewinding:
+            receiver.flow(receiver.credit, drain=True)
+        waiting, self._waiting = self._waiting, deque()
+        for delivery in waiting:
+            super().give_back(delivery)
+
+    def _on_drained(self) -> None:
+        if self._is_rewinding and self._receiver is not None and not self._receiver.credit:
+            self._is_rewinding = False
+            self._context.changed()
+
+    # Credit
+
+    def top_up(self) -> None:
+        self._next()
+        if not self._is_rewinding:
+            self._grant(self._window, len(self._open))
+
+    # Timers
+
+    def next_timer(self) -> float | None:
+        if self._receiver is None or self._is_leaving:
+            return None
+        return min(self._used_at + self._context.session_idle_timeout, self._renew_at)
+
+    @property
+    def _renew_at(self) -> float:
+        return self._lock_ends - self._clock.span * RENEWED_AT
+
+    def handle_timer(self, now: float) -> None:
+        session = self._session
+        if session is None or self._receiver is None:
+            return
+        self._check_answers(now)
+        if now >= self._lock_ends:
+            self._is_leaving = True
+            session.let_go()
+        elif self._may_renew(now):
+            self._renewing = asyncio.ensure_future(self._renew(session))
+        is_idle = not self.unsettled and not self._is_rewinding
+        if is_idle and now >= self._used_at + self._context.session_idle_timeout:
+            self._is_leaving = True
+            session.let_go()
+
+    def _may_renew(self, now: float) -> bool:
+        if now < self._renew_at:
+            return False
+        if self._renewing is not None and not self._renewing.done():
+            return False
+        head = self._head
+        return head is None or now - head.arrived < self._context.max_lock_renewal
+
+    async def _renew(self, session: SessionReceiver) -> None:
+        """Renew the lock. A renewal that fails is tried again while the lock lasts."""
+        try:
+            ends = await session.renew(self._node)
+        except ClientError:
+            return
+        self._lock_ends = self._loop.time() + self._clock.renewed(ends, time.time())
+
+    # The end
+
+    def _stray(self, delivery: Delivery, was_sent: bool) -> None:
+        """The lock of a session ends with its link: what was sent is unknown, the rest is lost."""
+        delivery.end(None if was_sent else Answer.LOCK_LOST)
+        if was_sent:
+            self._tell_unknown([delivery])
+        elif delivery.verb is not Verb.RELEASE:
+            self._tell_lost(delivery)
+
+    def _forget(self) -> None:
+        """Note that the session is no longer held: what is in hand comes again."""
+        self._session = None
+        self._detached()
+        waiting, self._waiting = self._waiting, deque()
+        for delivery in waiting:
+            super().give_back(delivery)
+        for delivery in list(self._open.values()):
+            self._lose(delivery, SessionLockLostError(message="The lock of the session was lost."))

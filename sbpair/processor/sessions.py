@@ -1,0 +1,156 @@
+"""The sessions of one side: as many at a time as the options say, the next one as soon as one is empty (C-16).
+
+One request for the next available session waits at the broker, while there is room for one. A session that is held on
+the other side too waits until it is released there: a session has one handler at a time, whatever the side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from sbpair.amqp.performatives import Condition
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import SessionUnavailable
+from sbpair.client.locks import LockClock
+from sbpair.client.request import RequestNode
+from sbpair.pairing.pair_state import Role
+
+from . import events
+from .context import Context
+from .delivery import Delivery
+from .session_link import SessionLink
+
+ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
+
+
+class Turns:
+    """Which side has the turn in each session that is held."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def of(self, session_id: str) -> asyncio.Lock:
+        """The lock of a session."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    def forget(self, session_id: str) -> None:
+        """Drop the lock of a session that nobody holds or waits for."""
+        lock = self._locks.get(session_id)
+        if lock is not None and not lock.locked():
+            del self._locks[session_id]
+
+
+class Sessions:
+    """The sessions of one side in hand."""
+
+    def __init__(self, context: Context, side: Role, most: int, turns: Turns) -> None:
+        self.side = side
+        self.is_stopping = False
+        self._context = context
+        self._most = most
+        self._turns = turns
+        self._clock = LockClock()
+        self._links: dict[SessionLink, None] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._accepting: asyncio.Task[None] | None = None
+
+    is_replaced = False
+
+    async def run(self, connection: NamespaceConnection) -> Condition | None:
+        """Accept sessions until the connection ends; return the peer's error.
+
+        Raises TokenRefused, LinkRefused or ConnectionLost when no session can be accepted.
+        """
+        context = self._context
+        await connection.authorize(context.path)
+        context.emit(events.ReceivingStarted(time.time(), context.path, self.side.value))
+        node = RequestNode(connection, connection.namespace.address(f"{context.path}/$management"))
+        self._accepting = asyncio.ensure_future(self._accept(connection, node))
+        try:
+            either: tuple[asyncio.Future[Any], ...] = (self._accepting, connection.closed)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._accepting.done() and not self._accepting.cancelled():
+                self._accepting.result()
+            return connection.closed.result() if connection.closed.done() else None
+        finally:
+            self._accepting.cancel()
+            if not self.is_stopping:
+                for link in list(self._links):
+                    link.let_go()
+                await asyncio.gather(*self._serving, return_exceptions=True)
+                node.abandon()
+
+    async def _accept(self, connection: NamespaceConnection, node: RequestNode) -> None:
+        while not self.is_stopping:
+            await self._room.wait()
+            link = SessionLink(self._context, self.side, self._clock, connection, node)
+            try:
+                await link.accept(ACCEPT_WAITS)
+            except SessionUnavailable:
+                continue
+            self._links[link] = None
+            if len(self._links) >= self._most:
+                self._room.clear()
+            task = asyncio.ensure_future(self._serve(link))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, link: SessionLink) -> None:
+        context, session_id = self._context, link.session_id
+        context.emit(events.SessionAccepted(time.time(), context.path, self.side.value, session_id))
+        try:
+            async with self._turns.of(session_id):
+                await link.run()
+        finally:
+            self._turns.forget(session_id)
+            del self._links[link]
+            self._room.set()
+            context.emit(events.SessionReleased(time.time(), context.path, self.side.value, session_id))
+            context.changed()
+
+    # What the processor asks of a link
+
+    @property
+    def unsettled(self) -> int:
+        """The number of messages in hand, and of settlements without their confirmation."""
+        return sum(link.unsettled for link in self._links)
+
+    def find(self, tag: bytes) -> Delivery | None:
+        """The delivery with this tag, while it can be settled."""
+        return next((found for link in self._links if (found := link.find(tag)) is not None), None)
+
+    def session(self, session_id: str) -> SessionLink | None:
+        """The link of a session that is held."""
+        return next((link for link in self._links if link.session_id == session_id), None)
+
+    def top_up(self) -> None:
+        """Hand over the next messages, and grant credit for the room there is."""
+        for link in list(self._links):
+            link.top_up()
+
+    def next_timer(self) -> float | None:
+        """When to call :meth:`handle_timer` while nothing is unsettled; None without a session."""
+        return min((at for link in self._links if (at := link.next_timer()) is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        """Renew locks, and release idle sessions, as due."""
+        for link in list(self._links):
+            link.handle_timer(now)
+
+    async def stop_receiving(self) -> None:
+        """Accept no more sessions, and take the credit of the held ones back."""
+        self.is_stopping = True
+        if self._accepting is not None:
+            self._accepting.cancel()
+        await asyncio.gather(*(link.stop_receiving() for link in self._links))
+
+    async def close(self) -> None:
+        """Give back what is in hand, wait for the last confirmations, and release the sessions."""
+        await asyncio.gather(*(link.close() for link in self._links))
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
