@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from .ranges import Mark, lane_of
 
@@ -30,6 +31,19 @@ class EntityRenewed(Exception):
             f"number up to {upto} was enqueued after all messages read. Start a new checkpoint; the message was "
             "not completed"
         )
+
+
+class Arrived(Protocol):
+    """A message that has arrived."""
+
+    @property
+    def number(self) -> int | None: ...
+
+    @property
+    def enqueued_at(self) -> int | None: ...
+
+    @property
+    def deliveries(self) -> int: ...
 
 
 class Claim:
@@ -51,16 +65,17 @@ class Claim:
         """The number of messages to request next; 0 when none is left to receive."""
         return min(self._window, sum(map(len, self._waiting.values())))
 
-    def take(self, number: int | None, enqueued_at: int | None, deliveries: int = 0) -> bool:
+    def take(self, arrived: Arrived) -> bool:
         """Whether to complete the message that has arrived; else give it back.
 
         Raises EntityRenewed for a number that was read if the message was enqueued later than all messages read.
         """
+        number, enqueued_at = arrived.number, arrived.enqueued_at
         lane = None if number is None else lane_of(self._path, number)
         mark = None if lane is None else self._marks.get(lane)
         if lane is None or number is None or mark is None or number > mark.upto:
             self._is_smooth = False
-            self._pass_over(None if lane is None or deliveries >= MOST_RETURNS else lane)
+            self._pass_over(None if lane is None or arrived.deliveries >= MOST_RETURNS else lane)
             return False
         check_age(self._path, mark, enqueued_at)
         waiting = self._waiting.get(lane, deque())

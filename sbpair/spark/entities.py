@@ -54,7 +54,7 @@ from .ranges import (
     span,
     weigh,
 )
-from .settling import Known, Settler
+from .settling import Glimpse, Settler, glimpse
 from .source_options import SourceOptions
 
 T = TypeVar("T")
@@ -277,25 +277,20 @@ class Entities:
             self._link.by_session.add(path)
         return Settled(settler.completed, remain=is_cut_short or settler.passed_over > 0)
 
-    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Known], int | None]:
+    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Glimpse], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
 
         Raises EntityRenewed.
         """
         most = min(PAGE, mark.upto - start + 1)
         payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))
-        page = [each for each in map(peeked, payloads) if each.seen.number <= mark.upto]
-        known = [each for each in page if each.seen.state == ACTIVE]
+        page = [each for each in map(glimpse, payloads) if (each.number or 0) <= mark.upto]
+        known = [each for each in page if each.state == ACTIVE and each.number]
         for each in known:
-            check_age(path, mark, each.seen.enqueued_at)
-        is_last = len(page) < len(payloads) or not page or page[-1].seen.number >= mark.upto
-        return [
-            Known(
-                each.seen.number,
-                None if each.message.properties is None else each.message.properties.group_id,
-            )
-            for each in known
-        ], None if is_last else page[-1].seen.number + 1
+            check_age(path, mark, each.enqueued_at)
+        last = (page[-1].number or 0) if page else mark.upto
+        is_last = len(page) < len(payloads) or last >= mark.upto
+        return known, None if is_last else last + 1
 
 
 @dataclass(frozen=True, slots=True)

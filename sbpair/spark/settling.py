@@ -14,27 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sbpair.amqp.errors import NOT_ALLOWED
+from sbpair.amqp.errors import NOT_ALLOWED, DecodeError
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import decode_header, decode_map_section, split
+from sbpair.amqp.message import Sections, decode_header, decode_map_section, decode_properties, split
 from sbpair.amqp.performatives import Accepted, Released
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
 from sbpair.client.link import SERIAL, Receiver, runs
+from sbpair.envelope.inspect import read_parked
 
 from .claim import Claim
-from .ranges import Mark
+from .ranges import ACTIVE, Mark
 
 SESSIONS_AT_ONCE = 16
 SESSION_WAIT = 1.0  # seconds to wait for a session that another receiver holds
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A message that was peeked: active, and read before. ``session`` is its session id."""
-
-    number: int
-    session: str | None = None
 
 
 class Settler:
@@ -52,15 +45,15 @@ class Settler:
         self.completed = 0
         self.passed_over = 0
 
-    async def settle(self, connection: NamespaceConnection, known: Sequence[Known]) -> None:
-        """Complete the ``known`` messages.
+    async def settle(self, connection: NamespaceConnection, known: Sequence[Glimpse]) -> None:
+        """Complete the ``known`` messages, which were peeked, and read before.
 
         Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued after
         all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
         """
         if not self.by_session:
             try:
-                await self._settle_one(connection, [each.number for each in known])
+                await self._settle_one(connection, [each.number or 0 for each in known])
                 return
             except LinkRefused as error:
                 refused = error.condition is not None and error.condition.symbol == NOT_ALLOWED
@@ -69,10 +62,11 @@ class Settler:
                 self.by_session = True
         by_session: dict[str, list[int]] = {}
         for each in known:
-            if each.session is None:  # not one that a session receiver can get
+            session = each.session
+            if session is None:  # not one that a session receiver can get
                 self.passed_over += 1
             else:
-                by_session.setdefault(each.session, []).append(each.number)
+                by_session.setdefault(session, []).append(each.number or 0)
         few = asyncio.Semaphore(SESSIONS_AT_ONCE)
 
         async def settle_session(session: str, numbers: list[int]) -> None:
@@ -151,7 +145,7 @@ class Receiving:
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
-                if self._claim.take(*position_of(event.payload)):
+                if self._claim.take(glimpse(event.payload)):
                     ours.append(self._others.pop())
         finally:
             self._complete(ours)
@@ -190,13 +184,45 @@ class Receiving:
             self._answered.set()
 
 
-def position_of(payload: bytes) -> tuple[int | None, int | None, int]:
-    """The sequence number and the enqueued time (ms) of a message, None if absent, and its earlier deliveries."""
-    sections = split(payload)
-    annotations = decode_map_section(sections.message_annotations)
-    number, at = annotations.get("x-opt-sequence-number"), annotations.get("x-opt-enqueued-time")
-    return (
-        int(number) if isinstance(number, int) else None,
-        int(at) if isinstance(at, int) else None,
-        decode_header(sections.header).delivery_count or 0,
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What settlement needs of an encoded message; most parts stay encoded, since there is one for each message."""
+
+    number: int | None
+    """The sequence number; None if absent."""
+
+    enqueued_at: int | None
+    """Milliseconds since the epoch; None if absent."""
+
+    state: int
+    sections: Sections
+
+    @property
+    def deliveries(self) -> int:
+        """How often the message was delivered before."""
+        return decode_header(self.sections.header).delivery_count or 0
+
+    @property
+    def session(self) -> str | None:
+        """The session id."""
+        return decode_properties(self.sections.properties).group_id if self.sections.properties else None
+
+
+def glimpse(payload: bytes) -> Glimpse:
+    """Never raises: of a malformed message only the position is known, if any."""
+    try:
+        sections = split(payload)
+        annotations = decode_map_section(sections.message_annotations)
+    except (DecodeError, IndexError):
+        parked = read_parked(payload)
+        return Glimpse(parked.sequence_number, parked.parked_at, ACTIVE, Sections())
+    return Glimpse(
+        _whole(annotations.get("x-opt-sequence-number")),
+        _whole(annotations.get("x-opt-enqueued-time")),
+        _whole(annotations.get("x-opt-message-state")) or ACTIVE,
+        sections,
     )
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

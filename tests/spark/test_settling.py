@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Header, Message
+from sbpair.amqp.message import Header, Message, Properties, Sections
 from sbpair.spark.claim import MOST, MOST_RETURNS, Claim, EntityRenewed
 from sbpair.spark.ranges import LANE_BITS, Mark
-from sbpair.spark.settling import position_of
+from sbpair.spark.settling import Glimpse, glimpse
+
+
+def message(number: int, enqueued_at: int | None = 50, deliveries: int = 0) -> Glimpse:
+    encoded = Message(header=Header(delivery_count=deliveries)).encode()
+    return Glimpse(number, enqueued_at, 0, Sections(header=encoded))
 
 
 def settle(claim: Claim, available: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -21,7 +25,7 @@ def settle(claim: Claim, available: Iterable[int]) -> tuple[list[int], list[int]
     while credit := claim.credit:
         arrived, left = left[:credit], left[credit:]
         for number in arrived:
-            (completed if claim.take(number, 50) else returned).append(number)
+            (completed if claim.take(message(number)) else returned).append(number)
         claim.end_round(len(arrived))
     return completed, returned
 
@@ -53,7 +57,7 @@ def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> 
     while credit := claim.credit:
         asked.append(credit)
         for number in range(at, at + credit):
-            assert claim.take(number, 50)
+            assert claim.take(message(number))
         at += credit
         claim.end_round(credit)
 
@@ -70,10 +74,10 @@ def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages
         return Claim("q", marks, [1, 2, third + 1, third + 2])
 
     gentle, harsh = claim(), claim()
-    assert not gentle.take(6, 50, MOST_RETURNS - 1)
+    assert not gentle.take(message(6, deliveries=MOST_RETURNS - 1))
     assert gentle.credit == 1
-    assert gentle.take(third + 1, 50)
-    assert not harsh.take(6, 50, MOST_RETURNS)
+    assert gentle.take(message(third + 1))
+    assert not harsh.take(message(6, deliveries=MOST_RETURNS))
     assert harsh.credit == 0
     assert harsh.passed_over == 4
 
@@ -81,20 +85,23 @@ def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages
 @pytest.mark.spec("R-71")
 def test_a_young_message_under_a_number_that_was_read_ends_the_settlement() -> None:
     with pytest.raises(EntityRenewed, match="q was deleted and created again"):
-        Claim("q", (Mark("q", 5, until=40),), [1]).take(1, 41)
-    assert not Claim("q", (Mark("q", 5, until=40),), [1]).take(1, None), "unknown whether it was read"
+        Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, 41))
+    assert not Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, None)), (
+        "unknown whether it was read"
+    )
 
 
 @pytest.mark.parametrize("payload", [b"", Message().encode()], ids=["nothing", "no annotations"])
 def test_a_message_without_a_number_is_given_back(payload: bytes) -> None:
     claim = Claim("orders", (Mark("orders", 100),), [7])
-    assert not claim.take(*position_of(payload))
+    assert not claim.take(glimpse(payload))
     assert claim.credit == 0
 
 
 def test_the_position_of_a_message_is_read_without_its_body() -> None:
     annotations = {"x-opt-sequence-number": 7, "x-opt-enqueued-time": 50}
-    message = Message(header=Header(delivery_count=2), message_annotations=annotations)  # type: ignore[arg-type]
-    assert position_of(message.encode()) == (7, 50, 2)
-    with pytest.raises(DecodeError):
-        position_of(b"\xff")
+    properties = Properties(group_id="s")
+    sent = Message(Header(delivery_count=2), None, annotations, properties)  # type: ignore[arg-type]
+    found = glimpse(sent.encode())
+    assert (found.number, found.enqueued_at, found.deliveries, found.session) == (7, 50, 2, "s")
+    assert glimpse(b"\xff").number is None

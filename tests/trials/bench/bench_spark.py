@@ -5,8 +5,11 @@
 One task at a time (``local[1]``), a broker in a process of its own, messages of 1 KiB: ``browse`` peeks
 a queue into rows, ``complete`` is a stream that consumes it, ``sink`` writes rows to a queue through the
 paired client, ``syphon`` brings the backlogs home. Each round checks that every message was read or is where
-it belongs. The processor time is that of the JVM, of Spark's Python processes and of the driver; ``per_core``
-is how many messages a second of it makes, the broker's own time aside. A round nobody counts goes first.
+it belongs. Beside them what one writes without a connector, in the same rounds: ``naive_sink`` and
+``naive_consume`` are a ``foreachPartition`` with the SDK that sends, or receives and completes, message by message;
+``batched_sink`` sends the SDK's batches. ``ratio`` is how many times their rate the connector has. The processor time
+is that of the JVM, of Spark's Python processes and of the driver; ``per_core`` is how many messages a second of it
+makes, the broker's own time aside. A round nobody counts goes first.
 Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
 """
 
@@ -19,7 +22,9 @@ import platform
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +33,11 @@ from tests.trials.bench.process import cpu_seconds, cpu_seconds_of_all
 from tests.trials.bench.report import figure, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 MESSAGES, QUICK_MESSAGES = 40_000, 400
 BATCHES = 4  # of the stream
+SDK_BATCH = 100  # messages that the SDK sends or receives at a time, by hand
 
 
 class Bench:
@@ -81,6 +87,10 @@ class Bench:
         for (what, work), values in self.found.items():
             unit = "us/message" if what == "broker_cpu" else "1/s"
             figure(f"spark.{what}", unit, values, 1, work=work, messages=self._messages)
+        for peer, work in PEERS.items():
+            pairs = zip(self.found["rate", work], self.found["rate", peer], strict=True)
+            ratios = [ours / theirs for ours, theirs in pairs]
+            figure("spark.ratio", "ratio", ratios, 2, work=work, over=peer, messages=self._messages)
 
     def browse(self) -> int:
         from pyspark.sql import Observation
@@ -101,10 +111,25 @@ class Bench:
             query.awaitTermination()
         return self._messages - self._ask("arrived")
 
-    def sink(self) -> int:
-        rows = self._spark.range(self._messages).selectExpr(
+    def naive_consume(self) -> int:
+        self._spark.range(0, 1, 1, 1).foreachPartition(partial(consume_with_sdk, self._site.primary))
+        return self._messages - self._ask("arrived")
+
+    def naive_sink(self) -> int:
+        self._rows().foreachPartition(partial(send_with_sdk, self._site.primary, 1))
+        return self._ask("arrived")
+
+    def batched_sink(self) -> int:
+        self._rows().foreachPartition(partial(send_with_sdk, self._site.primary, SDK_BATCH))
+        return self._ask("arrived")
+
+    def _rows(self) -> DataFrame:
+        return self._spark.range(self._messages).selectExpr(
             "repeat('x', 1024) AS body", "cast(id AS string) AS message_id"
         )
+
+    def sink(self) -> int:
+        rows = self._rows()
         rows.write.format("sbpair").options(**self._pair(), entityPath="orders").mode("append").save()
         return self._ask("arrived")
 
@@ -134,17 +159,52 @@ class Bench:
         return time.process_time() + cpu_seconds_of_all(self._jvm)
 
 
+def send_with_sdk(connection: str, most: int, rows: Iterator[Row]) -> None:
+    """Send rows as one would by hand: a client a partition, ``most`` messages a send."""
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        messages = (ServiceBusMessage(row.body, message_id=row.message_id) for row in rows)
+        while part := list(islice(messages, most)):
+            sender.send_messages(part if most > 1 else part[0])
+
+
+def consume_with_sdk(connection: str, rows: Iterator[Row]) -> None:
+    """Receive and complete as one would by hand."""
+    from azure.servicebus import ServiceBusClient
+
+    list(rows)
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        while received := receiver.receive_messages(SDK_BATCH, max_wait_time=2):
+            for message in received:
+                str(message)
+                receiver.complete_message(message)
+
+
 WORK: dict[str, Callable[[Bench], int]] = {
     "browse": Bench.browse,
     "complete": Bench.complete,
+    "naive_consume": Bench.naive_consume,
     "sink": Bench.sink,
+    "naive_sink": Bench.naive_sink,
+    "batched_sink": Bench.batched_sink,
     "syphon": Bench.syphon,
 }
+PEERS = {"naive_consume": "complete", "naive_sink": "sink", "batched_sink": "sink"}
 # Where messages wait before the work begins: a side of the pair, and its queues.
 FILLS: dict[str, tuple[str, list[str]] | None] = {
     "browse": ("primary", ["orders"]),
     "complete": ("primary", ["orders"]),
+    "naive_consume": ("primary", ["orders"]),
     "sink": None,
+    "naive_sink": None,
+    "batched_sink": None,
     "syphon": ("secondary", BACKLOGS),
 }
 
