@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
+from sbpair.spark import entities, message_source
 from sbpair.spark.checkpoint import ForeignCheckpoint, check_origin, origin_in, origin_name, with_origin
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 from tests.spark.test_message_source import Engine
+from tests.spark.test_polling import Clock
 
 SENT = [f"m{number}" for number in range(5)]
 
@@ -157,3 +159,43 @@ def test_an_offset_is_the_same_text_when_nothing_has_changed() -> None:
     assert json.dumps(offset) == json.dumps(again)
     check_origin({"@namespace": "contoso"}, "contoso", settles=True)
     check_origin({}, "contoso", settles=True)
+
+
+@pytest.mark.spec("R-71", "R-72")
+def test_ten_minutes_of_outage_with_a_switch_to_the_other_namespace_lose_nothing(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is driven. An operator switches the string half-way, and a query of its own reads the other side."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(entities, "PAUSE", 0.0)
+    reference = tmp_path / "connection"
+    reference.write_text(string(broker, "contoso"))
+    engine = Engine(options(f"file:{reference}", settlement="complete", maxMessagesPerTrigger="2"))
+    assert engine.plan()
+    engine.work()
+    broker.namespace("contoso").take_down("refuse")
+    began = clock.now
+    while clock.now < began + 300:
+        assert not engine.plan(), "nothing new, and no error"
+    assert message_source.OUTAGE in (engine.reader.reportLatestOffset() or {})
+
+    reference.write_text(string(broker, "contoso-dr"))
+    with pytest.raises(ForeignCheckpoint, match=r"belongs to the namespace .* Start a new checkpoint"):
+        [engine.plan() for _ in range(600)]
+    assert ids_in(broker, "orders", "contoso-dr") == SENT, "nothing was completed unread"
+    other = Engine(options(string(broker, "contoso-dr"), settlement="complete"))
+    assert len(other.available_now()) == len(SENT)
+    assert ids_in(broker, "orders", "contoso-dr") == []
+
+    reference.write_text(string(broker, "contoso"))
+    engine.restart()
+    while clock.now < began + 600:
+        assert not engine.plan()
+    broker.namespace("contoso").bring_up()
+    while len(engine.sink) < len(SENT):
+        if engine.plan():
+            engine.work()
+    for _ in range(3):
+        engine.plan()
+    assert engine.sink == [f"body of {each}" for each in SENT], "each once"
+    assert ids_in(broker, "orders", "contoso") == []

@@ -96,9 +96,14 @@ def main(job: str, state: str) -> None:
     from sbpair.spark import build_session
     from sbpair.spark.session import SHORT_JOB
 
-    spark = build_session(
-        "crash", master="local[2,2]", settings=SHORT_JOB | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    )
+    chosen = Path(state) / "master"
+    master = chosen.read_text() if chosen.exists() else "local[2,2]"
+    settings = SHORT_JOB | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    if master.startswith("local-cluster"):
+        java = SHORT_JOB["spark.driver.extraJavaOptions"]
+        settings |= {"spark.executor.extraJavaOptions": java, "spark.executor.memory": "1g"}
+        settings["spark.executorEnv.PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+    spark = build_session("crash", master=master, settings=settings)
     JOBS[job](spark, Path(state))
     spark.stop()
 
@@ -124,6 +129,24 @@ def copy(spark, state: Path) -> None:
     query = (
         source(spark, state)
         .selectExpr("message_id as body")
+        .writeStream.format("sbpair")
+        .options(**pair(state), entityPath="copies")
+        .option("checkpointLocation", str(state / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def publish(spark, state: Path) -> None:
+    """Parquet files to a queue that drops duplicates, with ids of a column or as they are made."""
+    columns = ["body", "body AS message_id"] if (state / "ids-of-a-column").exists() else ["body"]
+    query = (
+        spark.readStream.schema("body string")
+        .option("maxFilesPerTrigger", 2)
+        .parquet(str(state / "files"))
+        .repartition(int((state / "partitions").read_text()))
+        .selectExpr(*columns)
         .writeStream.format("sbpair")
         .options(**pair(state), entityPath="copies")
         .option("checkpointLocation", str(state / "checkpoint"))
@@ -165,7 +188,7 @@ def pair(state: Path) -> dict[str, str]:
     }
 
 
-JOBS = {"stream": stream, "copy": copy, "drain": drain}
+JOBS = {"stream": stream, "copy": copy, "publish": publish, "drain": drain}
 
 if __name__ == "__main__":
     main(*sys.argv[1:3])

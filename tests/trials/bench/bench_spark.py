@@ -9,7 +9,8 @@ it belongs. Beside them what one writes without a connector, in the same rounds:
 ``naive_consume`` are a ``foreachPartition`` with the SDK that sends, or receives and completes, message by message;
 ``batched_sink`` sends the SDK's batches. ``ratio`` is how many times their rate the connector has. The processor time
 is that of the JVM, of Spark's Python processes and of the driver; ``per_core`` is how many messages a second of it
-makes, the broker's own time aside. A round nobody counts goes first.
+makes, the broker's own time aside. A round nobody counts goes first. Then the same over a line of 20 ms there and back,
+where one message at a time is what costs.
 Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
 """
 
@@ -23,12 +24,15 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sbpair.auth.connection_string import parse
 from tests.trials.bench.bench_syphon import BACKLOGS, Site, broker_process, fill
+from tests.trials.bench.delay_line import by_way_of, delay_lines
 from tests.trials.bench.process import cpu_seconds, cpu_seconds_of_all
 from tests.trials.bench.report import figure, settings
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 MESSAGES, QUICK_MESSAGES = 40_000, 400
 BATCHES = 4  # of the stream
+RTT, FAR_MESSAGES = 0.02, 2000  # seconds
 SDK_BATCH = 100  # messages that the SDK sends or receives at a time, by hand
 
 
@@ -57,12 +62,25 @@ class Bench:
         )
         self._jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()
         self._messages = messages
-        self.found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._rtt = 0.0
+        self.found: dict[tuple[str, str, float, int], list[float]] = defaultdict(list)
 
     def close(self) -> None:
         self._spark.stop()
         self._pipe.send(None)
         self._broker.join()
+
+    @contextmanager
+    def far(self, messages: int) -> Iterator[None]:
+        """Within it the broker is 20 ms away, and there are so many messages."""
+        near, before = self._site, self._messages
+        ports = [parse(each).port for each in (near.primary, near.secondary)]
+        with delay_lines(RTT, ports) as (first, second):
+            away = by_way_of(near.primary, first), by_way_of(near.secondary, second)
+            self._site = Site(*away, near.ca_file)
+            self._messages, self._rtt = messages, RTT
+            yield
+        self._site, self._messages, self._rtt = near, before, 0.0
 
     def measure(self, work: str, *, counts: bool) -> None:
         """Prepare, do it, check it."""
@@ -79,18 +97,24 @@ class Bench:
         if moved != self._messages:
             raise RuntimeError(f"{work}: {moved} of {self._messages} messages")
         if counts:
-            self.found["rate", work].append(moved / took)
-            self.found["per_core", work].append(moved / spent)
-            self.found["broker_cpu", work].append(brokers / moved * 1e6)
+            where = self._rtt, self._messages
+            self.found["rate", work, *where].append(moved / took)
+            self.found["per_core", work, *where].append(moved / spent)
+            self.found["broker_cpu", work, *where].append(brokers / moved * 1e6)
 
     def tell(self) -> None:
-        for (what, work), values in self.found.items():
+        for (what, work, rtt, messages), values in self.found.items():
             unit = "us/message" if what == "broker_cpu" else "1/s"
-            figure(f"spark.{what}", unit, values, 1, work=work, messages=self._messages)
-        for peer, work in PEERS.items():
-            pairs = zip(self.found["rate", work], self.found["rate", peer], strict=True)
-            ratios = [ours / theirs for ours, theirs in pairs]
-            figure("spark.ratio", "ratio", ratios, 2, work=work, over=peer, messages=self._messages)
+            figure(f"spark.{what}", unit, values, 1, work=work, messages=messages, rtt=rtt)
+        for what, peer, rtt, messages in [*self.found]:
+            if what != "broker_cpu" and peer in PEERS:
+                ours, theirs = (
+                    self.found[what, PEERS[peer], rtt, messages],
+                    self.found[what, peer, rtt, messages],
+                )
+                ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+                more = {"work": PEERS[peer], "over": peer, "messages": messages, "rtt": rtt}
+                figure(f"spark.{what}_ratio", "ratio", ratios, 2, **more)
 
     def browse(self) -> int:
         from pyspark.sql import Observation
@@ -221,6 +245,10 @@ def main() -> None:
         for number in range(0 if asked.quick else -1, asked.rounds):
             for work in WORK:
                 bench.measure(work, counts=number >= 0)
+        with bench.far(QUICK_MESSAGES if asked.quick else FAR_MESSAGES):
+            for _ in range(asked.rounds):
+                for work in (*PEERS, *dict.fromkeys(PEERS.values())):
+                    bench.measure(work, counts=True)
     finally:
         bench.close()
     bench.tell()
