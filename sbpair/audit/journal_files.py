@@ -1,4 +1,4 @@
-"""Discovery of journal files in a directory, and byte ranges of their complete lines.
+"""Discovery of journal files in a directory or at a URI, and byte ranges of their complete lines.
 
     DIR/sender-a-000001.jsonl           read, in folders of any depth
     DIR/host-7/sender-b-000001.jsonl.gz read, unless the same file exists without .gz
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from sbpair.observation.journal_reading import OPEN_PREFIX
+
+from .object_storage import files_below, is_uri, open_file
 
 INFLATES = 10  # estimated ratio of the uncompressed to the compressed size of a journal
 TAIL = 64 * 1024  # bytes per step of the backward search for the last newline
@@ -58,22 +60,24 @@ def whole_lines(directory: str) -> dict[str, int]:
     return {name: _last_line_end(directory, name) for name in list_files(directory).journals}
 
 
-def _plain(path: Path) -> BinaryIO:
-    return path.open("rb")
+def _plain(directory: str, name: str) -> BinaryIO:
+    return open_file(directory, name) if is_uri(directory) else Path(directory, name).open("rb")
 
 
-def _unpacked(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb"))
+def _unpacked(directory: str, name: str) -> BinaryIO:
+    if is_uri(directory):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=open_file(directory, name)))
+    return cast(BinaryIO, gzip.open(Path(directory, name), "rb"))
 
 
-def _open(directory: str, name: str, opened: Callable[[Path], BinaryIO] = _plain) -> BinaryIO:
+def _open(directory: str, name: str, opened: Callable[[str, str], BinaryIO] = _plain) -> BinaryIO:
     folder, slash, file = name.rpartition("/")
     try:
-        return opened(Path(directory, folder + slash + OPEN_PREFIX + file))
+        return opened(directory, folder + slash + OPEN_PREFIX + file)
     except FileNotFoundError:  # closed, possibly since it was listed
         pass
     try:
-        return opened(Path(directory, name))
+        return opened(directory, name)
     except FileNotFoundError:
         raise FileNotFoundError(f"the journal file {name} is no longer in {directory}") from None
 
@@ -185,12 +189,12 @@ def list_files(directory: str) -> Listing:
     """
     paths: dict[str, str] = {}
     unread: list[Unread] = []
-    for name, found in _below(directory):
+    for name, found in _below_uri(directory) if is_uri(directory) else _below(directory):
         if isinstance(found, Unread):
             unread.append(found)
         elif name.endswith((PLAIN, GZIPPED)) and not Path(name).name.startswith("."):
             paths[_final(name)] = min(name, paths.get(_final(name), name))
-        elif why := _why_unread(Path(directory, name)):
+        elif why := _why_unread(directory, name):
             unread.append(Unread(name, why))
     copies = {name for name in paths if is_gzipped(name) and plain_of(name) in paths}
     journals = {name: path for name, path in sorted(paths.items()) if name not in copies}
@@ -209,6 +213,17 @@ def plain_of(name: str) -> str:
 def _final(name: str) -> str:
     folder, slash, file = name.rpartition("/")
     return folder + slash + file.removeprefix(OPEN_PREFIX)
+
+
+def _below_uri(uri: str) -> Iterator[tuple[str, Unread | None]]:
+    """Yield the path of each file below ``uri``, without those of an earlier audit."""
+    names = files_below(uri)
+    folders: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        folders.setdefault(folder, set()).add(file)
+    audits = tuple(f"{folder}/" for folder, files in folders.items() if folder and files >= AUDIT_OUTPUT)
+    yield from ((name, None) for name in names if not name.startswith(audits))
 
 
 def _below(directory: str) -> Iterator[tuple[str, Unread | None]]:
@@ -250,14 +265,15 @@ def _below(directory: str) -> Iterator[tuple[str, Unread | None]]:
                 yield name, Unread(name, "not a regular file")
 
 
-def _why_unread(path: Path) -> str | None:
+def _why_unread(directory: str, name: str) -> str | None:
     """The reason to report a file that may be a journal; None for text that is not JSON, and hidden files."""
-    if PLAIN in path.name.lower():
+    file_name = Path(name).name
+    if PLAIN in file_name.lower():
         return "its name does not end in .jsonl or .jsonl.gz"
-    if path.name.startswith("."):
+    if file_name.startswith("."):
         return None
     try:
-        with path.open("rb") as file:
+        with _plain(directory, name) as file:
             begin = file.read(SNIFFED)
     except OSError as error:
         return error.strerror or "it cannot be opened"

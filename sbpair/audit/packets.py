@@ -12,7 +12,7 @@ import pyarrow as pa
 from .grouping import hashes, integers, nullable
 from .mentions import Context, Mentions
 
-OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def joined(several: Sequence[Mentions]) -> Mentions:

@@ -1,7 +1,4 @@
-"""Where an audit writes its results: a directory, or a URI of a file system that Arrow knows.
-
-These are s3:, gs:, abfss: and hdfs:, as far as the installed pyarrow was built with them.
-"""
+"""Where an audit writes its results: a directory, or a URI as in :mod:`.object_storage`."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from .object_storage import is_uri, resolved
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -20,9 +19,8 @@ class Storage:
     location: str
 
     def _resolved(self) -> tuple[fs.FileSystem, str]:
-        if "://" in self.location:
-            system, path = fs.FileSystem.from_uri(self.location)
-            return system, path.rstrip("/")
+        if is_uri(self.location):
+            return resolved(self.location)
         return fs.LocalFileSystem(), str(Path(self.location).resolve())
 
     def names(self) -> list[str]:

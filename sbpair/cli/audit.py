@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
-from sbpair.cli.parameters import ExistingPath, Span
+from sbpair.cli.parameters import Span
 
 if TYPE_CHECKING:
     from sbpair.audit import Summary
     from sbpair.audit.reading import Plan
 
-JOURNAL = ExistingPath(file_okay=False)
 LOCAL, SPARK = "local", "spark"
 INSTALL = "pip install 'sbpair[audit]'"
 
 
 @click.command("audit")
-@click.option("--journal", type=JOURNAL, required=True, metavar="DIR", help="The directory of the journals.")
+@click.option(
+    "--journal", required=True, metavar="DIR", help="The directory of the journals, or a URI as for --out."
+)
 @click.option(
     "--out",
     required=True,
@@ -46,7 +47,7 @@ INSTALL = "pip install 'sbpair[audit]'"
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
-    context: click.Context, journal: Path, out: str, skew: timedelta, engine: str | None, as_json: bool
+    context: click.Context, journal: str, out: str, skew: timedelta, engine: str | None, as_json: bool
 ) -> int:
     """Prove from journals that every message is accounted for.
 
@@ -60,7 +61,7 @@ def command(
     Example:
       sbpair demo --journal journals && sbpair audit --journal journals --out audit
     """
-    if "://" not in out and Path(out).resolve() == journal.resolve():
+    if Path(out).resolve() == Path(journal).resolve():
         raise ConfigurationError(
             f"--out and --journal are the same directory, {journal}; choose another --out"
         )
@@ -137,20 +138,24 @@ def _print(summary: Summary) -> None:
         click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
 
 
-def _planned(directory: Path) -> Plan:
+def _planned(directory: str) -> Plan:
     """Plan the audit. Raises ConfigurationError when there are no journals, or one cannot be read."""
     from sbpair.audit.journal_files import list_files
+    from sbpair.audit.object_storage import is_uri
     from sbpair.audit.reading import plan
 
-    found = list_files(str(directory))
+    try:
+        found = list_files(directory)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{directory} cannot be listed: {one_line(error)}") from error
     if not found.journals:
         others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""
         raise ConfigurationError(
             f"{directory} contains no journals: no file ends in .jsonl or .jsonl.gz{others}"
         )
-    for path in found.journals.values():
-        if not os.access(directory / path, os.R_OK):
+    for path in [] if is_uri(directory) else found.journals.values():
+        if not os.access(Path(directory, path), os.R_OK):
             raise ConfigurationError(
-                f"{directory / path} cannot be read; run the audit as the user who wrote it"
+                f"{Path(directory, path)} cannot be read; run the audit as the user who wrote it"
             )
-    return plan(str(directory))
+    return plan(directory)

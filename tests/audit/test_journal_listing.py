@@ -164,3 +164,18 @@ def test_a_file_that_is_not_read_is_a_row(tmp_path: Path) -> None:
 
     (row,) = batch.to_pylist()
     assert (row["event"], row["journal_file"], row["reason"]) == (UNREAD, "a.zst", "why")
+
+
+def test_a_uri_is_read_as_the_directory_that_it_names(tmp_path: Path) -> None:
+    write(tmp_path, "sender-a-000001.jsonl", b"".join(LINES[:5]) + b'{"torn')
+    write(tmp_path, "hosts/7/sender-b-000001.jsonl.gz", b"".join(LINES[5:10]))
+    write(tmp_path, "hosts/_open-sender-c-000001.jsonl", b"".join(LINES[10:]))
+    write(tmp_path, "journals.zip", b"PK\x03\x04\xff\xfe")
+    for name in ("report.html", "summary.json", "messages/part-0.parquet"):
+        write(tmp_path / "audit", name, b"{}\0")
+    uri = tmp_path.as_uri()
+
+    assert list_files(uri) == list_files(str(tmp_path))
+    pieces = ranges(uri, {}, whole_lines(uri), 100)
+    rows = [row["event"] for piece in pieces for batch in batches(piece, SCHEMA) for row in batch.to_pylist()]
+    assert sorted(rows) == sorted(f"e{n}" for n in range(20))

@@ -113,3 +113,14 @@ def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")])
 
     assert f"{file} cannot be read" in str(result.exception)
+
+
+def test_journals_and_results_may_be_uris(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    uris = (tmp_path / "journals").as_uri(), (tmp_path / "out").as_uri()
+    result = CliRunner().invoke(cli, ["audit", "--journal", uris[0], "--out", uris[1]])
+
+    assert "1  unproven" in result.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+    wrong = CliRunner().invoke(cli, ["audit", "--journal", "ftp://nowhere/journals", "--out", uris[1]])
+    assert "ftp://nowhere/journals cannot be listed" in str(wrong.exception)

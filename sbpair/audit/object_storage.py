@@ -1,0 +1,36 @@
+"""Directories that are URIs of a file system that Arrow knows: s3:, gs:, abfss: and hdfs:, and file: too.
+
+What is known depends on how the installed pyarrow was built.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+from typing import BinaryIO, cast
+
+from pyarrow import fs
+
+
+def is_uri(directory: str) -> bool:
+    return "://" in directory
+
+
+@lru_cache(64)
+def resolved(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system, and the path in it. Raises ValueError for an unknown kind of URI."""
+    system, path = fs.FileSystem.from_uri(uri)
+    return system, path.rstrip("/")
+
+
+def open_file(uri: str, name: str) -> BinaryIO:
+    """Open the file ``name`` below ``uri`` for reading. Raises FileNotFoundError when there is none."""
+    system, path = resolved(uri)
+    return cast(BinaryIO, io.BufferedReader(system.open_input_file(f"{path}/{name}")))
+
+
+def files_below(uri: str) -> list[str]:
+    """The files at any depth, by their path relative to ``uri``. Raises FileNotFoundError for a missing directory."""
+    system, path = resolved(uri)
+    found = system.get_file_info(fs.FileSelector(path, recursive=True))
+    return sorted(each.path[len(path) + 1 :] for each in found if each.type == fs.FileType.File)
