@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
@@ -76,11 +76,36 @@ METRICS = (
         "times messages of an entity began to land on the secondary",
     ),
     Metric("sbpair_syphon_landing", ("path",), "1 while messages of an entity land on the secondary, else 0"),
+    Metric(
+        "sbpair_processor_link_losses_total", ("path", "side"), "times an entity could not be received from"
+    ),
+    Metric("sbpair_processor_handler_failures_total", ("path", "side"), "handlers that raised an error"),
+    Metric(
+        "sbpair_processor_locks_lost_total",
+        ("path", "side"),
+        "messages whose lock ended before they were settled",
+    ),
+    Metric(
+        "sbpair_processor_settlements_unknown_total",
+        ("path", "side"),
+        "settlements whose confirmation was lost with their link",
+    ),
+    Metric("sbpair_processor_duplicates_total", ("path", "side"), "messages completed without their handler"),
+    Metric(
+        "sbpair_processor_silent_links_total",
+        ("path", "side"),
+        "links replaced because they delivered nothing although messages waited",
+    ),
     Metric("sbpair_syphon_destinations_held", (), "destinations that cannot accept messages now"),
 )
 
-# Gauges with one label, read from a syphon at each scrape.
+# Metrics with one label, read from a syphon or the processors of a client at each scrape.
 READ = (
+    Metric("sbpair_processor_messages_handled_total", ("path",), "messages whose handler ended"),
+    Metric("sbpair_processor_handler_seconds_total", ("path",), "time that handlers took, in seconds"),
+    Metric(
+        "sbpair_processor_in_flight", ("path",), "messages in hand: waiting for a handler, or being handled"
+    ),
     Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
     Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait, counted up to 1000"),
     Metric(
@@ -114,6 +139,12 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "message_set_aside": ("sbpair_syphon_set_aside_total", ("reason",), ""),
     "backlog_detached": ("sbpair_syphon_backlog_detaches_total", ("backlog",), ""),
     "landing_began": ("sbpair_syphon_landings_total", ("path",), ""),
+    "receiving_lost": ("sbpair_processor_link_losses_total", ("path", "side"), ""),
+    "handler_failed": ("sbpair_processor_handler_failures_total", ("path", "side"), ""),
+    "lock_lost": ("sbpair_processor_locks_lost_total", ("path", "side"), ""),
+    "settlement_unknown": ("sbpair_processor_settlements_unknown_total", ("path", "side"), "message_ids"),
+    "duplicates_completed": ("sbpair_processor_duplicates_total", ("path", "side"), "message_ids"),
+    "link_silent": ("sbpair_processor_silent_links_total", ("path", "side"), ""),
     "backlog_missing": ("sbpair_syphon_backlogs_missing_total", ("backlog",), ""),
 }
 _WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
@@ -178,7 +209,7 @@ class Metrics:
         self.registry.register(_StateRead(name, read))
 
     def read_gauge(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """Export a gauge of :data:`READ`: ``read`` returns its values by label at each scrape."""
+        """Export a metric of :data:`READ`: ``read`` returns its values by label at each scrape."""
         metric = next(each for each in READ if each.name == name)
         self.registry.register(_GaugeRead(metric, read))
 
@@ -242,10 +273,11 @@ class _GaugeRead:
         self._metric = metric
         self._read = read
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        kind = CounterMetricFamily if self._metric.name.endswith("_total") else GaugeMetricFamily
+        family = kind(self._metric.name, self._metric.help, labels=self._metric.labels)
         for label, value in self._read().items():
             family.add_metric([label], value)
         yield family
@@ -319,3 +351,39 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         ("backlog_stranded", stranded),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
+
+
+class Handling(Protocol):
+    """The counters of a processor that the metrics show."""
+
+    @property
+    def messages_handled(self) -> int: ...
+
+    @property
+    def handler_seconds(self) -> float: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+
+class Handlers(Protocol):
+    """The processors of a client."""
+
+    def by_path(self, read: Callable[[Any], float], /) -> Mapping[str, float]: ...
+
+
+def show_processors(metrics: Metrics, processors: Handlers) -> None:
+    """Add the counters of processors, by entity."""
+
+    def handled(counters: Handling) -> float:
+        return counters.messages_handled
+
+    def seconds(counters: Handling) -> float:
+        return counters.handler_seconds
+
+    def in_flight(counters: Handling) -> float:
+        return counters.in_flight
+
+    metrics.read_gauge("sbpair_processor_messages_handled_total", lambda: processors.by_path(handled))
+    metrics.read_gauge("sbpair_processor_handler_seconds_total", lambda: processors.by_path(seconds))
+    metrics.read_gauge("sbpair_processor_in_flight", lambda: processors.by_path(in_flight))

@@ -8,9 +8,9 @@ async with PairedServiceBusClient.from_connection_strings(primary, secondary) as
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from weakref import WeakSet
 
 from sbpair.pairing.address import AsyncCredential, LinkSettings, Side
 from sbpair.pairing.aio_runtime import AsyncBackgroundService, AsyncRuntime, AsyncServices
@@ -18,6 +18,7 @@ from sbpair.pairing.aio_sender import PairedServiceBusSender
 from sbpair.pairing.options import PairedNamespaceOptions
 
 from .base import BaseClient, BaseNamespace, receiver_keywords
+from .processors import Processors
 from .stand_in import AsyncLoan, StandIn
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     def _made(
         self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
     ) -> AsyncRuntime:
-        self._processors: WeakSet[PairedServiceBusProcessor] = WeakSet()
-        self._runtime = AsyncRuntime(primary, secondary, label, options, services_of=_services)
+        self._processors: Processors[PairedServiceBusProcessor] = Processors()
+        self._runtime = AsyncRuntime(
+            primary, secondary, label, options, services_of=partial(_services, self._processors)
+        )
         self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
 
@@ -218,7 +221,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
 
         Calls under way end with an error.
         """
-        await asyncio.gather(*(processor.stop() for processor in list(self._processors)))
+        await asyncio.gather(*(processor.stop() for processor in self._processors.alive()))
         await self._runtime.close()
 
     async def __aenter__(self) -> Self:
@@ -241,7 +244,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
             self._runtime.release_path(path)
 
 
-def _services(runtime: AsyncRuntime) -> AsyncServices:
+def _services(processors: Processors[PairedServiceBusProcessor], runtime: AsyncRuntime) -> AsyncServices:
     """The services the options ask for; the modules that provide them are loaded only then."""
     syphon: SyphonTask | None = None
     observer: AsyncBackgroundService | None = None
@@ -252,5 +255,5 @@ def _services(runtime: AsyncRuntime) -> AsyncServices:
     if runtime.options.observation is not None:
         from .observer import AsyncObserver
 
-        observer = AsyncObserver(runtime, syphon)
+        observer = AsyncObserver(runtime, syphon, processors)
     return syphon, observer

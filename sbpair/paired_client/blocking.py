@@ -9,9 +9,9 @@ pairing/pair.py decides where a message goes; pairing/runtime.py carries it out.
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from weakref import WeakSet
 
 from sbpair.pairing.address import Credential, LinkSettings, Side
 from sbpair.pairing.options import PairedNamespaceOptions
@@ -19,6 +19,7 @@ from sbpair.pairing.runtime import BackgroundService, Runtime, Services
 from sbpair.pairing.sender import PairedServiceBusSender
 
 from .base import BaseClient, BaseNamespace, receiver_keywords
+from .processors import Processors
 from .stand_in import Loan, StandIn
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     """
 
     def _made(self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions) -> Runtime:
-        self._processors: WeakSet[PairedServiceBusProcessor] = WeakSet()
-        self._runtime = Runtime(primary, secondary, label, options, services_of=_services)
+        self._processors: Processors[PairedServiceBusProcessor] = Processors()
+        self._runtime = Runtime(
+            primary, secondary, label, options, services_of=partial(_services, self._processors)
+        )
         self._namespaces = {side.role: PairedNamespace(self._runtime, side) for side in (primary, secondary)}
         return self._runtime
 
@@ -205,6 +208,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     ) -> PairedServiceBusProcessor:
         from sbpair.processor.blocking import PairedServiceBusProcessor
 
+        self._runtime.begin()
         processor = PairedServiceBusProcessor(
             path, handler, self._addresses(), self._processor_options(options)
         )
@@ -225,7 +229,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
         Calls under way end with an error.
         """
-        for processor in list(self._processors):
+        for processor in self._processors.alive():
             processor.stop()
         self._runtime.close()
 
@@ -250,7 +254,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
             self._runtime.release_path(path)
 
 
-def _services(runtime: Runtime) -> Services:
+def _services(processors: Processors[PairedServiceBusProcessor], runtime: Runtime) -> Services:
     """The services the options ask for; the modules that provide them are loaded only then."""
     syphon: SyphonThread | None = None
     observer: BackgroundService | None = None
@@ -261,5 +265,5 @@ def _services(runtime: Runtime) -> Services:
     if runtime.options.observation is not None:
         from .observer import Observer
 
-        observer = Observer(runtime, syphon)
+        observer = Observer(runtime, syphon, processors)
     return syphon, observer

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sbpair.observation import (
     EntityStates,
@@ -23,10 +23,12 @@ from sbpair.observation import (
     attach,
     send_accepted,
 )
-from sbpair.observation.metrics import show_syphon
+from sbpair.observation.metrics import show_processors, show_syphon
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
+
+from .processors import Processors
 
 if TYPE_CHECKING:
     from sbpair.pairing.base_runtime import BaseRuntime
@@ -39,10 +41,15 @@ if TYPE_CHECKING:
 class Observer:
     """The observers of a blocking client and of the syphon it hosts."""
 
-    def __init__(self, core: BaseRuntime, syphon: HostedSyphon | None) -> None:
+    def __init__(
+        self, core: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
+    ) -> None:
         assert core.options.observation is not None  # noqa: S101  (else nobody asked for us)
         self._options: ObservationOptions = core.options.observation
         self._core, self._syphon = core, syphon
+        self._processors = Processors[Any]() if processors is None else processors
+        self._processors.on_added = self._watch_processors
+        self._are_processors_watched = False
         primary, secondary = core.sides
         self._pair = PairLabels(core.label, secondary.info.label)
         self._endpoints = {side.role: side.info.endpoint for side in (primary, secondary)}
@@ -71,6 +78,9 @@ class Observer:
                     if self._syphon is not None:
                         self._watch(stack, self._syphon, WriterRole.SYPHON)
                     self._open = stack.pop_all()
+                self._are_processors_watched = False
+                if self._processors.alive():
+                    self._begin_processors(self._open)
             if self._options.status is not None and self._status is None:
                 host, port = self._options.status
                 self._status = StatusThread(self._pages(), host=host, port=port).start()
@@ -92,6 +102,21 @@ class Observer:
         """In a forked child: leave the pages to the parent."""
         self._lock = threading.Lock()
         self._status = None
+
+    def _watch_processors(self) -> None:
+        """Watch the processors from the first one on."""
+        with self._lock:
+            if self._open is not None:
+                self._begin_processors(self._open)
+
+    def _begin_processors(self, stack: ExitStack) -> None:
+        if not self._are_processors_watched:
+            self._are_processors_watched = True
+            self._watch(stack, self._processors, WriterRole.RECEIVER)
+            show_processors(self._metrics, self._processors)
+            self._processors.are_journaled = self._options.journal is not None
+            for processor in self._processors.alive():
+                processor.reports_messages = self._processors.are_journaled
 
     def _watch(self, stack: ExitStack, source: EventSource, writer: WriterRole) -> None:
         sinks: list[Sink] = [self._metrics]
@@ -172,8 +197,10 @@ class Observer:
 class AsyncObserver:
     """The observers of an asyncio client; blocking work runs in a thread."""
 
-    def __init__(self, core: BaseRuntime, syphon: HostedSyphon | None) -> None:
-        self._observer = _LoopObserver(core, syphon)
+    def __init__(
+        self, core: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
+    ) -> None:
+        self._observer = _LoopObserver(core, syphon, processors)
 
     @property
     def port(self) -> int | None:

@@ -24,6 +24,7 @@ from .processor import Processor
 from .settlement import Abandon, DeadLetter, Defer, Verb, outcome_of
 from .side import SideAddress
 from .tasks import AsyncHandler, TaskInvoker
+from .tracing import spans
 
 
 class PairedServiceBusProcessor(BaseProcessor):
@@ -76,7 +77,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._core = Processor(
             self.path,
             self._addresses,
-            TaskInvoker(self._handler),
+            TaskInvoker(self._handler, spans(self.path)),
             self.options,
             counters=self._counters,
             emit=self._events.emit,

@@ -27,6 +27,7 @@ from .processor import Processor
 from .settlement import Abandon, Answer, DeadLetter, Defer, Verb, outcome_of
 from .side import SideAddress
 from .threads import Handler, ThreadInvoker
+from .tracing import spans
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._loop = loop
 
         async def begin() -> ThreadInvoker:
-            invoker = ThreadInvoker(self._handler)
+            invoker = ThreadInvoker(self._handler, spans(self.path))
             self._core = Processor(
                 self.path,
                 self._addresses,

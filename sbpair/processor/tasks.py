@@ -16,6 +16,7 @@ from contextvars import copy_context
 
 from .delivery import Delivery
 from .message import ReceivedMessage
+from .tracing import Span
 
 SLICE = 0.005  # seconds that a worker calls handlers before it lets the loop turn
 AsyncHandler = Callable[[ReceivedMessage], Awaitable[object]]
@@ -25,8 +26,9 @@ Finished = Callable[[Delivery, BaseException | None], None]
 class TaskInvoker:
     """Calls a coroutine function; a lost lock cancels its task."""
 
-    def __init__(self, handler: AsyncHandler) -> None:
-        self._handler = handler
+    def __init__(self, handler: AsyncHandler, span: Span | None = None) -> None:
+        """``span`` makes a span around each call."""
+        self._handler = handler if span is None else traced(handler, span)
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._ready: deque[tuple[Delivery, Finished]] = deque()
@@ -86,3 +88,13 @@ class TaskInvoker:
             finished(delivery, error)
             if task.cancelling() or copy_context() != context:
                 return
+
+
+def traced(handler: AsyncHandler, span: Span) -> AsyncHandler:
+    """A handler within the span of each message."""
+
+    async def call(message: ReceivedMessage) -> None:
+        with span(message):
+            await handler(message)
+
+    return call

@@ -14,6 +14,7 @@ from time import monotonic
 
 from .delivery import Delivery
 from .message import ReceivedMessage
+from .tracing import Span
 
 Handler = Callable[[ReceivedMessage], object]
 Finished = Callable[[Delivery, BaseException | None], None]
@@ -25,8 +26,9 @@ class ThreadInvoker:
     A running function cannot be interrupted: ``message.auto_renew_error`` tells it that its lock is lost.
     """
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, span: Span | None = None) -> None:
+        """``span`` makes a span around each call."""
+        self._handler = handler if span is None else traced(handler, span)
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Delivery | None] = SimpleQueue()
         self._ended: deque[tuple[Delivery, BaseException | None]] = deque()
@@ -81,3 +83,13 @@ class ThreadInvoker:
             delivery, error = ended.popleft()
             self._running -= 1
             finished(delivery, error)
+
+
+def traced(handler: Handler, span: Span) -> Handler:
+    """A handler within the span of each message."""
+
+    def call(message: ReceivedMessage) -> None:
+        with span(message):
+            handler(message)
+
+    return call

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sbpair.observation import EntityStates, Metrics
 from sbpair.observation.metrics import METRICS
 from sbpair.pairing import events as pairing
+from sbpair.processor import events as processor
 from sbpair.syphon import events as syphon
 from sbpair.syphon.status import SyphonCounters, SyphonState
 
@@ -38,6 +39,12 @@ EVERY_EVENT = (
     pairing.FenceOpened(0.0, "orders", 11, 4),
     pairing.FenceUnproved(0.0, "orders", 11, "c"),
     syphon.SessionHeld(0.0, "b/0", "s", "InvalidPath", "m1"),
+    processor.ReceivingLost(0.0, "orders", "primary", "r", 1.0),
+    processor.HandlerFailed(0.0, "orders", "primary", "m1", "e"),
+    processor.LockLost(0.0, "orders", "secondary", "m1", False),
+    processor.SettlementUnknown(0.0, "orders", "primary", ("m1", "m2")),
+    processor.DuplicatesCompleted(0.0, "orders", "primary", ("m1",)),
+    processor.LinkSilent(0.0, "orders", "primary", 65.0),
 )
 
 
@@ -93,6 +100,12 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_syphon_destinations_held",): 1,
         ("sbpair_fence_opened_sessions_total", "path=orders"): 4,
         ("sbpair_fence_unproved_total", "path=orders"): 1,
+        ("sbpair_processor_link_losses_total", "path=orders", "side=primary"): 1,
+        ("sbpair_processor_handler_failures_total", "path=orders", "side=primary"): 1,
+        ("sbpair_processor_locks_lost_total", "path=orders", "side=secondary"): 1,
+        ("sbpair_processor_settlements_unknown_total", "path=orders", "side=primary"): 2,
+        ("sbpair_processor_duplicates_total", "path=orders", "side=primary"): 1,
+        ("sbpair_processor_silent_links_total", "path=orders", "side=primary"): 1,
         ("sbpair_syphon_sessions_held_total", "reason=InvalidPath"): 1,
     }
 

@@ -13,12 +13,21 @@ EVENT_HOMES = (
     ("syphon", "sbpair/syphon/events.py"),
     ("syphon", "sbpair/syphon/status.py"),
     ("asked for", "sbpair/observation/messages.py"),
+    ("processor", "sbpair/processor/events.py"),
     ("broker", "sbpair/broker/entities/audit_recorder.py"),
     ("all", "sbpair/observation/journal.py"),
 )
 
 
-NO_EVENTS = {"PairingEvent", "SyphonEvent", "SyphonStatus", "SideRefusal", "JournalCounters", "Group"}
+NO_EVENTS = {
+    "ProcessorEvent",
+    "PairingEvent",
+    "SyphonEvent",
+    "SyphonStatus",
+    "SideRefusal",
+    "JournalCounters",
+    "Group",
+}
 
 
 PLAIN_TYPES = {  # as JSON has them
@@ -39,7 +48,11 @@ def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:
         for name, _, doc in documented_classes(path):
             if not _is_event(path, name) or name in NO_EVENTS:
                 continue
-            fields = {field: PLAIN_TYPES.get(kind, kind) for field, kind, *_ in documented_fields(path, name)}
+            common = documented_fields(path, "ProcessorEvent") if who == "processor" else []
+            fields = {
+                field: PLAIN_TYPES.get(kind, kind)
+                for field, kind, *_ in (*common, *documented_fields(path, name))
+            }
             own = {field: kind for field, kind in fields.items() if field not in header}
             if own.get("backlog") == "str":  # as a record has it: its number, then its name
                 own = {"backlog": "int | None", "backlog_queue": "str"} | {
