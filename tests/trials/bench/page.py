@@ -20,6 +20,7 @@ SECTIONS = {
     "bench_waiting": "Growth",
     "bench_expiry": "Expiry",
     "bench_send": "The paired sender while healthy",
+    "bench_order": "The order of sessions",
     "bench_failover": "Failing over and back",
     "bench_syphon": "The syphon, and relays with the SDK",
     "bench_processor": "The processor, and receiving with the SDK",

@@ -19,6 +19,7 @@ from sbpair.broker.store.integrity import mark_path
 from sbpair.envelope import copies, park
 from sbpair.envelope.aliases import PATH
 from sbpair.pairing.classify import classify as true_classify
+from sbpair.pairing.fence import Fence
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.pair import Pair, SpoolUse
 from sbpair.pairing.spool.replay import ReplaySchedule
@@ -150,7 +151,7 @@ def never_completes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parks_with_session_and_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    def bare(message, path, deadline=None):
+    def bare(message, path, *rest):
         twin = copies.snapshot(message)
         twin.application_properties = {**(twin.application_properties or {}), PATH: path}
         return twin
@@ -161,12 +162,16 @@ def parks_with_session_and_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None
 def forgets_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     original = park.park
 
-    def without(message, path, deadline=None):
-        twin = original(message, path, deadline)
+    def without(message, path, *rest):
+        twin = original(message, path, *rest)
         twin.application_properties.pop("x-ms-sessionid", None)
         return twin
 
     monkeypatch.setattr(client.park, "park", without)
+
+
+def lets_ordered_sessions_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fence, "lets_pass", lambda self, place: True)
 
 
 def fails_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,13 +294,14 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (leaves_what_one_replay_could_not_send, "liveness"),
     (spools_what_a_broker_has, "G-4"),
     (keeps_its_spool_in_memory, "G-1"),
+    (lets_ordered_sessions_overtake, "O-1"),
 )
 
 
 @pytest.mark.parametrize(("mutant", "seen"), [pytest.param(*each, id=each[0].__name__) for each in MUTANTS])
 def test_a_program_that_is_broken_on_purpose_is_caught(mutant, seen, monkeypatch):
     mutant(monkeypatch)
-    found = violations(range(60))
+    found = violations(range(80))
     assert any(promise in found for promise in seen.split(" or ")), found
 
 

@@ -1,0 +1,219 @@
+"""Ordered sessions on real processes: both sides flap, sender and syphon are killed, and the order must hold.
+
+    sender (a process, blocking, with a spool) ---> primary <--- syphon (a process) <--- ordered backlogs
+       killed and started again: goes on where its own log ends        killed and started again
+
+``python -m tests.trials.order --seconds 60`` plays it at length. The file is the sender's program too: it appends each
+number to its log after the send returned, and after a start sends the number under way again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.broker import Broker, NamespaceControl
+from sbpair.envelope.names import backlog_queue_name
+from sbpair.envelope.ordering import ordered_backlog_name
+
+BACKLOGS = 2
+SESSIONS = 6
+QUEUE = "sessions"
+PATIENCE = 120.0  # seconds for everything to come home
+
+
+def options(spool: Path) -> PairedNamespaceOptions:
+    return PairedNamespaceOptions(
+        primary_namespace_name="contoso",
+        failover_interval=timedelta(0),
+        ping_primary_interval=timedelta(seconds=1),
+        operation_timeout=timedelta(seconds=5),
+        backlog_queue_count=BACKLOGS,
+        assume_backlogs_exist=True,
+        ordering="session",
+        spool=spool,
+    )
+
+
+def send_until_told(primary: str, secondary: str, folder: Path, seed: int) -> None:
+    """The sender's program: one thread a session; ends when its standard input does, with an empty spool."""
+    told = threading.Event()
+    client = PairedServiceBusClient.from_connection_strings(
+        primary, secondary, options=options(folder / "spool"), retry_total=0
+    )
+    with client, client.get_queue_sender(QUEUE) as sender:
+
+        def send(session: int) -> None:
+            log, rng = folder / f"{session}.log", random.Random(seed + session)
+            number = len(log.read_text().splitlines()) if log.exists() else 0
+            while not told.is_set():
+                key = f"{session}.{number}"
+                try:
+                    sender.send_messages(ServiceBusMessage(key, message_id=key, session_id=f"s{session}"))
+                except ServiceBusError:
+                    told.wait(0.1)
+                    continue  # the same number again: its place matters
+                with log.open("a") as out:
+                    out.write(f"{number}\n")
+                number += 1
+                told.wait(rng.uniform(0, 0.02))
+
+        threads = [threading.Thread(target=send, args=(session,)) for session in range(SESSIONS)]
+        for thread in threads:
+            thread.start()
+        sys.stdin.read()
+        told.set()
+        for thread in threads:
+            thread.join()
+        while client.spooled():
+            time.sleep(0.05)
+
+
+class Processes:
+    """The sender and the syphon of one trial."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.primary, self.secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
+        self._folder = folder
+        self._environment = os.environ | {
+            "SBPAIR_PRIMARY": self.primary.connection_string,
+            "SBPAIR_SECONDARY": self.secondary.connection_string,
+            "SBPAIR_CA_FILE": str(broker.ca_file),
+        }
+        self._starts = 0
+        self.sender, self.syphon = self.start_sender(), self.start_syphon()
+
+    def start_sender(self) -> subprocess.Popen[bytes]:
+        self._starts += 1
+        command = [sys.executable, "-m", "tests.trials.order", "--send", str(self._folder), str(self._starts)]
+        return subprocess.Popen(
+            command, env=self._environment, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def start_syphon(self, *flags: str) -> subprocess.Popen[bytes]:
+        settings = (
+            "--primary-namespace-name",
+            "contoso",
+            "--backlogs",
+            str(BACKLOGS),
+            "--ordering",
+            "session",
+        )
+        command = [sys.executable, "-m", "sbpair.cli", "syphon", *settings, *flags]
+        return subprocess.Popen(
+            command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def kill(self, what: str) -> None:
+        process: subprocess.Popen[bytes] = getattr(self, what)
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        setattr(self, what, self.start_sender() if what == "sender" else self.start_syphon())
+
+    def finish(self) -> None:
+        """Let the sender finish, and have everything brought home."""
+        assert self.sender.stdin is not None
+        self.sender.stdin.close()
+        self.sender.wait(PATIENCE)
+        self.syphon.kill()
+        self.syphon.wait()
+        drained = self.start_syphon("--drain")
+        if drained.wait(PATIENCE) != 0:
+            raise RuntimeError(f"the drain ended with {drained.returncode}")
+
+
+def trial(seconds: float, seed: int = 0) -> dict[str, object]:
+    """Play for so long; what came of it, with ``inversions`` and ``lost``."""
+    rng, kills = random.Random(seed), {"sender": 0, "syphon": 0}
+    with TemporaryDirectory() as name, Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        folder = Path(name)
+        broker.namespace("contoso").create_queue(QUEUE, requires_session=True)
+        for index in range(BACKLOGS):
+            dr = broker.namespace("contoso-dr")
+            dr.create_queue(backlog_queue_name("contoso", index))
+            dr.create_queue(ordered_backlog_name("contoso", index), requires_session=True)
+        processes = Processes(broker, folder)
+        until = time.monotonic() + seconds
+        with flapping(processes.primary, rng, 1.0, 3.0), flapping(processes.secondary, rng, 0.2, 4.0):
+            while time.monotonic() < until:
+                time.sleep(rng.uniform(1.0, 3.0))
+                what = rng.choice(("sender", "syphon"))
+                kills[what] += 1
+                processes.kill(what)
+        processes.finish()
+        return judged(folder, broker.namespace("contoso").message_ids(QUEUE)) | {"kills": kills, "seed": seed}
+
+
+@contextmanager
+def flapping(namespace: NamespaceControl, rng: random.Random, away: float, there: float) -> Iterator[None]:
+    """Take a namespace down now and then, until the block ends."""
+    over, draws = threading.Event(), random.Random(rng.random())
+
+    def flap() -> None:
+        while not over.wait(draws.uniform(there / 2, there)):
+            namespace.take_down(draws.choice(("refuse", "reset")))
+            over.wait(draws.uniform(away / 2, away))
+            namespace.bring_up()
+
+    thread = threading.Thread(target=flap)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def judged(folder: Path, arrived: list[str]) -> dict[str, object]:
+    """Compare what arrived with what the sender's own log says."""
+    by_session: dict[int, list[int]] = defaultdict(list)
+    for name in dict.fromkeys(arrived):
+        session, number = name.split(".")
+        by_session[int(session)].append(int(number))
+    sent = {session: len((folder / f"{session}.log").read_text().splitlines()) for session in range(SESSIONS)}
+    return {
+        "sent": sum(sent.values()),
+        "arrived": len(arrived),
+        "copies": len(arrived) - len(set(arrived)),
+        "lost": sum(len(set(range(count)) - set(by_session[session])) for session, count in sent.items()),
+        "inversions": [session for session, found in by_session.items() if found != sorted(found)],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.trials.order", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="how long sides flap and processes die (60)"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--send", nargs=2, metavar=("FOLDER", "SEED"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.send is not None:
+        folder, seed = given.send
+        send_until_told(os.environ["SBPAIR_PRIMARY"], os.environ["SBPAIR_SECONDARY"], Path(folder), int(seed))
+        return 0
+    found = trial(given.seconds, given.seed)
+    print(json.dumps(found))
+    return 1 if found["inversions"] or found["lost"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
