@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 
@@ -274,5 +275,50 @@ def test_options_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     async def story(world: Driven) -> None:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             world.syphon(**wrong)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1", "C-4")
+def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_most() -> None:
+    """A message every ten seconds; two syphons, each of which dies now and then and starts again."""
+    every, count = 10.0, 360
+
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        began = world.loop.time()
+        seen: list[float] = []
+
+        async def consume() -> None:
+            while True:
+                await asyncio.sleep(1.0)
+                seen.extend([world.loop.time()] * (world.active(THERE, "orders") - len(seen)))
+
+        async def run(life: float) -> None:
+            while True:
+                syphon = landing_syphon(world)
+                task = asyncio.ensure_future(syphon.run(asyncio.Event()))
+                try:
+                    await asyncio.sleep(life)
+                finally:
+                    task.cancel()
+                    syphon.abort()
+                    await asyncio.gather(task, return_exceptions=True)
+
+        running = [asyncio.ensure_future(each) for each in (consume(), run(1500.0), run(937.0))]
+        await asyncio.sleep(1.0)
+        world.cut(HERE)
+        for number in range(count):
+            await world.park([parked(number)], BACKLOGS[number % 2])
+            await asyncio.sleep(every)
+        await world.until(
+            lambda: all(world.active(THERE, backlog) == 0 for backlog in BACKLOGS), within=400.0
+        )
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert placed(world) == (0, count), "each once"
+        pauses = [after - before for before, after in itertools.pairwise([began, *seen])]
+        assert max(pauses) <= AFTER + SLACK + every
 
     play(story)

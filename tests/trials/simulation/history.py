@@ -33,6 +33,14 @@ class Hop:
     message_id: str
     since: float
     until: float | None = None  # when the backlog was told; None: never
+    landed_at: float | None = (
+        None  # when a transaction stored it on the secondary; None: it came home, or without one
+    )
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether it was stored and completed in one step: no fault makes that unsure."""
+        return self.landed_at is not None and self.until == self.landed_at
 
 
 @dataclass(slots=True)
@@ -60,7 +68,8 @@ class History:
 
     def ambiguity(self, message_id: str) -> int:
         """How many copies of this message a fault has made unsure for the one who sent them (G-4)."""
-        hit = sum(1 for hop in self.hops if hop.message_id == message_id and self._is_hit(hop))
+        hops = [hop for hop in self.hops if hop.message_id == message_id and not hop.is_atomic]
+        hit = sum(1 for hop in hops if self._is_hit(hop))
         return self.unanswered[message_id] + hit
 
     def _is_hit(self, hop: Hop) -> bool:

@@ -15,7 +15,7 @@ from sbpair.broker.entities.timers import Call
 
 
 class Watcher(Protocol):
-    def stored(self, path: str, message: StoredMessage) -> None: ...
+    def stored(self, queue: Queue, message: StoredMessage) -> None: ...
     def completed(self, path: str, message_id: str) -> None: ...
     def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
     def locked(self, path: str, message: StoredMessage) -> None: ...
@@ -39,7 +39,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     def enqueue(self: Queue, messages: Sequence[StoredMessage], now: int) -> list[int]:
         numbers = enqueue_all(self, messages, now)
         for message in messages:
-            watcher.stored(self.path, message)
+            watcher.stored(self, message)
         return numbers
 
     def hold(self: Queue, message: StoredMessage, *args: object) -> None:

@@ -6,7 +6,7 @@ A plan is a list, so it can be printed, replayed and shrunk: a run with fewer of
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
@@ -71,6 +71,8 @@ class Shape:
     is_durable: bool = False  # both brokers keep their namespace on disk, and can die
     has_spool: bool = False  # the senders have one
     keeps_order: bool = False  # the order of sessions is kept
+    land_after: float | None = None  # of a syphon that may land on the secondary; seconds
+    twins: tuple[str, ...] = ()  # the entities that the secondary has too
 
 
 TOPIC = "prices"
@@ -87,6 +89,38 @@ COUNTS = {
 _DRAWN = tuple(kind for kind in Kind if kind is not Kind.BROKER_CRASH)  # that one: see drawn_crashes
 BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH))
 """They begin after so many steps of a target with something in hands: so they hit what is under way."""
+
+
+def drawn_landing(rng: Random, shape: Shape) -> Shape:
+    """The same world with a syphon that may land: at once, or after a while, where there is an entity to land in."""
+    twins = tuple(path for path in ENTITIES if path == shape.hot or rng.random() < 0.8)
+    return replace(shape, land_after=rng.choice((0.0, 5.0, 20.0, 60.0)), twins=twins)
+
+
+def drawn_outage(rng: Random, shape: Shape) -> list[Fault]:
+    """What landing is for: the primary is gone for long, and what lands is disturbed meanwhile."""
+    at, span = rng.uniform(5, 40), rng.uniform(40, 110)
+    syphon = f"syphon-{rng.randrange(shape.syphons)}"
+    targets = {
+        Kind.ACK_LOST: SECONDARY,
+        Kind.CUT: f"{syphon} {SECONDARY}",
+        Kind.SILENT: SECONDARY,
+        Kind.DOWN: SECONDARY,
+        Kind.CRASH: syphon,
+        Kind.STALL: syphon,
+    }
+    kinds = [rng.choice((*targets, Kind.ACK_LOST, Kind.CRASH)) for _ in range(rng.randint(0, 3))]
+    disturbances = [
+        Fault(
+            kind,
+            targets[kind],
+            at + rng.uniform(0, span),
+            rng.uniform(1, 30) if kind is not Kind.STALL else rng.uniform(61, 90),
+            rng.randint(*COUNTS.get(kind, (0, 0))),
+        )
+        for kind in kinds
+    ]
+    return [Fault(Kind.DOWN, PRIMARY, at, span), *disturbances]
 
 
 def drawn_shape(rng: Random) -> Shape:

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from random import Random
 
 from azure.servicebus import ServiceBusMessage
@@ -21,7 +22,9 @@ from sbpair.broker.errors import BrokerError
 from sbpair.envelope import aliases
 from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.envelope.park import park
+from sbpair.observation.record import event_name
 from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon.events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 
 from .checkers import check
 from .client import Client
@@ -42,6 +45,8 @@ from .plan import (
     drawn_crashes,
     drawn_disorder,
     drawn_entity,
+    drawn_landing,
+    drawn_outage,
     drawn_plan,
     drawn_shape,
     drawn_shortages,
@@ -56,6 +61,7 @@ SHORT_LIVES = (20, 60, 900)
 DURABLE = 0.25  # of the worlds have brokers with a disk
 SPOOLING = 0.25  # have senders with a spool
 ORDERED = 0.3  # keep the order of sessions
+LANDING = 0.4  # have syphons that may land on the secondary
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -100,6 +106,10 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
         shape = replace(shape, keeps_order=True, syphons=max(shape.syphons, order.choice((1, 2, 2))))
         names = [ordered_backlog_name(PRIMARY, index) for index in range(shape.backlogs)]
         plan = sorted((*plan, *drawn_disorder(order, shape, names)), key=lambda fault: fault.at)
+    landing = Random(f"landing of {seed}")
+    if landing.random() < LANDING:
+        shape = drawn_landing(landing, shape)
+        plan = sorted((*plan, *drawn_outage(landing, shape)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -161,6 +171,7 @@ class Run:
             self.world.spare_brokers()
             self._consume_all()
             self.world.find_expired()
+            self.world.find_untransferred()
             consumer.cancel()
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
@@ -186,14 +197,21 @@ class Run:
             backlog_queue_count=self.shape.backlogs,
             allowed_destinations=(*ENTITIES, TINY, CLOSED, PICKY, "nowhere"),
             ordering="session" if self.shape.keeps_order else "none",
+            land="primary" if self.shape.land_after is None else "either",
+            land_after=timedelta(seconds=self.shape.land_after or 0.0),
         )
         ends = (CONNECTION_STRING.format(side) for side in (PRIMARY, SECONDARY))
         syphon = Syphon.from_connection_strings(*ends, options=options)
         HOST.set(name)
+        syphon.on_event(self._on_event)
         task = asyncio.ensure_future(syphon.run(asyncio.Event()))
         HOST.set("")
         task.add_done_callback(lambda task: self._syphon_ended(name, task))
         self.syphons[name] = syphon, task
+
+    def _on_event(self, event: SyphonEvent) -> None:
+        if isinstance(event, LandingBegan | LandingEnded | LandingRefused):
+            self.history.reached[event_name(type(event)).replace("_", " ")] += 1
 
     def _syphon_ended(self, name: str, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -227,6 +245,7 @@ class Run:
     def _count(self, syphon: Syphon) -> None:
         self.history.reached["lock lost"] += syphon.counters.lock_lost
         self.history.reached["forwarded"] += syphon.counters.forwarded
+        self.history.reached["landed"] += syphon.counters.landed
 
     def _end(self) -> None:
         for client in self.clients.values():
@@ -286,26 +305,31 @@ class Run:
     async def _consume(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            if not self.world.is_cut(PRIMARY):
-                self._consume_all()
+            for side in (PRIMARY, SECONDARY):
+                if not self.world.is_cut(side):
+                    self._consume_side(side)
 
     def _consume_all(self) -> None:
-        for path in self.world.unread():
+        for side in (PRIMARY, SECONDARY):
+            self._consume_side(side)
+
+    def _consume_side(self, side: str) -> None:
+        for path in self.world.unread(side):
             if path == TOPIC:
                 continue  # its subscriptions are read
-            queue, now = self.world.namespace(PRIMARY).queue(path), CLOCK.now()
+            queue, now = self.world.namespace(side).queue(path), CLOCK.now()
             try:
                 if queue.sessions is None:
                     while (message := queue.receive_and_delete(now)) is not None:
-                        self.world.taken(path, message)
+                        self.world.taken(side, path, message)
                     continue
                 while (session := queue.sessions.accept(None, now)) is not None:
                     while (message := queue.receive_and_delete(now, session)) is not None:
-                        self.world.taken(path, message)
+                        self.world.taken(side, path, message)
                     queue.sessions.release(session, now)
             except BrokerError:
                 continue  # disabled, or with a partition down: later
-        self.world.is_kept(PRIMARY)
+        self.world.is_kept(side)
 
     async def _come_home(self, until: float) -> None:
         """Liveness: without faults, in bounded time, every message and every entity comes home."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sbpair.amqp.performatives import Accepted
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
@@ -275,6 +276,33 @@ def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(DEAD_LETTER_REASONS, "com.microsoft:partition-not-available", "DestinationRefused")
 
 
+def completes_what_lands_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(self, messages, txn_id):
+        for message in messages:
+            await self._receiver.settled(message.delivery_id, Accepted())
+        return True
+
+    monkeypatch.setattr(Pump, "completed_in", at_once)
+
+
+def lands_and_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(self, messages, txn_id):
+        return True
+
+    monkeypatch.setattr(Pump, "completed_in", never)
+
+
+def lands_and_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    divert = Destination.divert
+
+    def both(self, detour):
+        kept = dict(self._queue)
+        divert(self, detour)
+        self._queue.update(kept)
+
+    monkeypatch.setattr(Destination, "divert", both)
+
+
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (completes_before_it_is_accepted, "G-20"),
     (takes_an_unsure_send_for_accepted, "G-1"),
@@ -295,6 +323,9 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (spools_what_a_broker_has, "G-4"),
     (keeps_its_spool_in_memory, "G-1"),
     (lets_ordered_sessions_overtake, "O-1"),
+    (completes_what_lands_on_its_own, "G-20"),
+    (lands_and_completes_nothing, "G-4"),
+    (lands_and_goes_home, "G-4"),
 )
 
 

@@ -20,6 +20,7 @@ from sbpair.broker.entities.descriptions import QueueDescription, SubscriptionDe
 from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
+from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import FaultRule, Operation, RejectWith
@@ -95,7 +96,7 @@ class World:
             str, list[str]
         ] = {}  # by session, the ids in the order in which a consumer had them
         self._stalls: dict[str, float] = {}  # until when, by syphon
-        self._written: dict[str, None] = {}  # entities that may hold something, in order
+        self._written: dict[tuple[str, str], None] = {}  # side and entity that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
         self.scheduled: dict[str, int | None] = {}  # by message id
         self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
@@ -116,20 +117,24 @@ class World:
         self._steps: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what is left until what happens
         for path, description in ENTITIES.items():
             self.namespace(PRIMARY).create_queue(path, description, CLOCK.now())
-        self._create_topic()
+            if path in shape.twins or (shape.twins and path in (TINY, CLOSED, PICKY)):
+                self.namespace(SECONDARY).create_queue(path, description, CLOCK.now())
+        self._create_topic(PRIMARY)
+        if TOPIC in shape.twins:
+            self._create_topic(SECONDARY)
         for backlog in self.backlogs:
             self.create_backlog(backlog)
         for side in self.servers:
             self._keep(side)
 
-    def _create_topic(self) -> None:
-        primary, now = self.namespace(PRIMARY), CLOCK.now()
-        primary.create_topic(TOPIC, TopicDescription(), now)
+    def _create_topic(self, side: str) -> None:
+        namespace, now = self.namespace(side), CLOCK.now()
+        namespace.create_topic(TOPIC, TopicDescription(), now)
         for path in READ_FROM[TOPIC][1:]:
             subscription = SubscriptionDescription(
                 dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1
             )
-            primary.create_subscription(TOPIC, path.rpartition("/")[2], subscription, now)
+            namespace.create_subscription(TOPIC, path.rpartition("/")[2], subscription, now)
 
     def _server(self, name: str, dead: DurableServer | None = None) -> NamespaceServer:
         """A broker; it goes on where that dead one stood, on disk."""
@@ -174,16 +179,20 @@ class World:
         """Messages that are not home: in a backlog, locked or not, or scheduled or unread at the primary."""
         namespace = self.namespace(SECONDARY)
         return sum(_held(queue) for queue in namespace.queues() if queue.path in self.backlogs) + sum(
-            _held(self.namespace(PRIMARY).queue(path)) for path in self.unread()
+            _held(self.namespace(side).queue(path)) for side in self.servers for path in self.unread(side)
         )
 
-    def unread(self) -> list[str]:
-        """The entities of the primary that hold something for a consumer, now or later."""
-        queue = self.namespace(PRIMARY).queue
-        for path in list(self._written):
-            if not any(_held(queue(each)) for each in READ_FROM.get(path, (path,))):
-                del self._written[path]
-        return [each for path in self._written for each in READ_FROM.get(path, (path,))]
+    def unread(self, side: str) -> list[str]:
+        """The entities of a side that hold something for a consumer, now or later."""
+        queue = self.namespace(side).queue
+        for place in list(self._written):
+            if place[0] == side and not any(_held(queue(each)) for each in _readable(place[1])):
+                del self._written[place]
+        return [each for its_side, path in self._written if its_side == side for each in _readable(path)]
+
+    def _side_of(self, queue: Queue) -> str:
+        secondary = self.namespace(SECONDARY)
+        return SECONDARY if queue._ready is secondary._context.ready else PRIMARY
 
     # -- what is wrong
 
@@ -284,8 +293,8 @@ class World:
             pipe.forsake()
         self.servers[side] = self._server(side, server)
         server.die()
-        if side == PRIMARY:
-            self._written.update(dict.fromkeys((*ENTITIES, TOPIC)))
+        paths = (*ENTITIES, TOPIC) if side == PRIMARY else self.shape.twins
+        self._written.update(dict.fromkeys((side, path) for path in paths))
         self.history.reached["came back from disk"] += 1
         self.servers[side].end_turn()
 
@@ -318,9 +327,9 @@ class World:
         if isinstance(server, DurableServer):
             server.store.when_lost.append(undo)
 
-    def taken(self, path: str, message: StoredMessage) -> None:
+    def taken(self, side: str, path: str, message: StoredMessage) -> None:
         """A consumer takes it: it has it when that is on disk."""
-        server = self.servers[PRIMARY]
+        server = self.servers[side]
         if isinstance(server, DurableServer):
             server.store.when_kept.append(partial(self.delivered, path, message))
         else:
@@ -388,30 +397,34 @@ class World:
 
     # -- what the entities do (see instruments)
 
-    def stored(self, path: str, message: StoredMessage) -> None:
+    def stored(self, queue: Queue, message: StoredMessage) -> None:
         name, host = str(message.message_id), self.network.actor
-        self.history.note(self.now, host, "stored", name, path)
+        path, side = queue.path, self._side_of(queue)
+        self.history.note(self.now, host, "stored", name, f"{path} of {side}")
         if path in ENTITIES or path == TOPIC:
-            self._written[path] = None
+            self._written[side, path] = None
         if path in self.backlogs:
             self._check_parked(path, message)
         elif host.startswith("syphon") and not message.is_ping:
             asked = self.network.acting_since
             hop = Hop(host, name, self.now if asked is None else asked)
+            if side == SECONDARY:
+                hop.landed_at = self.now
             self.history.hops.append(hop)
-            self.when_lost(PRIMARY, lambda: self.history.hops.remove(hop))
-            self._check_left(name, message)
-            if self.is_ack_lost(PRIMARY):
+            self.when_lost(side, lambda: self.history.hops.remove(hop))
+            self._check_left(side, name, message)
+            if self.is_ack_lost(side):
                 self.disturb(host, 0.0)
-                self.loop.call_soon(self._cut, self.network.pipes(host, PRIMARY))
-                self.history.reached["syphon's ack lost"] += 1
+                self.loop.call_soon(self._cut, self.network.pipes(host, side))
+                what = "syphon's ack lost" if side == PRIMARY else "ack of a landing lost"
+                self.history.reached[what] += 1
 
-    def _check_left(self, name: str, message: StoredMessage) -> None:
+    def _check_left(self, side: str, name: str, message: StoredMessage) -> None:
         """G-15: what is restored lives for what is left until its deadline, and while it was on its way."""
         if name not in self.history.deadlines or message.time_to_live is None:
             return
         earliest, latest = self.history.deadlines[name]
-        silent = sum(f.span for f in self.plan if f.kind is Kind.SILENT and f.target == PRIMARY)
+        silent = sum(f.span for f in self.plan if f.kind is Kind.SILENT and f.target == side)
         start = max(self.now, (message.scheduled_for or 0) / 1000 - EPOCH)
         lives = message.time_to_live / 1000
         if not earliest - 1 < start + lives < latest + 1 + REROUTING + silent:
@@ -441,6 +454,8 @@ class World:
         for hop in reversed(self.history.hops):
             if hop.message_id == message_id and hop.who == host and hop.until is None:
                 hop.until = self.now
+                if hop.is_atomic:
+                    self.history.reached["landed in a transaction"] += 1
                 self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
                 return
         self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
@@ -483,14 +498,25 @@ class World:
         if name in self.references and seen != self.references[name]:
             self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
 
+    def find_untransferred(self) -> None:
+        """C-2: what landed is in its entity, not in the transfer dead-letter queue of a backlog."""
+        for queue in self.namespace(SECONDARY).queues():
+            refused = queue.transfer_dead_letter_queue if queue.path in self.backlogs else None
+            while refused is not None and (message := refused.receive_and_delete(CLOCK.now())) is not None:
+                self.history.wrong(f"C-2: {message.message_id} landed in no entity, but beside {queue.path}")
+
     def find_expired(self) -> None:
-        """What the primary has set aside, since its time to live was over."""
+        """What a side has set aside, since its time to live was over."""
         open_ones = [path for path in ENTITIES if path != CLOSED]
-        for path in (*open_ones, *READ_FROM[TOPIC][1:]):
-            buried = self.namespace(PRIMARY).queue(path).dead_letter_queue
+        places = [(PRIMARY, path) for path in (*open_ones, *READ_FROM[TOPIC][1:])]
+        places += [
+            (SECONDARY, each) for path in self.shape.twins for each in _readable(path) if each != TOPIC
+        ]
+        for side, path in places:
+            buried = self.namespace(side).queue(path).dead_letter_queue
             while buried is not None and (message := buried.receive_and_delete(CLOCK.now())) is not None:
                 name = str(message.message_id)
-                self.history.note(self.now, "primary", "expired", name, path)
+                self.history.note(self.now, side, "expired", name, path)
                 if path == AUDIT:
                     self.history.audited[name] += 1
                     continue
@@ -514,6 +540,11 @@ class World:
         else:
             timely = lambda: do() if self.now < HEALED else None  # noqa: E731
             self._steps.setdefault(host, []).append((count, timely))
+
+
+def _readable(path: str) -> tuple[str, ...]:
+    """Where what was sent to an entity waits."""
+    return READ_FROM.get(path, (path,))
 
 
 def _held(queue: Entity) -> int:
