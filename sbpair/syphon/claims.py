@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import path_refusal
 
 from .look import look
@@ -36,6 +36,8 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
             return None
         except TokenRefused as error:
             first = first or error
+        except LinkRefused as error:  # $cbs does not answer, or refuses a link: no claim was judged
+            raise ConnectionLost(f"no claim can be made: {error}") from error
     return first
 
 

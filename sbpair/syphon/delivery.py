@@ -258,14 +258,15 @@ class Destination:
 
     def _post_in_detour(self, message: InFlightMessage, detour: Callable[[InFlightMessage], None]) -> None:
         """Send one message to a destination whose link could be opened again, and the others away."""
-        if self.state is CLOSED:
+        if self.state is OPEN and self.is_open and not self.in_flight:
+            self.state = PROBING
+            self._transfer(message)
+            return
+        if self.state is CLOSED or (self.state is OPEN and not self.is_open):
             self._start_opening(PROBING)
         if message.stays:
             self._queue[message] = None
             self._mark_held(message)
-        elif self.is_open and self.state is OPEN and not self.in_flight:
-            self.state = PROBING
-            self._transfer(message)
         else:
             detour(message)
 

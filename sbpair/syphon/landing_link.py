@@ -1,4 +1,4 @@
-"""The link over which the messages of one backlog land in one entity of the secondary, in transactions.
+"""The link over which the messages of one backlog land in one entity of the secondary, in transactions (C-2).
 
     waiting --> trial --> sent via the backlog --> completed on it --> committed: landed
                   |            |                       |                '--> refused: the locks end

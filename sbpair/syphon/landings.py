@@ -5,7 +5,8 @@
            '-------- refused by the secondary, or the primary answers: the rest goes home
 
 :class:`~sbpair.syphon.landing.Landing` decides; this module acts on it. A twin belongs to one backlog, because a
-transaction does. Nothing is dead-lettered for what the secondary answers: what it refuses waits for the primary.
+transaction does, and a message has one destination at a time (C-4). Nothing is dead-lettered for what the secondary
+answers: what it refuses waits for the primary.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ from datetime import timedelta
 import pytest
 
 from sbpair.auth.credential import SharedKey, Token, TokenSource
+from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonState
+from sbpair.syphon.claims import refusal_of
 from sbpair.syphon.events import (
     BacklogsDrained,
     DestinationHeld,
@@ -238,3 +240,14 @@ async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_
         await until(lambda: syphon.counters.completed == 2)
     assert not pair.said(SideRefused)
     assert (pair.waiting(), pair.set_aside()) == (1, 0)
+
+
+async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None:
+    """A refused link to $cbs says nothing about the credential: the syphon goes on."""
+
+    class Silent:
+        async def authorize(self, path: str) -> None:
+            raise LinkRefused("no link to $cbs: no answer within 60 s")
+
+    with pytest.raises(ConnectionLost, match=r"\$cbs"):
+        await refusal_of(Silent(), ("orders",))  # type: ignore[arg-type]

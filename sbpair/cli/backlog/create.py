@@ -71,7 +71,12 @@ resource orderedBacklogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [f
 @click.option(
     "--print", "form", type=click.Choice(["bicep"]), help="Print a template instead of creating queues."
 )
-def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
+@click.option(
+    "--twins",
+    is_flag=True,
+    help="Also create the entities of the primary that the secondary lacks; needs Manage on both.",
+)
+def create(target: BacklogTarget, count: int | None, form: str | None, twins: bool) -> None:
     """Create the missing backlog queues; existing ones are not changed.
 
     With --ordered creates the ordered ones as well, for senders with ordering="session".
@@ -84,6 +89,7 @@ def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
     Examples:
       sbpair backlog create --count 10
       sbpair backlog create --ordered
+      sbpair backlog create --twins
       sbpair backlog create --primary contoso --print bicep > backlogs.bicep
     """
     wanted = count or target.count
@@ -99,6 +105,19 @@ def create(target: BacklogTarget, count: int | None, form: str | None) -> None:
         click.echo(f"created {name}")
     total = 2 * wanted if target.is_ordered else wanted
     click.echo(f"{len(created)} created, {total - len(created)} existed")
+    if twins:
+        create_twins(target)
+
+
+def create_twins(target: BacklogTarget) -> None:
+    """Create the twins that the secondary lacks, and print their paths."""
+    from sbpair.cli.twins import create_missing
+
+    with administering(), target.administration_of_primary() as primary, target.administration() as secondary:
+        made = create_missing(primary, secondary)
+    for path in made:
+        click.echo(f"created {path}")
+    click.echo(f"twins created: {len(made)}")
 
 
 def bicep(label: str, count: int, *, is_ordered: bool = False) -> str:

@@ -74,6 +74,7 @@ class BacklogTarget:
     count: int
     ca_file: str | None
     is_ordered: bool = False
+    primary: NamespaceArgument | None = None
 
     def name(self, index: int) -> str:
         """The name of backlog queue ``index``, which may be beyond the count (P-13)."""
@@ -93,6 +94,13 @@ class BacklogTarget:
         """An administration client of the secondary; the key needs the Manage right."""
         with configuration():
             return self._secondary().administration("secondary", self.ca_file)
+
+    def administration_of_primary(self) -> ServiceBusAdministrationClient:
+        """An administration client of the primary; the key needs the Manage right."""
+        if self.primary is None:
+            raise click.UsageError("--primary (or SBPAIR_PRIMARY) is missing", click.get_current_context())
+        with configuration():
+            return self.primary.administration("primary", self.ca_file)
 
     def _secondary(self) -> NamespaceArgument:
         if self.secondary is None:
@@ -117,7 +125,8 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
         **rest: object,
     ) -> Result:
         label = _label(primary, primary_namespace_name)
-        return command(target=BacklogTarget(secondary, label, backlogs, ca_file, is_ordered), **rest)
+        given = BacklogTarget(secondary, label, backlogs, ca_file, is_ordered, primary)
+        return command(target=given, **rest)
 
     for option in reversed(_OPTIONS):
         called = option(called)

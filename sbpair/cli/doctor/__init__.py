@@ -66,6 +66,11 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
     help="Create a scratch queue on the primary for the ping, and delete it; needs Manage.",
 )
 @click.option(
+    "--land",
+    is_flag=True,
+    help="The syphon lands on the secondary: compare each entity with its twin there; needs Manage on both.",
+)
+@click.option(
     "--syphon-status", metavar="URL", help="The status page of a running syphon, to check that it is alive."
 )
 @click.option(
@@ -97,6 +102,7 @@ def command(
     queues: tuple[str, ...],
     scratch_queue: str | None,
     create_scratch: bool,
+    land: bool,
     syphon_status: str | None,
     rate: float | None,
     size: int,
@@ -134,6 +140,7 @@ def command(
             creates_scratch=create_scratch,
             syphon_status=syphon_status,
             keeps_order=ordering == "session",
+            compares_twins=land,
             load=None if rate is None else Load(rate, size, outage.total_seconds()),
         )
     findings = diagnose(asyncio.run(Examination(plan).run()))

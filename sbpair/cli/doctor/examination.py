@@ -23,6 +23,7 @@ from sbpair.cli.backlog.target import is_certificate
 from sbpair.cli.errors import one_line
 from sbpair.cli.namespaces import NamespaceArgument
 from sbpair.cli.output import age_seconds
+from sbpair.cli.twins import Entities, Twin, compare, read
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
@@ -61,6 +62,7 @@ class ExaminationPlan:
     syphon_status: str | None
     load: Load | None
     keeps_order: bool = False
+    compares_twins: bool = False
 
 
 @dataclass(slots=True)
@@ -113,6 +115,8 @@ class Examination:
                 if not destinations:  # else a link has already proved the key
                     await self._check_claim(to_primary, "primary", "Send")
                 facts = replace(facts, destinations=destinations, ping=await self._ping(to_primary))
+        if plan.compares_twins:
+            facts = replace(facts, twins=self._twins())
         syphon = await read_status(plan.syphon_status) if plan.syphon_status else None
         return replace(facts, refusals=tuple(self.refusals), syphon=syphon, load=plan.load)
 
@@ -222,6 +226,20 @@ class Examination:
         except AzureError as error:
             self._not_described(side, error)
             return None
+
+    def _twins(self) -> tuple[Twin, ...]:
+        """Compare all entities of the primary with their twins."""
+        found: list[Entities] = []
+        for side in ("primary", "secondary"):
+            if side in self.unreachable:
+                return ()
+            try:
+                with self._administration(side) as client:
+                    found.append(read(client))
+            except AzureError as error:
+                self._not_described(side, error)
+                return ()
+        return tuple(compare(*found))
 
     def _not_described(self, side: str, error: AzureError) -> None:
         known = self.untrusted if is_certificate(error) else self.undescribed

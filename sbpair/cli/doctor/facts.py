@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sbpair.cli.twins import Twin
 from sbpair.pairing.inventory import Inventory
 
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
@@ -104,6 +105,9 @@ class Facts:
     destinations: tuple[Destination, ...] = ()
     stranded: dict[str, int] = field(default_factory=dict)
     """Messages in backlog queues beyond the count, by name."""
+
+    twins: tuple[Twin, ...] = ()
+    """The entities of the primary and how their twins differ, if asked for."""
 
     ping: Ping | None = None
     syphon: SyphonSeen | None = None

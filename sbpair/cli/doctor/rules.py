@@ -10,7 +10,7 @@ from sbpair.cli.output import age_text
 
 from .facts import NOT_FOUND, UNAUTHORIZED, Destination, Facts, Ping, Refusal
 
-READY = ("running", "draining")
+READY = ("running", "landing", "draining")
 PATIENCE = 300.0  # seconds a message may wait in a backlog while the primary is reachable
 NAMESPACE = ""  # the path of a refusal that concerns the whole namespace
 CREATE = "`sbpair backlog create`, or let senders with Manage create it"
@@ -315,6 +315,26 @@ def _locks(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _twins(facts: Facts) -> Iterator[Finding]:
+    """C-3: what lands needs an entity of the same path and kind."""
+    for twin in facts.twins:
+        if twin.is_missing:
+            what = "the secondary has no entity of this path"
+            why = "messages for it cannot land: they wait for the primary"
+            yield Finding(WARNING, twin.path, what, why, "`sbpair backlog create --twins`")
+        for difference in twin.differences:
+            is_kind = difference.startswith(("requires_session", "status"))
+            why = (
+                "messages may not fit into its twin, and then wait for the primary"
+                if is_kind
+                else "the two sides treat duplicates or sizes differently"
+            )
+            step = "make the twin as the primary's entity is; sessions can be chosen at creation only"
+            yield Finding(
+                ERROR if is_kind else WARNING, f"{twin.path} on the secondary", difference, why, step
+            )
+
+
 RULES: tuple[Rule, ...] = (
     _names,
     _reachability,
@@ -328,6 +348,7 @@ RULES: tuple[Rule, ...] = (
     _room,
     _sizes,
     _destinations,
+    _twins,
 )
 
 
