@@ -322,3 +322,20 @@ def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_
         assert max(pauses) <= AFTER + SLACK + every
 
     play(story)
+
+
+@pytest.mark.spec("C-1", "C-2")
+def test_what_only_the_primary_takes_is_what_tries_it_again() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE, replace(ROOMY, max_message_size_in_kilobytes=1))
+        syphon = landing_syphon(world, land_after=timedelta(seconds=10))
+        async with world.running(syphon):
+            with world.fault(HERE, "orders", RejectWith("amqp:internal-error"), Operation.SEND):
+                await world.park([parked(0), parked(1, body=b"x" * 5000)])
+                await world.until(lambda: placed(world) == (0, 1))
+                await world.park([parked(number, body=b"x" * 5000) for number in range(2, 5)])
+                await asyncio.sleep(100.0)
+                assert placed(world) == (0, 1)
+            assert await world.until(lambda: placed(world) == (4, 1)) < 60.0
+
+    play(story)
