@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+BUSY = "Python worker failed to connect back"
 PATIENCE = 240.0  # seconds for each step
 QUIET = {"spark.sql.streaming.noDataProgressEventInterval": "1000"}
 
@@ -79,6 +80,14 @@ class Trial:
         print(f"rows: {read.total()}, lost: {len(sent - set(read))}, copies: {read.total() - len(read)}")
 
     def _start(self) -> StreamingQuery:
+        """Start the query; again if this machine was too busy for Spark to start its Python within ten seconds."""
+        while True:
+            query = self._started()
+            self._until("the query runs", lambda one=query: one.lastProgress is not None or not one.isActive)
+            if query.isActive or BUSY not in str(query.exception()):
+                return query
+
+    def _started(self) -> StreamingQuery:
         rows = (
             self._spark.readStream.format("sbpair")
             .options(connectionString=f"file:{self._reference}", queueName="in", settlement="complete")

@@ -99,7 +99,8 @@ class Bench:
         if counts:
             where = self._rtt, self._messages
             self.found["rate", work, *where].append(moved / took)
-            self.found["per_core", work, *where].append(moved / spent)
+            if not self._rtt:  # from afar workers idle and end, and their time with them
+                self.found["per_core", work, *where].append(moved / spent)
             self.found["broker_cpu", work, *where].append(brokers / moved * 1e6)
 
     def tell(self) -> None:
@@ -107,7 +108,7 @@ class Bench:
             unit = "us/message" if what == "broker_cpu" else "1/s"
             figure(f"spark.{what}", unit, values, 1, work=work, messages=messages, rtt=rtt)
         for what, peer, rtt, messages in [*self.found]:
-            if what != "broker_cpu" and peer in PEERS:
+            if what == "rate" and peer in PEERS or what == "per_core" and peer in PEERS and not rtt:
                 ours, theirs = (
                     self.found[what, PEERS[peer], rtt, messages],
                     self.found[what, peer, rtt, messages],
