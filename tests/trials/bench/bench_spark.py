@@ -108,7 +108,7 @@ class Bench:
             unit = "us/message" if what == "broker_cpu" else "1/s"
             figure(f"spark.{what}", unit, values, 1, work=work, messages=messages, rtt=rtt)
         for what, peer, rtt, messages in [*self.found]:
-            if what == "rate" and peer in PEERS or what == "per_core" and peer in PEERS and not rtt:
+            if what != "broker_cpu" and peer in PEERS:
                 ours, theirs = (
                     self.found[what, PEERS[peer], rtt, messages],
                     self.found[what, peer, rtt, messages],
