@@ -1,0 +1,14 @@
+"""The trial of killed processors, shortened."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trials.processor_kill import trial, verdict
+
+
+@pytest.mark.trial
+@pytest.mark.spec("C-17")
+async def test_nothing_is_lost_when_processors_are_killed() -> None:
+    found = await trial(messages=600, kills=3, seed=1)
+    assert verdict(found), found
