@@ -67,7 +67,6 @@ LOCKED_UNTIL_ANNOTATION = b"x-opt-locked-until"
 PATH = names.PATH.encode()
 VERSION = names.VERSION.encode()
 ORDER = names.ORDER.encode()
-_ORDER = frozenset({ORDER})
 KNOWN_VERSIONS = frozenset({encode(names.ENVELOPE_VERSION), b"\xb1\x00\x00\x00\x011"})  # str8 and str32
 RESERVED = frozenset(name.encode() for name in names.RESERVED)
 
@@ -92,13 +91,15 @@ class Forward(NamedTuple):
     """Send ``payload`` to ``path`` on the primary, before the lock on the parked message expires.
 
     ``locked_until`` is in milliseconds since the epoch; None when the backlog's broker did not set it. With
-    ``has_deadline`` the time to live in ``payload`` is what remained when it was restored.
+    ``has_deadline`` the time to live in ``payload`` is what remained when it was restored. ``order`` is the stamp of a
+    message of an ordered session (O-7).
     """
 
     path: str
     payload: bytes
     locked_until: int | None
     has_deadline: bool = False
+    order: OrderStamp | None = None
 
 
 _REPLACED = {  # by (restores a partition key, restores a schedule)
@@ -190,7 +191,7 @@ def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], boo
     refusal = _refusal(_read_path(carried.found[PATH]), is_allowed)
     if refusal is not None:
         return refusal
-    carried.found.pop(ORDER, None)  # it differs in each message, and is not restored
+    stamp = carried.found.pop(ORDER, None)  # it differs in each message, and is not restored
     parked = _read_aliases(tuple(carried.found.items()))
     if parked.deadline is not None and parked.deadline <= now:
         return Poison(EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed")
@@ -199,7 +200,8 @@ def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], boo
     if rebuilt.properties is sections.properties and parked.deadline is None:
         plan = Plan(parked.path, rebuilt.header + rebuilt.message_annotations)
         _SHAPES.learn(payload, plan, lambda: _parts(sections, parked, carried, rebuilt))
-    return Forward(parked.path, b"".join(rebuilt), lock, parked.deadline is not None)
+    order = None if stamp is None else parse_stamp(decode(stamp)[0])
+    return Forward(parked.path, b"".join(rebuilt), lock, parked.deadline is not None, order)
 
 
 def _parts(sections: Sections, parked: _Parked, carried: Parted, rebuilt: Sections) -> Parts:
@@ -232,15 +234,6 @@ def locked_until_of(payload: bytes) -> int | None:
     except (DecodeError, IndexError):
         return None
     return int(value) if isinstance(value, int) else None
-
-
-def order_stamp_of(payload: bytes) -> OrderStamp | None:
-    """The order stamp of a parked message (O-7); None without a readable one."""
-    try:
-        raw = part_entries(split(payload).application_properties, _ORDER).found.get(ORDER)
-        return None if raw is None else parse_stamp(decode(raw)[0])
-    except (DecodeError, IndexError):
-        return None
 
 
 def printable(path: str) -> str:

@@ -196,7 +196,7 @@ class Pump:
                 self._check_clock(event.payload, wall)
             self._dead_letter(delivery_id, None, restored, event.payload)
             return
-        path, payload, ends, has_deadline = restored
+        path, payload, ends, has_deadline, _ = restored
         locks, destination = self._locks, settings.destination_of(path)
         clock = locks.clock
         left = clock.span if ends is None else clock.left(ends / 1000, wall, locks.locked_since)

@@ -30,7 +30,7 @@ from sbpair.client.locks import DEFAULT_LOCK
 from sbpair.client.session import SessionReceiver
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.ordering import OrderStamp
-from sbpair.envelope.restore import Forward, Poison, order_stamp_of, printable, restore
+from sbpair.envelope.restore import Forward, Poison, printable, restore
 
 from ..pairing.pair_state import Role
 from .answers import DEAD_LETTER_REASONS
@@ -43,6 +43,7 @@ from .status import SyphonCounters
 logger = logging.getLogger("sbpair.syphon")
 
 OUT_OF_ORDER = "OutOfOrder"
+COMPLETED_AT_ONCE = 10  # messages of a session, while more of it wait
 HELD_FOR = 60.0  # seconds until a session that a poison message holds is tried again
 LAST_ANSWERS = 5.0  # seconds that the end of a relay waits for confirmations
 
@@ -196,6 +197,7 @@ class SessionRelay:
         elif self._is_ending:
             self._drop()
         else:
+            self._settle_soon()
             self._busy(self, False)
 
     def resumed(self, message: InFlightMessage) -> None:
@@ -206,6 +208,7 @@ class SessionRelay:
     def stalled(self, message: InFlightMessage) -> None:
         """Its destination does not answer."""
         if self._message is message:
+            self._settle_soon()
             self._busy(self, False)
 
     def lock_doubtful(self, message: InFlightMessage) -> None:
@@ -240,6 +243,7 @@ class SessionRelay:
 
     async def _wait_held(self) -> None:
         """Keep the session, so that no syphon comes to the poison again and again."""
+        self._settle()
         self._busy(self, False)
         try:
             async with asyncio.timeout(HELD_FOR):
@@ -259,17 +263,22 @@ class SessionRelay:
         if self._message is not None or self._is_ending or not self._waiting:
             return
         event = self._waiting.popleft()
-        self._stamp = order_stamp_of(event.payload)
-        before = None if self._stamp is None else self._settings.check.larger(self._session, self._stamp)
-        if before is not None:
-            text = f"the message is number {self._stamp}, and number {before} was forwarded before it"
-            self._set_aside(event.delivery_id, None, Poison(OUT_OF_ORDER, text), event.payload)
-            return
+        self._stamp = None
         restored = restore(event.payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+        if isinstance(restored, Forward):
+            restored = self._checked(restored)
         if isinstance(restored, Poison):
             self._set_aside(event.delivery_id, None, restored, event.payload)
-            return
-        self._post(event, restored)
+        else:
+            self._post(event, restored)
+
+    def _checked(self, restored: Forward) -> Forward | Poison:
+        """Refuse a message behind a later one of its client (O-7)."""
+        stamp = self._stamp = restored.order
+        before = None if stamp is None else self._settings.check.larger(self._session, stamp)
+        if before is None:
+            return restored
+        return Poison(OUT_OF_ORDER, f"the message is number {stamp}, and {before} was forwarded before it")
 
     def _post(self, event: MessageReceived, restored: Forward) -> None:
         now, destination = self._loop.time(), self._settings.destination_of(restored.path)
@@ -298,7 +307,8 @@ class SessionRelay:
         message, self._message = self._message, None
         if message is not None and message.is_stalled:
             self._busy(self, True)
-        self._settle_soon()
+        if not self._waiting or len(self._to_complete) >= COMPLETED_AT_ONCE:
+            self._settle_soon()
         self._continue()
 
     def _continue(self) -> None:
