@@ -72,6 +72,7 @@ FLOORS: dict[str, set[str]] = {
         "envelope",
         "observation",
         "pairing",
+        "processor",
         "spark",
         "syphon",
         "testing",

@@ -93,6 +93,7 @@ class Settlements:
         """Report what is unconfirmed: the link has ended."""
         sent, self._sent = list(self._sent.values()), {}
         due, self._due = self._due, []
+        self._report.before(due)
         for delivery in sent:
             self._report.stray(delivery, True)
         for delivery in due:

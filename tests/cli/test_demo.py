@@ -104,6 +104,26 @@ def test_the_outage_lasts_until_the_entity_has_failed_over(monkeypatch):
     assert 0 <= told.find("FAILED OVER") < told.find("is back")
 
 
+@pytest.mark.spec("C-1", "C-10", "C-15", "C-19")
+def test_with_consumers_that_never_stop_messages_are_handled_during_the_outage(sbpair, tmp_path):
+    settings = ("--messages", "150", "--outage", "1", "--seed", "5", "--journal", str(tmp_path))
+    done = sbpair("demo", "--consumers", *settings, "--json", timeout=110)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout.splitlines()[-1])
+
+    assert numbers["sent"] == numbers["delivered"] == 150
+    assert numbers["lost"] == numbers["unexpected"] == numbers["duplicates"] == 0
+    assert numbers["received_from"]["contoso-dr"] > 0
+    assert sum(numbers["received_from"].values()) == 150
+    told = " / ".join(entry["text"] for entry in numbers["timeline"])
+    assert told.find("goes down") < told.find("consumers receive from contoso-dr") < told.find("is back")
+    records = [record for file in journal_files(tmp_path) for record in read(file)]
+    received = {
+        key for record in records if record["event"] == "messages_received" for key in record["message_ids"]
+    }
+    assert len(received) == 150
+
+
 def test_without_a_terminal_it_tells_the_timeline_in_plain_lines(sbpair):
     done = sbpair("demo", "--messages", "60", "--outage", "0.5", timeout=90)
 

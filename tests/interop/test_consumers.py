@@ -8,6 +8,7 @@ import itertools
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.processor import ReceivedMessage
+from sbpair.processor import ProcessorOptions, ReceivedMessage
 from tests import peers
 from tests.syphon.pair import put
 
@@ -90,13 +91,20 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.spec("C-10", "C-13")
+@pytest.mark.spec("C-10", "C-13", "C-16")
+@pytest.mark.parametrize("kind", ["plain", "sessions"])
 async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes_once(
-    pair: tuple[NamespaceControl, NamespaceControl], client: PairedServiceBusClient
+    pair: tuple[NamespaceControl, NamespaceControl], client: PairedServiceBusClient, kind: str
 ) -> None:
     primary, _ = pair
-    primary.create_queue("orders", lock_duration=300_000)
-    arguments = (primary.connection_string, "orders")
+    in_sessions = kind == "sessions"
+    primary.create_queue("orders", lock_duration=300_000, requires_session=in_sessions)
+    arguments = (primary.connection_string, "orders", kind)
+    options = ProcessorOptions(
+        max_concurrent_calls=4,
+        max_concurrent_sessions=1 if in_sessions else None,
+        session_idle_timeout=timedelta(seconds=0.1),
+    )
     with consumers(
         peers.run_node(HERE / "javascript_consumer.js", *arguments, package=peers.service_bus_directory()),
         peers.start_java(HERE / "JavaConsumer.java", *arguments),
@@ -107,7 +115,7 @@ async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes
             ours.append(str(message.message_id))
 
         await until(lambda: all(other.is_ready for other in others))
-        async with client.get_queue_processor("orders", handle) as processor:
+        async with client.get_queue_processor("orders", handle, options=options) as processor:
             sent: list[str] = []
             numbers = itertools.count()
             while not ours or not all(other.completed for other in others):
@@ -121,4 +129,8 @@ async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes
 
 
 def encoded(message_id: str) -> bytes:
-    return Message(properties=Properties(message_id=message_id), body=DataBody((b"x",))).encode()
+    """A message of one of eight sessions, which a queue without sessions ignores."""
+    session = f"s{int(message_id[1:]) % 8}"
+    return Message(
+        properties=Properties(message_id=message_id, group_id=session), body=DataBody((b"x",))
+    ).encode()

@@ -51,8 +51,15 @@ MOST = 1_000_000
     metavar="DIR",
     help="Write journals of brokers, sender, syphon and receiver there, for `sbpair audit`.",
 )
+@click.option(
+    "--consumers",
+    is_flag=True,
+    help="Consumers that never stop: a processor reads both namespaces, and the syphon lands messages on contoso-dr.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the picture.")
-def command(messages: int, outage: float, seed: int | None, journal: Path | None, as_json: bool) -> int:
+def command(
+    messages: int, outage: float, seed: int | None, journal: Path | None, consumers: bool, as_json: bool
+) -> int:
     """Watch an outage, the failover, and every message coming home.
 
     Runs two namespaces, a sending application, a syphon and a receiver on this
@@ -61,6 +68,7 @@ def command(messages: int, outage: float, seed: int | None, journal: Path | None
     \b
     Examples:
       sbpair demo
+      sbpair demo --consumers
       sbpair demo --messages 500 --outage 10 --seed 7 --json
     """
     plan = make_plan(messages, outage, random.randrange(2**32) if seed is None else seed)
@@ -69,19 +77,19 @@ def command(messages: int, outage: float, seed: int | None, journal: Path | None
     for name in ("sbpair", "azure"):  # the timeline reports events; log lines would break the live display
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False
-    outcome = _run(plan, journal, as_json)
+    outcome = _run(plan, journal, consumers, as_json)
     click.echo(json.dumps(as_dict(plan, outcome)) if as_json else _verdict(outcome))
     return ExitCode.OK if outcome.report.is_conserved else ExitCode.FAILED
 
 
-def _run(plan: DemoPlan, journal: Path | None, as_json: bool) -> DemoResult:
+def _run(plan: DemoPlan, journal: Path | None, consumers: bool, as_json: bool) -> DemoResult:
     from . import scoreboard  # late: the SDK and the broker are not needed for --help
     from .scoreboard import Scoreboard
     from .story import Story
 
     on_terminal = sys.stdout.isatty() and not as_json
     board = Scoreboard(plan.messages, (lambda _: None) if on_terminal or as_json else scoreboard.say)
-    story = Story(plan, board, journal)
+    story = Story(plan, board, journal, has_consumers=consumers)
     if not on_terminal:
         return story.run()
     with scoreboard.live(board.read):
@@ -110,6 +118,8 @@ def as_dict(plan: DemoPlan, outcome: DemoResult) -> dict[str, object]:
         "messages_repeated": len(score.retried_messages),
         "accepted_by": dict(sorted(score.where.items())),
         "parked": score.parked,
+        "received_from": dict(sorted(score.received_from.items())),
+        "longest_pause": None if score.longest_pause is None else round(score.longest_pause, 3),
         "billed_operations": outcome.billed,
         "durations": outcome.durations,
         "outage": plan.outage,

@@ -56,6 +56,11 @@ class Score:
     emptied_at: float | None = None  # seconds; when the backlogs became empty
     brought_home: int = 0
     received: int = 0
+    received_from: Counter[str] = field(default_factory=Counter)  # namespace -> messages, with --consumers
+    received_last: float | None = None  # seconds
+    longest_pause: float | None = (
+        None  # seconds between two messages of the consumers, while any were missing
+    )
     timeline: tuple[TimelineEntry, ...] = ()
 
     @property
@@ -112,7 +117,8 @@ class Scoreboard:
             return Score(
                 now.planned, self.elapsed(), now.state, now.primary_is_up, now.acknowledged, now.retried,
                 now.retried_messages, Counter(now.where), dict(now.depth), dict(now.deepest),
-                now.emptied_at, now.brought_home, now.received, now.timeline,
+                now.emptied_at, now.brought_home, now.received, Counter(now.received_from),
+                now.received_last, now.longest_pause, now.timeline,
             )  # fmt: skip
 
 
@@ -159,6 +165,9 @@ def _progress(score: Score) -> RenderableType:
 
 
 def _received(score: Score) -> str:
+    if score.received_from:
+        there = score.received_from["contoso-dr"]
+        return f"{score.received:>6}, {there} of them from contoso-dr; longest pause {score.longest_pause or 0:.1f} s"
     waiting = "" if score.received else "  consumers start when contoso is back"
     return f"{score.received:>6}{waiting}"
 
@@ -218,6 +227,11 @@ def verdict(outcome: DemoResult) -> str:
         "billed operations: " + ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in billed.items()),
         "seconds: " + ", ".join(f"{name.replace('_', ' ')} {span:.1f}" for name, span in spans.items()),
     ]
+    if score.longest_pause is not None:
+        lines.append(
+            f"consumers: {score.received_from['contoso']} from contoso, {score.received_from['contoso-dr']} from "
+            f"contoso-dr; longest pause {score.longest_pause:.1f} s"
+        )
     if report.duplicated:
         lines.append(
             "A duplicate is a stored message whose acknowledgement was lost in the outage: the application "

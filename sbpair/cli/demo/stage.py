@@ -16,7 +16,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient, PairedServiceBusSender, SendReceipt
 from sbpair.observation import EntityEmptied, messages_received, send_accepted
+from sbpair.pairing.pair_state import Role
+from sbpair.processor import MessagesReceived, ProcessorOptions, ReceivedMessage
 from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon.events import LandingBegan, LandingEnded, SyphonEvent
 from sbpair.testing import Ledger
 
 from .plan import PING_INTERVAL, Act, DemoPlan, SendCall
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from sbpair.broker import Broker, NamespaceControl
 
 PRIMARY_NAME, SECONDARY_NAME = "contoso", "contoso-dr"
+NAMES = {Role.PRIMARY: PRIMARY_NAME, Role.SECONDARY: SECONDARY_NAME}
 BACKLOGS = 4
 POLL_INTERVAL = 0.2  # seconds between two readings of the backlogs' depth
 JOIN_TIMEOUT = 15.0  # seconds for a thread to end
@@ -42,9 +46,10 @@ class Stage:
     ``failure`` is the first exception of any thread; the story checks it while it waits.
     """
 
-    def __init__(self, plan: DemoPlan, board: Scoreboard, broker: Broker) -> None:
+    def __init__(self, plan: DemoPlan, board: Scoreboard, broker: Broker, *, lands: bool) -> None:
         self._plan = plan
         self._board = board
+        self._lands = lands
         self._ca_file = str(broker.ca_file)
         self.primary = broker.namespace(PRIMARY_NAME)
         self.secondary = broker.namespace(SECONDARY_NAME)
@@ -87,11 +92,14 @@ class Stage:
             report_forwards=report_forwards,
             missing_backlog_interval=timedelta(seconds=1),
             retry_backoff_max=timedelta(seconds=1),
+            land="either" if self._lands else "primary",
+            land_after=self._plan.failover_interval,
         )
         syphon = Syphon.from_connection_strings(
             self.primary.connection_string, self.secondary.connection_string, options=options
         )
         syphon.on_event(write)
+        syphon.on_event(self._syphon_said)
         loop, shutdown = asyncio.new_event_loop(), asyncio.Event()
 
         async def run() -> None:
@@ -106,6 +114,13 @@ class Stage:
         with self.threads("syphon", 1, lambda: loop.run_until_complete(run()), stop):
             yield
         loop.close()
+
+    def _syphon_said(self, event: SyphonEvent) -> None:
+        match event:
+            case LandingBegan(path=path):
+                self._board.note(f"the syphon lands what is parked for {path} on {SECONDARY_NAME}")
+            case LandingEnded(path=path):
+                self._board.note(f"the syphon brings what is parked for {path} home again")
 
     async def _watch(self, syphon: Syphon) -> None:
         while True:
@@ -127,7 +142,13 @@ class Stage:
     def depths(self) -> dict[str, int]:
         """The current number of messages in each backlog, by the backlog's number."""
         control = self.secondary
-        return {name.rpartition("/")[2]: control.counts(name).total for name in control.queue_names()}
+        backlogs = [name for name in control.queue_names() if name != QUEUE]
+        return {name.rpartition("/")[2]: control.counts(name).total for name in backlogs}
+
+    def is_empty(self) -> bool:
+        """Whether the queue is empty, on both namespaces if there is a twin."""
+        sides = (self.primary, self.secondary) if self._lands else (self.primary,)
+        return not any(side.counts(QUEUE).total for side in sides)
 
     def _thread(self, name: str, work: Work) -> threading.Thread:
         def guarded() -> None:
@@ -142,14 +163,14 @@ class Stage:
         return thread
 
 
-def billed(primary: NamespaceControl, secondary: NamespaceControl) -> dict[str, int]:
+def billed(primary: NamespaceControl, secondary: NamespaceControl, *, lands: bool) -> dict[str, int]:
     """The billed operations of both namespaces by kind: two per direct message, four per parked one (P-43)."""
     here, there = primary.operations, secondary.operations
     return {
         "send_to_primary": here.sends,
         "receive_from_primary": here.receives,
-        "send_to_backlog": there.sends,
-        "receive_from_backlog": there.receives,
+        "send_to_secondary" if lands else "send_to_backlog": there.sends,
+        "receive_from_secondary" if lands else "receive_from_backlog": there.receives,
         "pings": here.pings,  # P-34
     }
 
@@ -223,6 +244,28 @@ class Application:
                     self._ledger.received(str(message.message_id))
                     self._board.update(_received)
 
+    @contextmanager
+    def consumers(self, client: PairedServiceBusClient) -> Iterator[None]:
+        """Handle the messages of both namespaces for the whole block; an id once, whichever side it comes from."""
+        options = ProcessorOptions(
+            deduplicate=timedelta(minutes=10),
+            missing_entity_interval=timedelta(seconds=1),
+            retry_backoff_max=timedelta(seconds=1),
+        )
+        processor = client.get_queue_processor(QUEUE, self._handle, options=options)
+        processor.reports_messages = True
+        processor.on_event(self._processor_said)
+        with processor:
+            yield
+
+    def _handle(self, message: ReceivedMessage) -> None:
+        self._ledger.received(str(message.message_id))
+        self._board.update(_consumed(NAMES[message.side], self._board.elapsed()))
+
+    def _processor_said(self, event: object) -> None:
+        if isinstance(event, MessagesReceived):
+            self._on_received(event)
+
     def report_empty(self) -> None:
         """Record in the journal that the queue was found empty."""
         self._on_received(EntityEmptied(QUEUE))
@@ -271,6 +314,17 @@ def _repeated(call: SendCall) -> Callable[[Score], None]:
     def change(score: Score) -> None:
         score.retried += 1
         score.retried_messages |= set(call.message_ids)
+
+    return change
+
+
+def _consumed(namespace: str, at: float) -> Callable[[Score], None]:
+    def change(score: Score) -> None:
+        pause = 0.0 if score.received_last is None else at - score.received_last
+        score.longest_pause = max(score.longest_pause or 0.0, pause)
+        score.received_last = at
+        score.received += 1
+        score.received_from[namespace] += 1
 
     return change
 

@@ -4,6 +4,9 @@
        |  taken down after a third ^
        '--> backlogs (contoso-dr) -'  by the syphon, which runs throughout
 
+With consumers that never stop, a processor takes the place of the receivers: it reads both namespaces from the
+beginning, and the syphon lands messages on the secondary while the primary is down.
+
 Broker, senders, syphon and receivers run in threads of this process. As in any application, a send that raises
 during the failover interval is repeated with the same message objects, hence with the same message ids.
 """
@@ -44,6 +47,7 @@ SENDERS = 4
 RECEIVERS = 2
 PATIENCE = 60.0  # seconds for one step of the story, then the demo fails
 GLANCE = 0.05  # seconds between two readings of a queue that is about to be empty
+LOCK = 5000  # milliseconds; a lock that the outage breaks ends soon
 PULL_AT = 0.9  # acknowledged share of the first third at which the outage begins, amid running sends
 SPANS = {
     "outage": ("down", "up"),
@@ -57,11 +61,14 @@ Write = Callable[[object], None]
 class Story:
     """One run of a plan."""
 
-    def __init__(self, plan: DemoPlan, board: Scoreboard, journal: Path | None = None) -> None:
+    def __init__(
+        self, plan: DemoPlan, board: Scoreboard, journal: Path | None = None, *, has_consumers: bool = False
+    ) -> None:
         self._plan = plan
         self._board = board
         self._ledger = Ledger()
         self._journal = journal
+        self._has_consumers = has_consumers
         self._marks: dict[str, float] = {}
 
     def run(self) -> DemoResult:
@@ -69,12 +76,14 @@ class Story:
         with ExitStack() as pieces:
             journals = Journals(self._journal, pieces)
             broker = pieces.enter_context(Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0}, journal=self._journal))
-            stage = Stage(self._plan, self._board, broker)
+            stage = Stage(self._plan, self._board, broker, lands=self._has_consumers)
             sent, moved, received = (
                 journals.of(role) for role in (WriterRole.SENDER, WriterRole.SYPHON, WriterRole.RECEIVER)
             )
             application = Application(self._plan, self._board, self._ledger, sent, received)
-            stage.primary.create_queue(QUEUE)
+            stage.primary.create_queue(QUEUE, lock_duration=LOCK)
+            if self._has_consumers:
+                stage.secondary.create_queue(QUEUE, lock_duration=LOCK)
             self._board.note(
                 f"{PRIMARY_NAME} and {SECONDARY_NAME} are up; queue {QUEUE!r} is on {PRIMARY_NAME}"
             )
@@ -83,6 +92,8 @@ class Story:
             pieces.callback(client.on_event(sent))
             pieces.enter_context(stage.monitor_backlogs())
             pieces.enter_context(stage.syphon(moved, report_forwards=journals.is_wanted))
+            if self._has_consumers:
+                pieces.enter_context(application.consumers(client))
             self._outage(stage, client, application)
             return self._outcome(stage)
 
@@ -98,11 +109,21 @@ class Story:
             self._board.wait_for(lambda _: stage.failure is not None, self._plan.outage)
             # on a busy machine the outage lasts longer: without a failover there is nothing to tell
             self._await(stage, "the entity to fail over", lambda s: s.state == EntityState.FAILED_OVER.name)
+            if self._has_consumers:
+                self._await(
+                    stage,
+                    "the consumers to receive from the secondary",
+                    lambda score: score.received_from[SECONDARY_NAME] > 0,
+                )
+                self._board.note(
+                    f"the consumers receive from {SECONDARY_NAME}, where the syphon lands messages"
+                )
             stage.primary.bring_up()
             self._power(is_up=True, text=f"{PRIMARY_NAME} is back")
             application.begin(Act.AFTER)
             self._await(stage, "the entity to come home", lambda s: s.state == EntityState.HEALTHY.name)
-            with stage.threads("receiver", RECEIVERS, lambda: application.receive(client), application.stop):
+            receivers = 0 if self._has_consumers else RECEIVERS
+            with stage.threads("receiver", receivers, lambda: application.receive(client), application.stop):
                 self._homecoming(stage, application)
 
     def _homecoming(self, stage: Stage, application: Application) -> None:
@@ -116,7 +137,7 @@ class Story:
         self._mark("sent", "every message has been accepted by a broker")
         self._await(stage, "every message to arrive", lambda _: not self._ledger.outstanding)
         # A duplicate may follow the last message: wait for an empty queue, not for the last id.
-        self._poll(stage, f"{QUEUE} to be empty", lambda: not stage.primary.counts(QUEUE).total)
+        self._poll(stage, f"{QUEUE} to be empty", stage.is_empty)
         application.report_empty()
         self._mark("received", "every message has arrived")
 
@@ -177,7 +198,7 @@ class Story:
         spans = {name: (self._marks.get(a), self._marks.get(b)) for name, (a, b) in SPANS.items()}
         known = {n: round(b - a, 3) for n, (a, b) in spans.items() if a is not None and b is not None}
         durations = {"total": round(self._board.elapsed(), 3)} | known
-        numbers = billed(stage.primary, stage.secondary)
+        numbers = billed(stage.primary, stage.secondary, lands=self._has_consumers)
         return DemoResult(self._ledger.check(), self._board.read(), numbers, durations)
 
 

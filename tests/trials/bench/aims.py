@@ -83,7 +83,7 @@ _RELAY_CPU = (
     of("syphon.broker_cpu", relay="syphon", network="loopback"),
 )
 
-_QUEUE = {"entity": "queue"}
+_QUEUE, _CARTS = {"entity": "queue"}, {"entity": "session queue"}
 _HANDLING_COST = (
     "the processor's process spends {0} µs per message and the broker's {1} µs, each on one core: at most {rate0} "
     "and {rate1} per second"
@@ -232,7 +232,7 @@ AIMS: tuple[Aim, ...] = (
             _HANDLING_COST,
             _HANDLING_CPU,
         )
-        for entity, of_sessions in ((_QUEUE, ""),)
+        for entity, of_sessions in ((_QUEUE, ""), (_CARTS, ", in sessions"))
         for network, where, bound in (("loopback", "on loopback", 15), ("20 ms", "at 20 ms", 300))
     ),
     *(
@@ -242,6 +242,6 @@ AIMS: tuple[Aim, ...] = (
             AT_MOST,
             0.1,
         )
-        for entity, of_sessions in ((_QUEUE, ""),)
+        for entity, of_sessions in ((_QUEUE, ""), (_CARTS, ", in sessions"))
     ),
 )

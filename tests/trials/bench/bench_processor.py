@@ -3,7 +3,7 @@
     python -m tests.trials.bench.bench_processor [--rounds N] [--quick]
 
 Both consume a queue of one broker process, 1 KiB a message, with a handler that does nothing: on loopback, and at
-20 ms of round trip (``delay_line``). Each round fills the queue and times each
+20 ms of round trip (``delay_line``); and a queue that requires sessions. Each round fills the queue and times each
 consumer in turn, until the broker has confirmed the last completion. Ratios are taken within a round. The clock of
 the processor includes its opening; the SDK's links are open before it starts. The consumer's and the broker's
 processor time for one message are printed too: on two cores the greater of them is the limit.
@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
 from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.processor import ProcessorOptions, ReceivedMessage
@@ -32,6 +32,7 @@ from tests.trials.bench.report import figure, ratio, settings
 
 BODY = b"x" * 1024
 NETWORKS = {"loopback": 0.0, "20 ms": 0.020}
+SESSIONS = 20
 CALLS = 1000  # handlers at a time: more than a round trip's worth, as for a handler that waits
 AT_ONCE = 50
 QUICK = 20  # times fewer messages in a quick round
@@ -73,7 +74,7 @@ def broker_process(pipe: Connection) -> None:
 
 
 async def fill(connection_string: str, path: str, count: int) -> None:
-    """Send messages: 1 KiB, a message id, three application properties."""
+    """Send messages: 1 KiB, a message id, three application properties; to the sessions in turn."""
     from sbpair.amqp.message import DataBody, Message, Properties
     from sbpair.auth.connection_string import parse
     from sbpair.client.dial import connect
@@ -82,7 +83,9 @@ async def fill(connection_string: str, path: str, count: int) -> None:
     sender = await connection.open_sender(path)
     messages = (
         Message(
-            properties=Properties(message_id=f"m-{number}"),
+            properties=Properties(
+                message_id=f"m-{number}", group_id=f"s-{number % SESSIONS}" if path == "carts" else None
+            ),
             application_properties={"tenant": "t1", "kind": "order", "attempt": 1},
             body=DataBody((BODY,)),
         ).encode()
@@ -105,7 +108,8 @@ def by_processor(site: Site, path: str, count: int) -> float:
             options=PairedNamespaceOptions(primary_namespace_name="contoso", assume_backlogs_exist=True),
             connection_verify=site.ca_file,
         )
-        options = ProcessorOptions(max_concurrent_calls=CALLS)
+        sessions = SESSIONS if path == "carts" else None
+        options = ProcessorOptions(max_concurrent_calls=CALLS, max_concurrent_sessions=sessions)
         async with client:
             began = time.perf_counter()
             async with client.get_queue_processor(path, handle, options=options) as processor:
@@ -133,13 +137,32 @@ def by_sdk(site: Site, path: str, count: int) -> float:
         return time.perf_counter() - began
 
 
+def by_sdk_in_sessions(site: Site, path: str, count: int) -> float:
+    """The same, session after session; accepting and closing them is not timed."""
+    took = 0.0
+    with ServiceBusClient.from_connection_string(site.primary) as client:
+        for _ in range(SESSIONS):
+            with client.get_queue_receiver(path, session_id=NEXT_AVAILABLE_SESSION) as receiver:
+                left = count // SESSIONS
+                began = time.perf_counter()
+                while left:
+                    messages = receiver.receive_messages(min(AT_ONCE, left), max_wait_time=5)
+                    for message in messages:
+                        receiver.complete_message(message)
+                    left -= len(messages)
+                took += time.perf_counter() - began
+    return took
+
+
 OURS, SDK = "processor", "SDK"
-QUEUE = "queue"
+QUEUE, SESSION_QUEUE = "queue", "session queue"
 Key = tuple[str, str, str]  # consumer, entity, network
-PATHS = {QUEUE: "orders"}
+PATHS = {QUEUE: "orders", SESSION_QUEUE: "carts"}
 CONSUMERS: dict[tuple[str, str], Consumer] = {
     (OURS, QUEUE): by_processor,
     (SDK, QUEUE): by_sdk,
+    (OURS, SESSION_QUEUE): by_processor,
+    (SDK, SESSION_QUEUE): by_sdk_in_sessions,
 }
 # How many messages a consumer gets in a round, so that none takes seconds
 MESSAGES: dict[Key, int] = {
@@ -147,6 +170,10 @@ MESSAGES: dict[Key, int] = {
     (OURS, QUEUE, "20 ms"): 40_000,
     (SDK, QUEUE, "loopback"): 2_000,
     (SDK, QUEUE, "20 ms"): 60,
+    (OURS, SESSION_QUEUE, "loopback"): 20_000,
+    (OURS, SESSION_QUEUE, "20 ms"): 20_000,
+    (SDK, SESSION_QUEUE, "loopback"): 2_000,
+    (SDK, SESSION_QUEUE, "20 ms"): 60,
 }
 
 
@@ -182,7 +209,7 @@ class Bench:
 
     def measure(self, key: Key) -> None:
         consumer, entity, network = key
-        count = max(AT_ONCE, MESSAGES[key] // self._part)
+        count = max(AT_ONCE, MESSAGES[key] // self._part) // SESSIONS * SESSIONS
         self._pipe.send("fresh")
         self._pipe.recv()
         path = PATHS[entity]
