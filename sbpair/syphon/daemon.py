@@ -55,7 +55,7 @@ FIRST_RETRY = 0.5  # seconds between the first two attempts to connect
 _LEVELS: dict[type[events.SyphonEvent], int] = {
     events.MessagesForwarded: logging.DEBUG  # one for each batch
 }
-FIRST_ATTEMPT = 5.0  # seconds that connecting to the primary may take before messages land
+FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LOOK_AGAIN = 1.0  # seconds between looks at whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"
 SHORTEST_SESSION = 1.0  # seconds: the next session does not follow sooner
@@ -119,6 +119,7 @@ class Syphon:
         after = self.options.land_after.total_seconds()
         self._landing = Landing(after) if self.options.land == "either" else None
         self._connecting: asyncio.Task[Connections] | None = None  # to both sides, while messages land
+        self._has_failed = False  # the primary, since that attempt began
         self._sides = SideRefusals(self._emit)
         self._links = BacklogLinks(self._emit)
         self._stranded = StrandedBacklogs(label, count, self._emit)
@@ -244,6 +245,7 @@ class Syphon:
             return self._session_over(*await self._connect(gives_up=gives_up))
         if self._connecting is None:
             landing.side_lost(self._now())  # until it is reached
+            self._has_failed = False
             self._connecting = asyncio.ensure_future(self._connect(gives_up=gives_up))
         if await self._may_land(landing, self._connecting):
             return self._session_over(None, await self._retried(self._connect_secondary, gives_up=gives_up))
@@ -255,9 +257,11 @@ class Syphon:
         first_attempt = self._now() + FIRST_ATTEMPT
         while not connecting.done():
             due, now = landing.side_due(), self._now()
-            if due is not None and now >= max(due, first_attempt):
+            if due is not None and not self._has_failed:
+                due = max(due, first_attempt)
+            if due is not None and now >= due:
                 return True
-            left = LOOK_AGAIN if due is None else max(due, first_attempt) - now
+            left = LOOK_AGAIN if due is None else due - now
             await asyncio.wait([connecting], timeout=min(left, LOOK_AGAIN))
         return False
 
@@ -316,6 +320,7 @@ class Syphon:
         try:
             primary = await self._open(stack, Role.PRIMARY, self._primary)
         except ClientError as error:
+            self._has_failed = True
             if landing is not None and isinstance(error, ConnectionLost):
                 landing.side_lost(self._now())
             elif landing is not None:

@@ -55,6 +55,22 @@ def test_drain_brings_everything_home_and_ends_with_its_counters(sbpair, broker,
     assert broker.namespace("contoso").counts("orders").active == 40
 
 
+@pytest.mark.spec("C-1", "C-3")
+def test_a_drain_that_may_land_needs_no_primary(sbpair, broker, keys):
+    park(broker, 20)
+    broker.namespace("contoso-dr").create_queue("orders")
+    broker.namespace("contoso").take_down("refuse")
+
+    landing = ("--land", "either", "--land-after", "0")
+    done = sbpair("syphon", "--drain", "--json", *landing, *FLAGS, **keys)
+
+    assert done.returncode == 0, done.stderr
+    counters = json.loads(done.stdout)
+    assert (counters["landed"], counters["completed"]) == (20, 20)
+    assert "orders has been out of reach for" in done.stderr
+    assert broker.namespace("contoso-dr").counts("orders").active == 20
+
+
 def test_what_it_writes_holds_no_key(sbpair, broker, keys):
     park(broker, 1)
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
@@ -48,6 +49,19 @@ def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) ->
         until(lambda: pairing.primary.counts("orders").active == 20)
         until(lambda: sum(pairing.parked()) == 0)
     assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.spec("C-1")
+def test_a_hosted_syphon_lands_as_the_options_of_the_client_say(pairing: Pairing) -> None:
+    pairing.secondary.create_queue("orders")
+    client = pairing.client(enable_syphon=True, ping=60, land="either", land_after=timedelta(0))
+    pairing.wait_for(BacklogsCreated)
+    client.hold("orders")
+    pairing.primary.take_down("refuse")
+    with client, client.get_queue_sender("orders") as sender:
+        assert sender.send_messages(ServiceBusMessage("late")).stored_in is StoredIn.BACKLOG
+        until(lambda: pairing.secondary.counts("orders").active == 1)
+        until(lambda: sum(pairing.parked()) == 0)
 
 
 @pytest.mark.spec("P-40", "F-19")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -40,6 +41,8 @@ def test_there_is_a_task_for_each_receiver_of_each_backlog() -> None:
         ("receiversPerBacklog", "0", "receiversPerBacklog must be a whole number from 1 to 64"),
         ("emptyWaitSeconds", "-1", "emptyWaitSeconds must be a number of seconds from 0 to 3600"),
         ("receiverPerBacklog", "2", "did you mean receiversPerBacklog?"),
+        ("land", "secondary", "land must be one of primary, either"),
+        ("landAfterSeconds", "-1", "landAfterSeconds must be a number of seconds from 0 to 86400"),
         ("journal", "here", "journal must be an absolute path"),
     ],
 )
@@ -48,6 +51,15 @@ def test_an_option_that_cannot_be_used_is_named(name: str, value: str, told: str
         options(**{name: value})
     assert told in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.spec("C-1")
+def test_a_task_lands_messages_within_its_own_time_or_is_refused() -> None:
+    syphon = options(land="either", landAfterSeconds="90").of_backlog(0)
+    assert (syphon.land, syphon.land_after) == ("either", timedelta(seconds=90))
+    assert options().of_backlog(0).land == "primary"
+    with pytest.raises(ValueError, match=r"landAfterSeconds must be less than maxDurationSeconds \(60\)"):
+        options(land="either", landAfterSeconds="60", maxDurationSeconds="60")
 
 
 def test_a_stream_drains_once_at_each_trigger() -> None:

@@ -232,6 +232,8 @@ class Run:
 
     def _crash_syphon(self, fault: Fault) -> None:
         syphon, task = self.syphons[fault.target]
+        if task.cancelling() or task.done():  # it is dead, and the next of its name not yet born
+            return
         self.history.note(self.loop.time(), fault.target, "crash", "", f"{syphon.counters.pending} in hands")
         if syphon.counters.pending:
             self.history.reached["syphon crashed with messages in hands"] += 1
