@@ -370,3 +370,33 @@ async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_p
         assert isinstance(await sender.send(parked(1)), Accepted)
     finally:
         await connection.close()
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (399, CredentialUnavailable),
+        (400, CredentialRefused),
+        (401, CredentialRefused),
+        (408, CredentialUnavailable),
+        (409, CredentialRefused),
+        (429, CredentialUnavailable),
+        (499, CredentialRefused),
+        (500, CredentialUnavailable),
+    ],
+)
+def test_a_token_service_refuses_by_its_status_or_fails(
+    status: int, kind: type[Exception], is_inside: bool
+) -> None:
+    answered = HttpResponseError(message="told by the test")
+    answered.status_code = status
+    error: Exception = answered
+    if is_inside:
+        error = RuntimeError("wrapped")
+        error.__cause__ = answered
+    found = classified(error)
+    assert type(found) is kind
+    text = f"{type(error).__name__}: {error}"
+    assert str(found) == (text if kind is CredentialRefused else f"the token service failed: {text}")

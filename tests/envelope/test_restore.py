@@ -232,6 +232,12 @@ def test_a_path_outside_the_allow_list_is_poison() -> None:
 
     assert isinstance(found, Poison)
     assert found.reason == "PathNotAllowed"
+    asked: list[str] = []
+    for _ in range(2):  # the second time its like is known
+        assert isinstance(
+            restore(parked(x_ms_path="orders"), NOW, lambda path: not asked.append(path)), Forward
+        )
+    assert asked == ["orders"] * 2
 
 
 @pytest.mark.spec("G-15")

@@ -102,7 +102,6 @@ ROOMS = {
             "tests/syphon/test_stuck.py",
             "tests/syphon/test_many_destinations.py",
             "tests/syphon/test_large.py",
-            "tests/client/test_websocket.py",
         ),
     ),
     "store": Room(("sbpair/broker/store/*",), ("tests/store",)),
