@@ -55,6 +55,14 @@ def assert_clean(text: str) -> None:
             assert spelling not in text
 
 
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """Namespaces contoso, with a queue ``orders``, and contoso-dr."""
+    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
+        running.namespace("contoso").create_queue("orders")
+        yield running
+
+
 @pytest.fixture(scope="session")
 def sbpair() -> Run:
     """Run a command to its end; its output is checked for tracebacks and keys."""

@@ -14,7 +14,6 @@ from sbpair.amqp.message import Message, split
 from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import parse
-from sbpair.broker import Broker
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
@@ -24,13 +23,6 @@ from tests.syphon.pair import parked, put, take
 BACKLOG = "contoso/x-servicebus-transfer/{}"
 DEAD = BACKLOG + "/$DeadLetterQueue"
 FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
-
-
-@pytest.fixture
-def broker():
-    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
-        running.namespace("contoso").create_queue("orders")
-        yield running
 
 
 @pytest.fixture

@@ -4,42 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from datetime import timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient
-from sbpair.broker import Broker
 from sbpair.broker.faults import Withhold
-
-FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
-OPTIONS = PairedNamespaceOptions(
-    backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
-)
-
-
-@pytest.fixture
-def broker():
-    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
-        running.namespace("contoso").create_queue("orders")
-        yield running
-
-
-def park(broker, count):
-    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
-    primary.take_down("refuse")
-    with (
-        PairedServiceBusClient.from_connection_strings(
-            primary.connection_string,
-            secondary.connection_string,
-            options=OPTIONS,
-            connection_verify=str(broker.ca_file),
-        ) as client,
-        client.get_queue_sender("orders") as sender,
-    ):
-        sender.send_messages([ServiceBusMessage(f"order {n}") for n in range(count)])
-    primary.bring_up()
+from tests.cli.parking import FLAGS, park
 
 
 @pytest.mark.spec("P-42")

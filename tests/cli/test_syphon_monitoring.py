@@ -9,45 +9,15 @@ import json
 import re
 import socket
 import threading
-from datetime import timedelta
 
 import httpx
 import pytest
-from azure.servicebus import ServiceBusMessage
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient
-from sbpair.broker import Broker
 from sbpair.observation import journal_files, read
+from tests.cli.parking import FLAGS, park
 
-FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
-OPTIONS = PairedNamespaceOptions(
-    backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
-)
 SECRET = "CANARY+/=%pineapple+key/7aQ="
 PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
-
-
-@pytest.fixture
-def broker():
-    with Broker({"contoso": 0, "contoso-dr": 0}) as running:
-        running.namespace("contoso").create_queue("orders")
-        yield running
-
-
-def park(broker, count, path="orders"):
-    primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
-    primary.take_down("refuse")
-    with (
-        PairedServiceBusClient.from_connection_strings(
-            primary.connection_string,
-            secondary.connection_string,
-            options=OPTIONS,
-            connection_verify=str(broker.ca_file),
-        ) as client,
-        client.get_queue_sender(path) as sender,
-    ):
-        sender.send_messages([ServiceBusMessage(f"order {n}") for n in range(count)])
-    primary.bring_up()
 
 
 @pytest.fixture
