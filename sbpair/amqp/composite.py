@@ -183,14 +183,14 @@ def _whole(limit: int) -> Callable[[object], object]:
 
 
 def _read_symbol(value: object) -> object:
-    """A symbol, or an ASCII string: some peers send strings."""
+    """Read a symbol, or an ASCII string: some peers send strings."""
     if not isinstance(value, str) or not value.isascii():
         raise DecodeError(f"not {value!r:.60}")
     return value
 
 
 def _read_symbols(value: object) -> object:
-    """A field that allows multiple values: one value, or an array (1.4)."""
+    """Read a field that allows multiple values: one value, or an array (1.4)."""
     items = value.items if isinstance(value, Array) else (value,)
     return tuple(Symbol(_read_symbol(item)) for item in items)
 
@@ -200,14 +200,14 @@ def _write_symbols(out: bytearray, value: tuple[str, ...]) -> None:
 
 
 def read_nested(value: object) -> object:
-    """A nested composite value; with an unknown descriptor it stays :class:`Described`."""
+    """Read a nested composite value; with an unknown descriptor it stays :class:`Described`."""
     if not isinstance(value, Described):
         raise DecodeError(f"not {value!r:.60}")
     return value if _composite_of(value) is None else build(value)
 
 
 def nested(*classes: type) -> FieldType:
-    """A field that holds one of these composite types."""
+    """Return a field that holds one of these composite types."""
 
     def read(value: object) -> object:
         item = read_nested(value)

@@ -32,7 +32,7 @@ class Namespace:
     tokens: TokenSource = field(repr=False)
 
     def dialled_at(self, address: str) -> Namespace:
-        """The same namespace, reached at another ``host:port``.
+        """Return the same namespace, reached at another ``host:port``.
 
         Raises ConnectionStringError when ``address`` is not an address.
         """
@@ -46,16 +46,16 @@ class Namespace:
         return replace(self, host=host, port=port or self.port)
 
     def audience(self, path: str) -> str:
-        """The audience of a token for ``path``."""
+        """Return the audience of a token for ``path``."""
         return f"sb://{self.netloc}/{path}"
 
     def address(self, path: str) -> str:
-        """The address of ``path`` in a link's source or target."""
+        """Return the address of ``path`` in a link's source or target."""
         return f"amqps://{self.netloc}/{path}"
 
 
 def fields_of(connection_string: object, name: str = "the connection string") -> dict[str, str]:
-    """The fields of a connection string, with keys in lower case; ``name`` is what errors call it.
+    """Return the fields of a connection string, with keys in lower case; ``name`` is what errors call it.
 
     Raises ConnectionStringError when it is empty or malformed, or has a field twice.
     """
@@ -114,7 +114,7 @@ def parse(connection_string: str | Callable[[], str]) -> Namespace:
 
 
 def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespace:
-    """The namespace with this fully qualified name; without TLS its port counts (default 5672).
+    """Return the namespace with this fully qualified name; without TLS its port counts (default 5672).
 
     Raises ConnectionStringError when ``name`` is not a host.
     """

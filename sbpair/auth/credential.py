@@ -64,7 +64,7 @@ class TokenSource(Protocol):
     """Makes tokens."""
 
     async def token(self, audience: str) -> Token:
-        """A token for ``audience``.
+        """Return a token for ``audience``.
 
         Raises CredentialRefused when waiting will not help, CredentialUnavailable when it may.
         """
@@ -138,7 +138,7 @@ class Bearer:
 
 
 def token_source(credential: AnyCredential) -> TokenSource:
-    """The token source for an azure-core credential. Raises TypeError for any other object."""
+    """Return the token source for an azure-core credential. Raises TypeError for any other object."""
     if hasattr(credential, "named_key"):
         return SharedKey(lambda: (credential.named_key.name, credential.named_key.key))
     if hasattr(credential, "signature"):
@@ -150,7 +150,7 @@ def token_source(credential: AnyCredential) -> TokenSource:
 
 
 def sign(audience: str, policy: str, key: str, expires: int) -> str:
-    """A shared access signature. The key is used as text; it is not base64-decoded."""
+    """Return a shared access signature. The key is used as text; it is not base64-decoded."""
     resource = quote_plus(audience)
     digest = hmac.new(key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
     signature = quote_plus(base64.b64encode(digest))
@@ -192,7 +192,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:
-    """The result of ``call``, run in a daemon thread: a hanging call does not keep the process alive."""
+    """Return the result of ``call``, run in a daemon thread: a hanging call does not keep the process alive."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 

@@ -36,7 +36,7 @@ class BoundedHandshake:
 
 
 def trusting(ca_file: str | None) -> ssl.SSLContext:
-    """A context that trusts the authorities in this PEM file, or certifi's, as the SDK does.
+    """Return a context that trusts the authorities in this PEM file, or certifi's, as the SDK does.
 
     Raises CaFileUnusable when the file cannot be read or holds no certificate.
     """

@@ -18,7 +18,7 @@ class Verifier(Protocol):
     """Checks the tokens that clients present."""
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``InvalidToken``."""
+        """Return the grant that ``token`` proves. Raises ``InvalidToken``."""
 
 
 class SharedAccess:
@@ -36,7 +36,7 @@ class SharedAccess:
         self._rules_of = rules_of
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """The grant that ``token`` proves. Raises ``InvalidToken``."""
+        """Return the grant that ``token`` proves. Raises ``InvalidToken``."""
         if is_bearer(token):
             return verify_bearer(token, self._policies.values(), now_s)
         own = (_policy(path, rule) for path, rule in self._rules_of(audience_path(token)))
@@ -65,5 +65,5 @@ class OpenAccess:
     __slots__ = ()
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """A grant of every right, without end, for any ``token``."""
+        """Return a grant of every right, without end, for any ``token``."""
         return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)

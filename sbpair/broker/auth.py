@@ -73,7 +73,7 @@ class SharedAccessPolicy:
     def generate(
         cls, name: str = ROOT_POLICY_NAME, rights: frozenset[Right] = ALL_RIGHTS
     ) -> SharedAccessPolicy:
-        """A policy with two fresh random keys of 32 bytes, base64."""
+        """Return a policy with two fresh random keys of 32 bytes, base64."""
         return cls(name, _random_key(), _random_key(), rights)
 
 
@@ -108,7 +108,7 @@ EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KE
 
 
 def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
-    """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
+    """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
     Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
     """
@@ -135,14 +135,14 @@ def audience_path(token: str) -> str:
 
 
 def make_token(uri: str, policy_name: str, key: str, expires: int) -> str:
-    """A shared access signature for ``uri`` that ends at ``expires`` (seconds since the epoch)."""
+    """Return a shared access signature for ``uri`` that ends at ``expires`` (seconds since the epoch)."""
     audience = quote_plus(uri)
     signature = quote_plus(_signature(key, audience, str(expires)))
     return f"{SCHEME} sr={audience}&sig={signature}&se={expires}&skn={quote_plus(policy_name)}"
 
 
 def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
-    """The connection string for plain TCP to ``host``:``port`` with the primary key of ``policy``."""
+    """Return the connection string for plain TCP to ``host``:``port`` with the primary key of ``policy``."""
     return (
         f"Endpoint=sb://{host}:{port};SharedAccessKeyName={policy.name};"
         f"SharedAccessKey={policy.primary_key};UseDevelopmentEmulator=true"
@@ -150,7 +150,7 @@ def connection_string(host: str, port: int, policy: SharedAccessPolicy) -> str:
 
 
 def cloud_connection_string(name: str, policy: SharedAccessPolicy) -> str:
-    """The connection string for the namespace's cloud host name over TLS."""
+    """Return the connection string for the namespace's cloud host name over TLS."""
     return (
         f"Endpoint=sb://{name}.servicebus.windows.net/;SharedAccessKeyName={policy.name};"
         f"SharedAccessKey={policy.primary_key}"

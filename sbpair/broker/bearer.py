@@ -34,7 +34,7 @@ def is_bearer(token: str) -> bool:
 
 
 def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
-    """The grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
+    """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
     Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
     """
@@ -55,7 +55,7 @@ def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int
 
 
 def make_bearer(policy_name: str, key: str, expires: int, audience: str = AUDIENCE) -> str:
-    """A token for ``audience`` that ends at ``expires`` (seconds since the epoch)."""
+    """Return a token for ``audience`` that ends at ``expires`` (seconds since the epoch)."""
     header = {"alg": ALGORITHM, "typ": "JWT", "kid": policy_name}
     signed = f"{_encoded(header)}.{_encoded({'aud': audience, 'exp': expires})}"
     return f"{signed}.{_text(_signature(key, signed))}"
@@ -100,7 +100,7 @@ def _seconds(payload: Mapping[str, object], name: str) -> int:
 
 
 def _host(audience: object) -> str:
-    """The host that the audience names; "" for the whole service."""
+    """Return the host that the audience names; "" for the whole service."""
     host = split_audience(audience)[0].lower() if isinstance(audience, str) else ""
     if not host:
         raise InvalidToken("the token's audience (aud) names no host")

@@ -59,7 +59,7 @@ class Certificates:
         return self.directory / "server-key.pem"
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The server-side TLS context, TLS 1.2 or later."""
+        """Return the server-side TLS context, TLS 1.2 or later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.server_file, self.server_key_file)

@@ -116,7 +116,7 @@ def _forward(span: int | timedelta) -> int:
 
 
 def milliseconds(span: int | timedelta) -> int:
-    """A span in whole milliseconds."""
+    """Return a span in whole milliseconds."""
     return span // timedelta(milliseconds=1) if isinstance(span, timedelta) else span
 
 

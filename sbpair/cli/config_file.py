@@ -52,7 +52,7 @@ class FileValue:
 
 
 def config_option() -> click.Option:
-    """The flag --config; eager, so that its defaults are in place before other flags are read."""
+    """Return the flag --config; eager, so that its defaults are in place before other flags are read."""
     return click.Option(
         ["--config"],
         metavar="FILE",
@@ -80,7 +80,7 @@ def _loaded(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 def settings(file: Path, root: click.Command, command: Names, context: click.Context) -> dict[str, object]:
-    """The values of the file for ``command``, by parameter name.
+    """Return the values of the file for ``command``, by parameter name.
 
     The whole file is validated, including the tables of other commands. Raises ConfigurationError with the file
     and the key; it never contains a value that may be a secret.
@@ -115,7 +115,7 @@ def read(file: Path) -> dict[str, object]:
 
 
 def read_config_text(file: Path) -> str:
-    """The text of the file.
+    """Return the text of the file.
 
     Raises ConfigurationError when it cannot be read, or contains a key and is readable by other users.
     """
@@ -189,7 +189,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def _flag(key: str) -> str:
-    """The flag of a key, which may be the name of an options field."""
+    """Return the flag of a key, which may be the name of an options field."""
     spelt = key.replace("-", "_")
     return FIELDS.get(spelt, spelt)
 
@@ -204,7 +204,7 @@ KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] =
 
 
 def _checked(file: Path, given: FileValue, option: click.Option, context: click.Context) -> object:
-    """The value as click takes it. Raises ConfigurationError that says what was expected."""
+    """Return the value as click takes it. Raises ConfigurationError that says what was expected."""
     kinds, expected = next(
         ((kinds, words) for kind, kinds, words in KINDS if isinstance(option.type, kind)), ((str,), "text")
     )

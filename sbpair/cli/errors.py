@@ -97,7 +97,7 @@ def configuration() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of ``error`` on one line, at most MAX_TEXT characters, redacted and printable."""
+    """Return the text of ``error`` on one line, at most MAX_TEXT characters, redacted and printable."""
     words = " ".join(redact(str(error)).split())
     text = "".join(letter for letter in words if letter.isprintable()).strip() or type(error).__name__
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
@@ -113,13 +113,13 @@ def with_step(error: BaseException, step: str) -> str:
 
 
 def known(error: BaseException) -> Known | None:
-    """The row of KNOWN that applies to ``error``, or None."""
+    """Return the row of KNOWN that applies to ``error``, or None."""
     names = (base.__name__ for base in type(error).__mro__)
     return next((KNOWN[name] for name in names if name in KNOWN), None)
 
 
 def explained(error: BaseException) -> tuple[str, ExitCode]:
-    """The line and the exit code for an error that ended a command."""
+    """Return the line and the exit code for an error that ended a command."""
     if isinstance(error, CommandError):
         return one_line(error), error.code
     row = known(error)

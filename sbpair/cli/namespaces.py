@@ -116,7 +116,7 @@ class ConnectionStringFile:
         self._value, self._flag, self._text = value, flag, text
 
     def __call__(self) -> str:
-        """The current content; the last usable one while the file is unusable or names another namespace."""
+        """Return the current content; the last usable one while the file is unusable or names another namespace."""
         try:
             text = fetched(self._value, self._flag)
             fields = checked(text, self._flag)
@@ -131,7 +131,7 @@ class ConnectionStringFile:
 
 
 def _host(name: str) -> str:
-    """The host of ``name``: a bare name is a namespace in the public cloud."""
+    """Return the host of ``name``: a bare name is a namespace in the public cloud."""
     return name if "." in name or ":" in name else f"{name}{PUBLIC_CLOUD}"
 
 
@@ -209,7 +209,7 @@ class NamespaceArgument:
     """Reads the connection string again when it comes from a file, whose key may have been rotated."""
 
     def namespace(self, address: str | None = None) -> Namespace:
-        """The namespace for the AMQP client, dialled at ``address`` if one is given."""
+        """Return the namespace for the AMQP client, dialled at ``address`` if one is given."""
         from sbpair.auth.connection_string import at_host, parse
         from sbpair.auth.credential import token_source
 
@@ -220,7 +220,7 @@ class NamespaceArgument:
         return namespace if address is None else namespace.dialled_at(address)
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
-        """The SDK's administration client for the namespace, as ``role`` of a pair."""
+        """Return the SDK's administration client for the namespace, as ``role`` of a pair."""
         from sbpair.pairing.address import SdkSettings, Side
 
         settings = SdkSettings(connection_verify=ca_file)
@@ -231,7 +231,7 @@ class NamespaceArgument:
         return side.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
 
     def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:
-        """The credential that opens it, for a pair whose other side has no connection string.
+        """Return the credential that opens it, for a pair whose other side has no connection string.
 
         Raises ConfigurationError for an emulator, which accepts connection strings only.
         """
@@ -247,7 +247,7 @@ class NamespaceArgument:
 
 
 def ambient(flag: str) -> TokenCredential:
-    """The ambient Azure credential. Raises ConfigurationError when azure-identity is not installed."""
+    """Return the ambient Azure credential. Raises ConfigurationError when azure-identity is not installed."""
     try:
         return _ambient()
     except ImportError as error:

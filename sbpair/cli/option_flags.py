@@ -107,7 +107,7 @@ def options_from(options: type[Options], *, names: Mapping[str, str] | None = No
 
 
 def field_docs(options: type) -> dict[str, str]:
-    """The string below each field of a dataclass, on one line; empty when its source code is unavailable."""
+    """Return the string below each field of a dataclass, on one line; empty when its source code is unavailable."""
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
     except (OSError, SyntaxError, ValueError):

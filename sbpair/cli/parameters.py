@@ -42,7 +42,7 @@ class Span(click.ParamType[timedelta]):
 
 
 def span_text(span: timedelta) -> str:
-    """A span as `Span` reads it, in the largest unit that is whole."""
+    """Return a span as `Span` reads it, in the largest unit that is whole."""
     milliseconds = span / timedelta(milliseconds=1)
     if not milliseconds.is_integer():
         return f"{milliseconds:.3f}ms"

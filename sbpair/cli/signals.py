@@ -40,7 +40,7 @@ class StopRequest:
 
 
 def stop_on_signal() -> asyncio.Event:
-    """An event of the running loop, set by the first of SIGNALS; a second one exits with code 1."""
+    """Return an event of the running loop, set by the first of SIGNALS; a second one exits with code 1."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -27,7 +27,7 @@ _missed: set[str] = set()
 
 
 def raw(message: Message) -> AmqpAnnotatedMessage:
-    """The AMQP message that ``message`` is or wraps."""
+    """Return the AMQP message that ``message`` is or wraps."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
@@ -79,7 +79,7 @@ _COPIES: dict[type, Callable[[Any], object]] = {
 
 
 def private(thing: object, name: str, loss: str) -> object:
-    """A private attribute of an SDK object, or None when this SDK lacks it; ``loss`` is then logged once."""
+    """Return a private attribute of an SDK object, or None when this SDK lacks it; ``loss`` is then logged once."""
     value = getattr(thing, name, ABSENT)
     if value is not ABSENT:
         return value

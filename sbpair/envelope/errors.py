@@ -36,7 +36,7 @@ class ReservedPropertyError(PairingError):
 
 
 def _parts(error: BaseException) -> _Parts:
-    """The parts of any error that pickle across processes."""
+    """Return the parts of any error that pickle across processes."""
     kept: dict[str, object] = {
         name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)
     }

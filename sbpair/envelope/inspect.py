@@ -78,7 +78,7 @@ def read_parked(payload: bytes) -> ParkedMessage:
 
 
 def _or(read: Callable[[], T], fallback: T, troubles: list[str]) -> T:
-    """The result of ``read``; if it fails, ``fallback``, and the problem goes to ``troubles``."""
+    """Return the result of ``read``; if it fails, ``fallback``, and the problem goes to ``troubles``."""
     try:
         return read()
     except (DecodeError, IndexError) as error:
@@ -134,7 +134,7 @@ def _text(value: object) -> str | None:
 
 
 def message_id_of(payload: bytes) -> str:
-    """The message-id as text; "" when absent or unreadable."""
+    """Return the message-id as text; "" when absent or unreadable."""
     try:
         properties = split(payload).properties
         fields = split_fields(properties) if properties else []

@@ -16,7 +16,7 @@ MAX_PATH = 260  # characters of an entity's path, the service's limit
 
 
 def namespace_label(endpoint: str) -> str:
-    """The short name of a namespace: the first label of its host, in lower case.
+    """Return the short name of a namespace: the first label of its host, in lower case.
 
     Takes ``sb://contoso.servicebus.windows.net/``, ``contoso.servicebus.windows.net`` or
     ``localhost:5672``. A numeric address is its own label. A loopback label includes the port
@@ -48,7 +48,7 @@ def _host_and_port(netloc: str) -> tuple[str, str]:
 
 
 def label_of_backlogs(primary: str, secondary: str, given: str | None) -> str:
-    """The name that the backlog queues on ``secondary`` carry: ``given``, or else the primary's label.
+    """Return the name that the backlog queues on ``secondary`` carry: ``given``, or else the primary's label.
 
     Raises ValueError when both endpoints have the same label and no name is given.
     """
@@ -78,7 +78,7 @@ def check_namespace_name(name: object) -> None:
 
 
 def backlog_queue_name(namespace: str, index: int) -> str:
-    """The name, on the secondary, of backlog queue ``index`` of this primary namespace (P-10)."""
+    """Return the name, on the secondary, of backlog queue ``index`` of this primary namespace (P-10)."""
     return f"{namespace}/{TRANSFER_SEGMENT}/{index}"
 
 

@@ -52,12 +52,12 @@ class Numbering:
         self._ordinals = count(1)
 
     def next(self) -> OrderStamp:
-        """The next stamp, whose ordinal is larger than that of all before."""
+        """Return the next stamp, whose ordinal is larger than that of all before."""
         return OrderStamp(self._client, self._epoch, next(self._ordinals))
 
 
 def ordered_backlog_name(namespace: str, index: int) -> str:
-    """The name, on the secondary, of ordered backlog queue ``index`` of this primary namespace (O-2)."""
+    """Return the name, on the secondary, of ordered backlog queue ``index`` of this primary namespace (O-2)."""
     return f"{namespace}/{TRANSFER_SEGMENT}/{ORDERED_SEGMENT}/{index}"
 
 
@@ -78,6 +78,6 @@ def place_of(path: str, session: str, queues: int) -> SessionPlace:
 
 
 def parse_stamp(text: object) -> OrderStamp | None:
-    """The stamp in a message's ``x-sbpair-order``; None for anything that is not one."""
+    """Return the stamp in a message's ``x-sbpair-order``; None for anything that is not one."""
     found = _STAMP.fullmatch(text) if isinstance(text, str) else None
     return None if found is None else OrderStamp(found[1], int(found[2]), int(found[3]))

@@ -73,7 +73,7 @@ def prepare(message: object) -> AmqpAnnotatedMessage:
 
 
 def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
-    """The message id as text, or None, after the checks of :func:`prepare`.
+    """Return the message id as text, or None, after the checks of :func:`prepare`.
 
     Raises ReservedPropertyError, ValueError (F-53).
     """
@@ -101,7 +101,7 @@ def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> N
 
 
 def message_id_of(message: Message) -> str:
-    """The message id as text, whatever its AMQP type; "None" without one."""
+    """Return the message id as text, whatever its AMQP type; "None" without one."""
     properties = raw(message).properties
     return _id_text(None if properties is None else properties.message_id)
 
@@ -127,7 +127,7 @@ def deadline_of(message: Message, first_attempt: int) -> int | None:
 
 
 def with_deadline(message: Message, deadline: int | None) -> AmqpAnnotatedMessage:
-    """A copy that carries its deadline in an application property, as stored in the spool."""
+    """Return a copy that carries its deadline in an application property, as stored in the spool."""
     twin = snapshot(message)
     if deadline is not None:
         carried = twin.application_properties or {}
@@ -154,7 +154,7 @@ def take_deadline(message: AmqpAnnotatedMessage, now: int) -> int | None:
 
 
 def _span(message: AmqpAnnotatedMessage) -> int | None:
-    """The time to live in milliseconds: the header's, or absolute expiry minus creation time."""
+    """Return the time to live in milliseconds: the header's, or absolute expiry minus creation time."""
     if message.header is not None and message.header.time_to_live:
         return _milliseconds(message.header.time_to_live)
     properties = message.properties
@@ -165,7 +165,7 @@ def _span(message: AmqpAnnotatedMessage) -> int | None:
 
 
 def session_of(message: Message) -> str | None:
-    """The session id as text, or None."""
+    """Return the session id as text, or None."""
     properties = raw(message).properties
     found = None if properties is None else properties.group_id
     return found if found is None or found.__class__ is str else _text(found)
@@ -177,7 +177,7 @@ def park(
     deadline: int | None = None,
     order: tuple[str, OrderStamp] | None = None,
 ) -> AmqpAnnotatedMessage:
-    """The parked copy of ``message``, addressed to ``path`` (P-20).
+    """Return the parked copy of ``message``, addressed to ``path`` (P-20).
 
     ``deadline``, in milliseconds since the epoch, is when the message expires (G-15). ``order`` is the parked session
     id of an ordered session, and the stamp of this message (O-2, O-7). Raises ValueError when a time property is not

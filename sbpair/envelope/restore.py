@@ -268,7 +268,7 @@ def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: P
 
 
 def _left(parked: _Parked, deadline: int, now: int) -> int:
-    """The remaining time to live; that of a scheduled message starts when it is enqueued (T-5, G-15)."""
+    """Return the remaining time to live; that of a scheduled message starts when it is enqueued (T-5, G-15)."""
     left = max(deadline - max(now, parked.scheduled or now), 1)
     return left if parked.time_to_live is None else min(left, parked.time_to_live)  # clocks may differ
 
@@ -292,7 +292,7 @@ def _replaced(parked: _Parked) -> frozenset[bytes]:
 
 
 def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
-    """The sender's annotations, and when the lock on the parked message expires."""
+    """Return the sender's annotations, and when the lock on the parked message expires."""
     restored: dict[bytes, bytes] = {}
     if parked.partition_key is not None:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
@@ -339,7 +339,7 @@ def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:
 
 
 def redriven(payload: bytes) -> bytes:
-    """The message to send to the backlog in place of this dead letter.
+    """Return the message to send to the backlog in place of this dead letter.
 
     Leaves out what the stay in the backlog added: the delivery count, the broker's annotations and the two
     dead-letter properties. The aliases and the application's bytes are unchanged. Raises DecodeError or

@@ -63,7 +63,7 @@ def layout_of(
     kept: Sequence[Span],
     kept_values: int,
 ) -> SectionLayout:
-    """The layout of a walked section; ``contents`` are the spans whose bytes may differ."""
+    """Return the layout of a walked section; ``contents`` are the spans whose bytes may differ."""
     form, at = [">"], 0
     for start, stop in contents:
         form.append(f"{start - at}s{stop - start}x")
@@ -83,7 +83,7 @@ class Layouts:
         self._lessons: dict[tuple[int, object], int] = {}
 
     def find(self, kind: tuple[int, object]) -> SectionLayout | None:
-        """The last layout of this kind, if any."""
+        """Return the last layout of this kind, if any."""
         return self._layouts.get(kind)
 
     def wants(self, kind: tuple[int, object]) -> bool:
@@ -130,7 +130,7 @@ def value_end(data: bytes, at: int, end: int) -> int:
 
 
 def split_fields(section: bytes) -> list[bytes]:
-    """The raw fields of a list section. Raises DecodeError, IndexError."""
+    """Return the raw fields of a list section. Raises DecodeError, IndexError."""
     at, count = _open(section, LIST0, LIST8, LIST32)
     end = len(section)
     fields = []
@@ -144,7 +144,7 @@ def split_fields(section: bytes) -> list[bytes]:
 
 
 def join_fields(descriptor: int, fields: list[bytes], wide: bool) -> bytes:
-    """A list section with this descriptor code, without trailing nulls; b"" when all fields are null.
+    """Return a list section with this descriptor code, without trailing nulls; b"" when all fields are null.
 
     Uses the 8-bit form if it fits, unless ``wide``.
     """
@@ -171,7 +171,7 @@ def part_entries(section: bytes, wanted: frozenset[bytes]) -> Parted:
 
 
 def walk_fields(section: bytes) -> SectionLayout:
-    """The layout of a list section; b"" is an empty list. Raises DecodeError, IndexError."""
+    """Return the layout of a list section; b"" is an empty list. Raises DecodeError, IndexError."""
     fields = split_fields(section) if section else []
     at = len(section) - sum(map(len, fields))
     contents: list[Span] = []
@@ -183,7 +183,7 @@ def walk_fields(section: bytes) -> SectionLayout:
 
 
 def walk_entries(section: bytes, wanted: frozenset[bytes]) -> SectionLayout:
-    """The layout of a map section; b"" is an empty map. Raises DecodeError, IndexError."""
+    """Return the layout of a map section; b"" is an empty map. Raises DecodeError, IndexError."""
     if not section:
         return layout_of(section, (), (), (), 0)
     at, count = _open(section, -1, MAP8, MAP32)
@@ -216,12 +216,12 @@ def walk_entries(section: bytes, wanted: frozenset[bytes]) -> SectionLayout:
 
 
 def join_entries(descriptor: int, kept: bytes, values: int, wide: bool) -> bytes:
-    """A map section of ``values`` keys plus values; b"" without entries."""
+    """Return a map section of ``values`` keys plus values; b"" without entries."""
     return _section(descriptor, MAP8, kept, values, wide) if values else b""
 
 
 def _open(section: bytes, empty: int, narrow: int, wide: int) -> tuple[int, int]:
-    """The offset of the first value of a section, and the number of values."""
+    """Return the offset of the first value of a section, and the number of values."""
     end = len(section)
     at = value_end(section, 1, end)  # after the descriptor, which follows a 0x00
     constructor = section[at]

@@ -80,7 +80,7 @@ class Shape:
         return self.constant.unpack_from(payload) == self.bytes_there
 
     def forward(self, payload: bytes, plan: Plan) -> bytes:
-        """The message to forward."""
+        """Return the message to forward."""
         properties, kept, body = self.rest(payload)
         return b"".join((plan.beginning, properties, self.kept_head, kept, body))
 
@@ -99,7 +99,7 @@ class Shapes:
         self._lessons: dict[int, int] = {}
 
     def find(self, payload: bytes) -> Shape | None:
-        """The shape of ``payload``, if cached."""
+        """Return the shape of ``payload``, if cached."""
         shape = self._shapes.get(_body_at(payload))
         return shape if shape is not None and shape.fits(payload) else None
 
@@ -125,7 +125,7 @@ class Shapes:
 
 
 def _body_at(payload: bytes) -> int:
-    """The offset of the body; -1 unless the body is one data section at the end of the message."""
+    """Return the offset of the body; -1 unless the body is one data section at the end of the message."""
     at = 0
     try:
         word, size = _HEAD(payload)
@@ -139,7 +139,7 @@ def _body_at(payload: bytes) -> int:
 
 
 def _shape_of(payload: bytes, body_at: int, parts: Parts) -> Shape | None:
-    """The shape of a message; None if its sections are not in the usual form."""
+    """Return the shape of a message; None if its sections are not in the usual form."""
     before = parts.sections[:5]
     annotations, _properties, application = parts.layouts
     if payload[:body_at] != b"".join(before) or annotations.kept or len(application.kept) > 1:

@@ -42,7 +42,7 @@ class AliasError(ValueError):
 
 
 def type_name(value: object) -> str:
-    """The AMQP name of the type of ``value``, for error messages."""
+    """Return the AMQP name of the type of ``value``, for error messages."""
     if isinstance(value, Described):
         return f"described {str(value.descriptor)[:64]}"
     return _TYPE_NAMES.get(type(value), type(value).__name__.lower())

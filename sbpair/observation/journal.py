@@ -147,7 +147,7 @@ class JournalCounters:
 
 
 def system_instant() -> Instant:
-    """The current time on both clocks."""
+    """Return the current time on both clocks."""
     return Instant(time.time(), time.monotonic())
 
 

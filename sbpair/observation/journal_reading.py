@@ -20,7 +20,7 @@ class JournalError(ValueError):
 
 
 def journal_files(directory: str | Path, *, with_open: bool = False) -> list[Path]:
-    """The closed files of a directory, each writer's in order; ``with_open`` adds those being written."""
+    """Return the closed files of a directory, each writer's in order; ``with_open`` adds those being written."""
     found = Path(directory).glob("*.jsonl")
     is_wanted = (path for path in found if with_open or not path.name.startswith(OPEN_PREFIX))
     return sorted(is_wanted, key=lambda path: path.name.removeprefix(OPEN_PREFIX))
@@ -55,7 +55,7 @@ class JournalTail:
         self._read: dict[str, int] = {}  # final file name to bytes read
 
     def new_records(self) -> list[Record]:
-        """The records added since the last call. Unreadable files are skipped."""
+        """Return the records added since the last call. Unreadable files are skipped."""
         found: list[Record] = []
         for path in journal_files(self._directory, with_open=True):
             try:
@@ -81,7 +81,7 @@ class JournalTail:
 
 
 def _parsed(line: bytes) -> Record | None:
-    """The record of a line; None if the line is torn or malformed."""
+    """Return the record of a line; None if the line is torn or malformed."""
     if not line.endswith(b"\n"):
         return None
     try:

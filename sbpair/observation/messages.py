@@ -40,7 +40,7 @@ class SendAccepted:
 
 
 def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
-    """The event for the receipt of a send to the entity ``path``, its ambiguity included (G-7)."""
+    """Return the event for the receipt of a send to the entity ``path``, its ambiguity included (G-7)."""
     return SendAccepted(
         path, str(receipt.stored_in.value), receipt.backlog, tuple(receipt.message_ids), receipt.ambiguous
     )
@@ -75,7 +75,7 @@ class EntityEmptied:
 
 
 def messages_received(path: str, messages: Iterable[Received]) -> MessagesReceived:
-    """The event for messages received from the entity ``path`` (G-2)."""
+    """Return the event for messages received from the entity ``path`` (G-2)."""
     every = list(messages)
     return MessagesReceived(
         path,

@@ -214,7 +214,7 @@ class Metrics:
         self.registry.register(_GaugeRead(metric, read))
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus text format (:data:`CONTENT_TYPE`)."""
+        """Return all metrics in Prometheus text format (:data:`CONTENT_TYPE`)."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)

@@ -90,14 +90,14 @@ def event_name(kind: type) -> str:
 
 
 def own_fields(event: object) -> dict[str, object]:
-    """The fields of an event by name. Raises TypeError unless it is an instance of a dataclass."""
+    """Return the fields of an event by name. Raises TypeError unless it is an instance of a dataclass."""
     if not is_dataclass(event) or isinstance(event, type):
         raise TypeError(f"an event is an instance of a dataclass, not {type(event).__name__}")
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Record:
-    """The record of an event written at ``now``.
+    """Return the record of an event written at ``now``.
 
     Raises TypeError if it is not a dataclass or holds bytes or other values without a JSON form, and
     ValueError if one of its fields is named like a header field.
@@ -143,7 +143,7 @@ def iso(epoch: float) -> str:
 
 
 def plain(value: object) -> JsonValue:
-    """The JSON form of a value. Raises TypeError for bytes and other values without one."""
+    """Return the JSON form of a value. Raises TypeError for bytes and other values without one."""
     match value:
         case None | bool() | int():
             return value
@@ -169,7 +169,7 @@ def plain(value: object) -> JsonValue:
 
 
 def scrubbed(text: str) -> str:
-    """The text with keys redacted, truncated to :data:`MAX_TEXT` characters."""
+    """Return the text with keys redacted, truncated to :data:`MAX_TEXT` characters."""
     if "=" not in text and len(text) <= MAX_TEXT:
         return text
     blanked = blank_keys(text)
@@ -177,6 +177,6 @@ def scrubbed(text: str) -> str:
 
 
 def to_line(record: Record) -> bytes:
-    """One line of ASCII; control characters such as CR, LF and ESC are escaped as ``\\uXXXX``."""
+    """Return one line of ASCII; control characters such as CR, LF and ESC are escaped as ``\\uXXXX``."""
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode("ascii") + b"\n"

@@ -125,7 +125,7 @@ def _json(said: Mapping[str, object], code: int) -> web.Response:
 
 
 def application(status: Status) -> web.Application:
-    """The pages as an aiohttp application, to mount in an existing server."""
+    """Return the pages as an aiohttp application, to mount in an existing server."""
     from aiohttp import web
 
     pages = _Pages(status)
@@ -138,7 +138,7 @@ def application(status: Status) -> web.Application:
 
 
 def _why(error: OSError | OverflowError) -> str:
-    """The system's error text alone: asyncio's repeats the address."""
+    """Return the system's error text alone: asyncio's repeats the address."""
     number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
     return os.strerror(number) if number else str(error)
 

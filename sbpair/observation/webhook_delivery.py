@@ -41,7 +41,7 @@ class SignatureRefused(ValueError):
 
 
 def sign(body: bytes, secret: str, now: float) -> str:
-    """The value of the signature header for a body sent at ``now`` (seconds since the epoch)."""
+    """Return the value of the signature header for a body sent at ``now`` (seconds since the epoch)."""
     seconds = int(now)
     return f"t={seconds},v1={_digest(body, secret, seconds)}"
 
@@ -89,7 +89,7 @@ class Kinds:
         self._states = EntityStates()
 
     def of(self, event: object) -> WebhookKind | None:
-        """The kind of an event, or None if webhooks do not report it."""
+        """Return the kind of an event, or None if webhooks do not report it."""
         change = self._states.apply(event)
         if change is None:
             return _KIND_OF.get(event_name(type(event)))
@@ -110,7 +110,7 @@ class Notice:
 
 
 def to_notice(kind: WebhookKind, event: object, origin: Origin, number: int, now: Instant) -> Notice:
-    """The notice of an event: its journal record with ``kind`` and ``id`` in front.
+    """Return the notice of an event: its journal record with ``kind`` and ``id`` in front.
 
     Raises TypeError or ValueError as :func:`sbpair.observation.record.to_record` does.
     """

@@ -30,7 +30,7 @@ _SPELLING = {
 
 
 def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
-    """The namespaces that the file defines. Raises BadConfiguration."""
+    """Return the namespaces that the file defines. Raises BadConfiguration."""
     try:
         values = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

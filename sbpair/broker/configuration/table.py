@@ -45,24 +45,24 @@ class Table:
     _known: list[str] = field(default_factory=list)
 
     def wrong(self, key: str, expected: str) -> BadConfiguration:
-        """The error to raise for a key."""
+        """Return the error to raise for a key."""
         place = f"{self.where}.{key}" if self.where and key else self.where or key
         return BadConfiguration(f"{self.file}: {place}: expected {expected}")
 
     def take(self, key: str) -> object:
-        """The value of a key, None when it is missing."""
+        """Return the value of a key, None when it is missing."""
         self._known.append(key)
         return self.values.pop(key, None)
 
     def text(self, key: str, expected: str = "a text") -> str | None:
-        """The text at a key, None when it is missing. Raises BadConfiguration for another type."""
+        """Return the text at a key, None when it is missing. Raises BadConfiguration for another type."""
         value = self.take(key)
         if value is None or isinstance(value, str):
             return value
         raise self.wrong(key, f"{expected}, not {_kind(value)}")
 
     def needed(self, key: str, expected: str = "a text") -> str:
-        """The text at a required key. Raises BadConfiguration when it is missing or empty."""
+        """Return the text at a required key. Raises BadConfiguration when it is missing or empty."""
         value = self.text(key, expected)
         if not value:
             raise self.wrong(key, expected)
@@ -83,7 +83,7 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """The table at a key; empty when it is missing."""
+        """Return the table at a key; empty when it is missing."""
         value = self.take(key)
         if value is None:
             value = {}
@@ -111,7 +111,7 @@ class Table:
         return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value))
 
     def described(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
-        """The description built from the table's fields; ``spelling`` maps field names to the file's keys."""
+        """Return the description built from the table's fields; ``spelling`` maps field names to the file's keys."""
         given: dict[str, object] = {}
         for each in fields(kind):  # type: ignore[arg-type]
             if each.name == RULES:
@@ -176,7 +176,7 @@ def rule(table: Table, name: str, sql: str | None, action: str | None, named: Ta
 
 
 def named_filter(table: Table, spelling: dict[str, str] | None = None) -> CorrelationFilter:
-    """A correlation filter: all given values must match."""
+    """Return a correlation filter: all given values must match."""
     texts = {name: table.text((spelling or {}).get(name, name)) for name in SYSTEM_FIELDS}
     key = "Properties" if spelling else "properties"
     own = table.table(key)

@@ -22,7 +22,7 @@ class Sessions(Protocol):
     """The sessions of an entity that requires them."""
 
     def __len__(self) -> int:
-        """The number of sessions that have messages, state or a lock."""
+        """Return the number of sessions that have messages, state or a lock."""
 
     def browse(self) -> Iterator[MessageSession]:
         """Iterate over all sessions without changing anything."""

@@ -55,7 +55,7 @@ class PlannedFault:
 
 
 def read_plan(text: str) -> list[PlannedFault]:
-    """The faults of a TOML plan; each draws from its own seed. Raises InvalidArgument."""
+    """Return the faults of a TOML plan; each draws from its own seed. Raises InvalidArgument."""
     try:
         plan = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -73,7 +73,7 @@ def read_plan(text: str) -> list[PlannedFault]:
 
 
 def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
-    """The faults of one table, which names an effect or a scenario. Raises InvalidArgument."""
+    """Return the faults of one table, which names an effect or a scenario. Raises InvalidArgument."""
     if not isinstance(table, Mapping):
         raise InvalidArgument("A fault is a table of settings.")
     given = {str(key): value for key, value in table.items()}

@@ -177,7 +177,7 @@ class ActiveFault:
         return self.rule.window(now - self.set_at)[0]
 
     def next_change(self, now: float) -> float:
-        """The time at which :meth:`holds` changes next; infinity for never."""
+        """Return the time at which :meth:`holds` changes next; infinity for never."""
         return self.set_at + self.rule.window(now - self.set_at)[1]
 
     def meets(self, operation: Operation, path: str, now: float) -> bool:
@@ -197,7 +197,7 @@ class ActiveFault:
 
 
 def effect_named(name: str) -> type[Effect]:
-    """The effect of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the effect of that name. Raises InvalidArgument, which lists the known names."""
     kind = EFFECTS.get(name)
     if kind is None:
         raise InvalidArgument(f"There is no fault '{name}'; there are: {', '.join(EFFECTS)}.")
@@ -205,7 +205,7 @@ def effect_named(name: str) -> type[Effect]:
 
 
 def operation_named(name: str) -> Operation:
-    """The operation of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the operation of that name. Raises InvalidArgument, which lists the known names."""
     names = [each.value for each in Operation]
     if name not in names:
         raise InvalidArgument(f"There is no operation '{name}'; there are: {', '.join(names)}.")
@@ -237,14 +237,14 @@ class FaultEngine:
         self._active = [other for other in self._active if other is not active]
 
     def apply(self, operation: Operation, path: str, now: float) -> Effect | None:
-        """The effect of the fault that applies to this operation on the entity at ``path``; None without one."""
+        """Return the effect of the fault that applies to this operation on the entity at ``path``; None without one."""
         for active in reversed(self._active):
             if active.meets(operation, path, now):
                 return active.rule.effect
         return None
 
     def standing_now(self, now: float) -> list[ActiveFault]:
-        """The faults with a standing effect that hold at ``now``, the oldest first."""
+        """Return the faults with a standing effect that hold at ``now``, the oldest first."""
         return [
             active
             for active in self._active
@@ -252,7 +252,7 @@ class FaultEngine:
         ]
 
     def next_change(self, now: float) -> float:
-        """The time at which :meth:`standing_now` changes next; infinity for never."""
+        """Return the time at which :meth:`standing_now` changes next; infinity for never."""
         spans = (
             active.next_change(now)
             for active in self._active

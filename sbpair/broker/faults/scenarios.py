@@ -29,7 +29,7 @@ class Scenario:
     rules: Callable[[str | None], tuple[FaultRule, ...]]
 
     def of(self, entity: str | None, seed: int = 0) -> tuple[FaultRule, ...]:
-        """The rules for one entity, or for all. Raises InvalidArgument when the scenario needs an entity."""
+        """Return the rules for one entity, or for all. Raises InvalidArgument when the scenario needs an entity."""
         return tuple(replace(rule, seed=seed + index) for index, rule in enumerate(self.rules(entity)))
 
 
@@ -102,7 +102,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the scenario of that name. Raises InvalidArgument, which lists the known names."""
     found = SCENARIOS.get(name)
     if found is None:
         raise InvalidArgument(f"There is no scenario '{name}'; there are: {', '.join(SCENARIOS)}.")

@@ -42,5 +42,5 @@ def parse_address(text: str) -> Address:
 
 
 def management_of(path: str) -> str:
-    """The path of an entity's management node; a client may hold a claim for this path alone."""
+    """Return the path of an entity's management node; a client may hold a claim for this path alone."""
     return f"{path}/$management"

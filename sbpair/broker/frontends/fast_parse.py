@@ -36,7 +36,7 @@ _Fields: TypeAlias = tuple[str | None, bytes, bool]
 
 
 def plain_message(payload: bytes) -> PlainMessage | None:
-    """The parsed facts of a message in the common form; None for any other, which the decoder must read."""
+    """Return the parsed facts of a message in the common form; None for any other, which the decoder must read."""
     try:
         word, size = _HEAD(payload)
         header_end = bare_at = 0

@@ -72,7 +72,7 @@ _OURS = frozenset(
 
 
 def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
-    """The messages of one delivery. Raises MalformedMessage, InvalidArgument."""
+    """Return the messages of one delivery. Raises MalformedMessage, InvalidArgument."""
     try:
         if message_format != BATCH:
             return [stored_message(payload)]
@@ -97,7 +97,7 @@ def _batched(body: bytes) -> list[bytes]:
 
 
 def stored_message(payload: bytes) -> StoredMessage:
-    """The message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
+    """Return the message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
     plain = (
         plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None
     )  # otherwise the sizes are checked
@@ -129,7 +129,7 @@ def stored_message(payload: bytes) -> StoredMessage:
 
 
 def decoded_message(payload: bytes) -> StoredMessage:
-    """The slow path of ``stored_message``: accepts any encoding, with the same result."""
+    """Decode a message in any encoding, as ``stored_message`` does for the usual one, but more slowly."""
     sections = split(payload)
     if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
         _check_sizes(sections)
@@ -222,7 +222,7 @@ def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, st
 
 
 def _kept_for_delivery(section: bytes) -> bytes:
-    """The sender's delivery annotations, which the service passes on; they are stored before the others."""
+    """Return the sender's delivery annotations, which the service passes on; they are stored before the others."""
     kept = [(key, value) for key, value in split_entries(section) if key not in _OURS]
     return join_entries(Section.DELIVERY_ANNOTATIONS, kept)
 
@@ -268,7 +268,7 @@ _STATES = {
 
 
 def delivered(message: StoredMessage, queue: Entity) -> bytes:
-    """The message as a receiver gets it, locked or, with receive-and-delete, removed.
+    """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
 
     It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
     annotations without one; the state only of a deferred message; the original sequence number
@@ -290,13 +290,13 @@ def _has_first_number(message: StoredMessage, queue: Entity) -> bool:
 
 
 def shown_time_to_live(message: StoredMessage, queue: Entity) -> int | None:
-    """The time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
+    """Return the time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
 
 
 def peeked(message: StoredMessage) -> bytes:
-    """The message as peek returns it: always with its state and original sequence number, never a lock token.
+    """Return the message as peek returns it: always with its state and original sequence number, never a lock token.
 
     It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
     """
@@ -339,7 +339,7 @@ def _joined(ours: bytes, theirs: bytes) -> bytes:
 
 
 def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, state: bytes) -> _Entries:
-    """The broker's own message annotations: keys and values, encoded."""
+    """Return the broker's own message annotations: keys and values, encoded."""
     entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
     count = 4
     if tells_first_number:
@@ -361,7 +361,7 @@ def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, stat
 
 
 def _annotations(own: _Entries, kept: bytes) -> bytes:
-    """The section of message annotations: the broker's own, then the sender's."""
+    """Return the section of message annotations: the broker's own, then the sender's."""
     count, entries = own
     if kept:
         theirs, body = _map_body(kept)
@@ -384,7 +384,7 @@ def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:
 
 
 def amended_section(sections: Sections, changes: Mapping[str, object]) -> bytes:
-    """The section of application properties with ``changes`` set on it."""
+    """Return the section of application properties with ``changes`` set on it."""
     entries: Sequence[tuple[object, bytes]] = ()
     with suppress(DecodeError):  # unreadable: only the changes set since remain
         entries = split_entries(sections.application_properties)

@@ -155,7 +155,7 @@ class NamespaceFrontend:
         return self.faults.add(rule, now)
 
     def apply_fault(self, operation: Operation, path: str, now: ClockReading) -> Effect | None:
-        """The effect of the fault that applies to this operation on this path now; None without one."""
+        """Return the effect of the fault that applies to this operation on this path now; None without one."""
         effect = self.faults.apply(operation, path, now.idle) if self.faults else None
         if isinstance(effect, RefusingEffect | EndingEffect):
             self.rejections.note(now.entity, path, effect.condition, effect.description)
@@ -209,7 +209,7 @@ class NamespaceFrontend:
         self._holders.pop(lock, None)
 
     def session_lock(self, connection: Hashable, queue: Entity, session_id: str) -> SessionLock:
-        """The lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
+        """Return the lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
         lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
         holder = None if lock is None else self._holders.get(lock)
         if lock is None or holder is None or holder.connection is not connection:
@@ -304,7 +304,7 @@ class NamespaceFrontend:
     # -- nodes and connections
 
     def tenants_of(self, queue: Entity) -> Collection[Tenant]:
-        """The current users of an entity: the nodes of its links, and waiting requests."""
+        """Return the current users of an entity: the nodes of its links, and waiting requests."""
         return self._tenants.get(queue, ())
 
     def add_tenant(self, queue: Entity, tenant: Tenant) -> None:

@@ -23,7 +23,7 @@ def tracked(text: str, tracker: str, now: int) -> str:
 
 
 def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
-    """The AMQP error that reports ``error`` to a client."""
+    """Return the AMQP error that reports ``error`` to a client."""
     return Condition(error.condition, tracked(str(error), tracker, now))
 
 

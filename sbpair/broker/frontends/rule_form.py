@@ -52,7 +52,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
     """Reads and writes the properties of messages in their AMQP encoding."""
 
     def read(self, message: StoredMessage) -> MessageProperties:
-        """The properties of a message. Raises EvaluationError when they cannot be decoded."""
+        """Return the properties of a message. Raises EvaluationError when they cannot be decoded."""
         try:
             sections = split(message.bare)
             properties = decode_properties(sections.properties)
@@ -90,7 +90,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
 
 
 def value_of(value: object) -> Value:
-    """An AMQP value as filters compute with it."""
+    """Return an AMQP value as filters compute with it."""
     if isinstance(value, Timestamp):
         return instant_of(value)
     if isinstance(value, Described) and isinstance(value.value, int):
@@ -102,7 +102,7 @@ def value_of(value: object) -> Value:
 
 
 def amqp_of(value: Value) -> object:
-    """A computed value as AMQP encodes it."""
+    """Return a computed value as AMQP encodes it."""
     if isinstance(value, datetime):
         return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):

@@ -48,7 +48,7 @@ def messages_of(
     now: Instant,
     visible_at: Instant | None = None,
 ) -> list[StoredMessage]:
-    """The messages of one delivery, hidden until ``visible_at`` if given (ms of entity time).
+    """Return the messages of one delivery, hidden until ``visible_at`` if given (ms of entity time).
 
     Raises StoreFull, ServerBusy, MessageTooLarge, and everything ``stored_messages`` raises.
     """
@@ -69,7 +69,7 @@ def messages_of(
 def messages_of_run(
     frontend: NamespaceFrontend, queue: Entity, events: Sequence[MessageReceived]
 ) -> list[StoredMessage] | None:
-    """The messages of deliveries that arrived together, at half the cost; None to process them one by one.
+    """Return the messages of deliveries that arrived together, at half the cost; None to process them one by one.
 
     None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for
     a batch, inside a transaction, and when one is refused, because then the others may not be.

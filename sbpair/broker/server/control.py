@@ -227,7 +227,7 @@ class NamespaceControl:
         self._apply(lambda: namespace.delete_queue(path, self._clock.now()))
 
     def queue_names(self) -> list[str]:
-        """The paths of all queues, sorted."""
+        """Return the paths of all queues, sorted."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [queue.path for queue in namespace.queues()])
 
@@ -277,7 +277,7 @@ class NamespaceControl:
         self._apply(lambda: namespace.delete_topic(path))
 
     def topic_names(self) -> list[str]:
-        """The paths of all topics, sorted."""
+        """Return the paths of all topics, sorted."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [topic.path for topic in namespace.topics()])
 
@@ -326,7 +326,7 @@ class NamespaceControl:
         self._apply(lambda: namespace.delete_subscription(topic, name))
 
     def subscription_names(self, topic: str) -> list[str]:
-        """The names of a topic's subscriptions, sorted. Raises EntityNotFound."""
+        """Return the names of a topic's subscriptions, sorted. Raises EntityNotFound."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
 
@@ -341,7 +341,7 @@ class NamespaceControl:
         self._apply(lambda: remove_rule(self._subscription(topic, subscription), name))
 
     def rules(self, topic: str, subscription: str) -> list[Rule]:
-        """The rules of a subscription. Raises EntityNotFound."""
+        """Return the rules of a subscription. Raises EntityNotFound."""
         return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
 
     def _subscription(self, topic: str, name: str) -> AnySubscription:
@@ -350,7 +350,7 @@ class NamespaceControl:
     # -- all entities
 
     def description(self, path: str) -> QueueDescription:
-        """The description of a queue, or the one by which a topic or subscription stores messages.
+        """Return the description of a queue, or the one by which a topic or subscription stores messages.
 
         Raises EntityNotFound.
         """
@@ -363,7 +363,7 @@ class NamespaceControl:
         return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
 
     def message_ids(self, path: str) -> list[str]:
-        """The ids of all messages in an entity, including copies. Raises EntityNotFound."""
+        """Return the ids of all messages in an entity, including copies. Raises EntityNotFound."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: _ids_in(namespace.queue(path), self._clock.now()))
 
@@ -473,7 +473,7 @@ class NamespaceControl:
         return {}
 
     def partition(self, path: str, index: int) -> PartitionControl:
-        """One partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).
+        """Return one partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).
 
         Using it raises EntityNotFound, and InvalidDescription when the partition does not exist.
         """
@@ -485,7 +485,7 @@ class NamespaceControl:
         )
 
     def store(self, index: int) -> PartitionControl:
-        """The store of one index, under every partitioned entity of the namespace (Q-17)."""
+        """Return the store of one index, under every partitioned entity of the namespace (Q-17)."""
         return PartitionControl(
             lambda health, after: self._set_health(
                 lambda at: self._server.frontend.namespace.set_store_health(index, health, at), after
@@ -528,7 +528,7 @@ def _ids_in(queue: Entity, now: int) -> list[str]:
 
 
 def _host_to_connect_to(listening: str) -> str:
-    """The host for connection strings of clients on this machine, given the address listened on."""
+    """Return the host for connection strings of clients on this machine, given the address listened on."""
     try:
         address = ip_address(listening)
     except ValueError:

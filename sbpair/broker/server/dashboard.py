@@ -43,7 +43,7 @@ class Page(HttpEndpoint):
         return f"{self.address}/?token={self.token}"
 
     def application(self) -> web.Application:
-        """The application to serve."""
+        """Return the application to serve."""
         # Imported late: aiohttp is loaded when the page is first opened.
         from .dashboard_application import PageApplication
 

@@ -79,7 +79,7 @@ class PageApplication:
         self._files = {path: (folder / name).read_bytes() for path, (name, _) in FILES.items()}
 
     def application(self) -> web.Application:
-        """The application to serve."""
+        """Return the application to serve."""
         made = web.Application(middlewares=[self._guard])
         for path in FILES:
             made.router.add_get(path, self._file)

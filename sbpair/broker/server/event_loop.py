@@ -14,7 +14,7 @@ STANDARD_STREAMS = range(3)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop loop where it is installed, else an asyncio one.
+    """Return a uvloop loop where it is installed, else an asyncio one.
 
     Also an asyncio one when a standard stream is closed: a socket may get its number, and libuv aborts the
     process when it closes such a descriptor.
@@ -49,7 +49,7 @@ def raise_limit(wanted: int = WANTED) -> None:
 
 
 def limit() -> int:
-    """The soft limit of open files; 0 where it is unknown."""
+    """Return the soft limit of open files; 0 where it is unknown."""
     try:
         import resource
     except ImportError:

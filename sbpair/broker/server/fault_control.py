@@ -60,7 +60,7 @@ class FaultControl(HttpEndpoint):
         return f"{self.address}/time"
 
     def application(self) -> web.Application:
-        """The application to serve."""
+        """Return the application to serve."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         faults, time = self._serves
         if faults:
@@ -132,7 +132,7 @@ class FaultControl(HttpEndpoint):
 
 
 def _durations(requested: object) -> dict[str, timedelta]:
-    """The requested durations by name. Raises ValueError."""
+    """Return the requested durations by name. Raises ValueError."""
     if not isinstance(requested, dict) or not requested or requested.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
         raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
     for name, value in requested.items():

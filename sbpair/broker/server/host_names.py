@@ -46,7 +46,7 @@ class Neighbours(Generic[N]):
         return ", ".join(each.frontend.namespace.name for each in self.all)
 
     def named(self, hostname: str | None) -> N | None:
-        """The namespace that ``hostname`` means; None when it means none of them."""
+        """Return the namespace that ``hostname`` means; None when it means none of them."""
         if not self.are_several:
             return self.all[0]
         label = (hostname or "").partition(":")[0].partition(".")[0].casefold()
@@ -83,7 +83,7 @@ def comes_from_us(origin: str | None, listens_at: str, namespaces: Iterable[str]
 
 
 def _host_of(authority: str) -> str:
-    """The host in lower case; "" when there is none."""
+    """Return the host in lower case; "" when there is none."""
     if len(authority) > _MAX_NAME:
         return ""
     try:

@@ -83,7 +83,7 @@ class HttpServer:
         self._carrying: set[asyncio.Future[None]] = set()
 
     def protocol(self) -> asyncio.Protocol:
-        """A protocol instance for one connection."""
+        """Return a protocol instance for one connection."""
         return self._server()
 
     def watch(self, transport: asyncio.Transport) -> None:
@@ -232,7 +232,7 @@ async def _nothing() -> None:
 
 
 async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
-    """The outcome of a request that waits for a message."""
+    """Return the outcome of a request that waits for a message."""
     came = asyncio.Event()
     receiver.on_fate = came.set
     receiver.begin(server.read_clocks())
@@ -248,7 +248,7 @@ async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
-    """The body, or the response to send instead. Raises MessageTooLarge above LARGEST_REQUEST, unpacked."""
+    """Return the body, or the response to send instead. Raises MessageTooLarge above LARGEST_REQUEST, unpacked."""
     try:
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()

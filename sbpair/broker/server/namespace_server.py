@@ -88,7 +88,7 @@ class NamespaceServer:
         return self.neighbours.all[0] is not self
 
     def read_clocks(self) -> ClockReading:
-        """The current time on all clocks."""
+        """Return the current time on all clocks."""
         ahead = self._ahead
         now, wall = time.monotonic(), int(time.time() + ahead)  # the loop's clock is the monotonic one
         return ClockReading(now, wall, self.clock.now(), ahead)

@@ -83,7 +83,7 @@ class AmqpWire(asyncio.Protocol):
             self.mute()
 
     def frontends(self) -> list[NamespaceFrontend]:
-        """The frontends of all namespaces of the port."""
+        """Return the frontends of all namespaces of the port."""
         return [each.frontend for each in self._server.neighbours.all]
 
     def move(self, hostname: str | None) -> NamespaceFrontend | None:

@@ -221,7 +221,7 @@ def command(
 def _with_planned(
     namespaces: tuple[tuple[str, int], ...], plans: list[NamespacePlan]
 ) -> tuple[tuple[str, int], ...]:
-    """The namespaces of the flags and of the file; a port given by a flag wins over the file's."""
+    """Return the namespaces of the flags and of the file; a port given by a flag wins over the file's."""
     if not plans:
         return namespaces
     source = click.get_current_context().get_parameter_source("namespaces")
@@ -279,7 +279,7 @@ def _as_json(broker: Broker, names: list[str], endpoints: dict[str, str]) -> str
 
 
 def _as_environment(broker: Broker, names: list[str]) -> str:
-    """The first two namespaces as primary and secondary, and their CA file, as shell exports."""
+    """Return the first two namespaces as primary and secondary, and their CA file, as shell exports."""
     values = {
         variable: broker.namespace(name).connection_string
         for variable, name in zip(("SBPAIR_PRIMARY", "SBPAIR_SECONDARY"), names, strict=False)

@@ -18,7 +18,7 @@ HELP = "A TOML file of options and namespaces, or the config.json of Microsoft's
 
 
 def broker_config_option() -> click.Option:
-    """The flag --config, which also accepts the emulator's file."""
+    """Return the flag --config, which also accepts the emulator's file."""
     option = config_option()
     load, option.help = option.callback, HELP
 
@@ -47,7 +47,7 @@ def is_emulators(file: Path) -> bool:
 
 
 def planned_namespaces() -> list[NamespacePlan]:
-    """The namespaces of this run's --config file; none without one.
+    """Return the namespaces of this run's --config file; none without one.
 
     Raises ConfigurationError when the file is invalid.
     """

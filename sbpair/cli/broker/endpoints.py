@@ -17,7 +17,7 @@ LARGEST_PLAN = 1_048_576  # bytes
 
 
 def read_faults(path: Path | None) -> list[PlannedFault]:
-    """The faults of a plan file; none without a path. Raises UsageError when the plan is invalid."""
+    """Return the faults of a plan file; none without a path. Raises UsageError when the plan is invalid."""
     if path is None:
         return []
     from sbpair.auth.reference import read_text

@@ -86,7 +86,7 @@ class DrillPlan:
 
 
 def steps(plan: DrillPlan) -> list[str]:
-    """The steps of the drill, one line each."""
+    """Return the steps of the drill, one line each."""
     home = {
         Proof.CANCEL: f"peek {plan.arrival_path} for them; cancel each before it is due, unseen by consumers",
         Proof.PEEK: f"peek {plan.arrival_path} for them; consumers receive them and skip {CONTENT_TYPE}",
@@ -107,7 +107,7 @@ def steps(plan: DrillPlan) -> list[str]:
 
 
 def operations(plan: DrillPlan) -> dict[str, int]:
-    """The operations of the plan by kind, without peeks: one operation per peek of up to 100 messages."""
+    """Return the operations of the plan by kind, without peeks: one operation per peek of up to 100 messages."""
     last = "cancellations" if plan.proof is Proof.CANCEL else "receives from the primary"
     return {
         "one message scheduled directly, and cancelled": 2,

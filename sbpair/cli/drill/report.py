@@ -33,7 +33,7 @@ def outcome(drill: Drill, interrupted: bool) -> str:
 
 
 def as_json_line(drill: Drill, said: str) -> str:
-    """The report as one line of JSON."""
+    """Return the report as one line of JSON."""
     report: dict[str, object] = {
         "drill": drill.id,
         "entity": drill.plan.entity,
@@ -49,7 +49,7 @@ def as_json_line(drill: Drill, said: str) -> str:
 
 
 def table(drill: Drill) -> Table:
-    """The canaries, one per row."""
+    """Return the canaries, one per row."""
     drawn = Table("canary", "backlog queue", "parked after", "home after", "state", "why")
     for each in drill.canaries:
         drawn.add_row(*map(plain, _cells(each)))
@@ -73,7 +73,7 @@ def _span(seconds: float | None) -> str:
 
 
 def as_lines(drill: Drill, said: str) -> list[str]:
-    """The result, and the next step for each kind of failure."""
+    """Return the result, and the next step for each kind of failure."""
     fates = Counter(each.fate for each in drill.canaries)
     home = sum(fates[fate] for fate in ARRIVED)
     ping = "a ping brought it home" if drill.has_recovered else "no ping was accepted; the drill restored it"

@@ -79,7 +79,7 @@ class CanarySearch:
             yield message
 
     async def _connected(self, namespace: Namespace) -> NamespaceConnection:
-        """An open connection: the service closes idle ones."""
+        """Return an open connection; reconnects if the service has closed it as idle."""
         connection = self._connections.get(namespace.netloc)
         if connection is None or not connection.is_open:
             connection = await connect(namespace, ca_file=self.ca_file, timeout=TIMEOUT)

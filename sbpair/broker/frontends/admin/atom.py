@@ -51,7 +51,7 @@ class _ShallowTree(TreeBuilder):
 
 
 def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
-    """The kind of description in an entry (``QueueDescription`` ...) and its fields, without nil ones.
+    """Return the kind of description in an entry (``QueueDescription`` ...) and its fields, without nil ones.
 
     Raises InvalidDescription, with the reason, for any other body.
     """
@@ -73,7 +73,7 @@ def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
 
 
 def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = None) -> str:
-    """An element around ``markup``, which is inserted unescaped."""
+    """Return an element around ``markup``, which is inserted unescaped."""
     written = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{written}>{markup}</{name}>" if markup else f"<{name}{written} />"
 
@@ -91,7 +91,7 @@ def _quoted(text: str) -> str:
 
 
 def instant(milliseconds: int | None) -> str:
-    """An instant (ms since the epoch); None, for never, becomes the first instant of year 1."""
+    """Return an instant (ms since the epoch); None, for never, becomes the first instant of year 1."""
     if milliseconds is None:
         return "0001-01-01T00:00:00Z"
     now = _EPOCH + timedelta(milliseconds=milliseconds)
@@ -99,12 +99,12 @@ def instant(milliseconds: int | None) -> str:
 
 
 def description(kind: str, fields: Iterable[str]) -> str:
-    """A description of ``kind`` around fields that are markup."""
+    """Return a description of ``kind`` around fields that are markup."""
     return element(kind, "".join(fields), {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE})
 
 
 def entry(url: str, title: str, author: str, created: str, updated: str, content: str) -> str:
-    """An entry around a description; ``created`` and ``updated`` are formatted instants."""
+    """Return an entry around a description; ``created`` and ``updated`` are formatted instants."""
     parts = (
         element("id", plain(url)),
         element("title", plain(title), {"type": "text"}),
@@ -118,7 +118,7 @@ def entry(url: str, title: str, author: str, created: str, updated: str, content
 
 
 def feed(url: str, title: str, updated: str, entries: Iterable[str] = (), next_url: str | None = None) -> str:
-    """A page of entries. SDKs request another page exactly when there is a second link."""
+    """Return a page of entries. SDKs request another page exactly when there is a second link."""
     links = [element("link", "", {"rel": "self", "href": url})]
     if next_url is not None:
         links.append(element("link", "", {"rel": "next", "href": next_url}))
@@ -131,7 +131,7 @@ def feed(url: str, title: str, updated: str, entries: Iterable[str] = (), next_u
 
 
 def error(status: int, detail: str) -> str:
-    """The error document that SDKs read: the HTTP status, and a detail that begins with the sub-code."""
+    """Return the error document that SDKs read: the HTTP status, and a detail that begins with the sub-code."""
     return element("Error", element("Code", str(status)) + element("Detail", plain(detail)))
 
 

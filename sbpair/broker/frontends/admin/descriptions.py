@@ -101,7 +101,7 @@ def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fie
 
 
 def write_description(entity: Entity, now: int) -> str:
-    """The description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
+    """Return the description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
     if isinstance(entity, AnyTopic):
         return write_topic_description(entity, now)
     if isinstance(entity, AnySubscription):
@@ -110,7 +110,7 @@ def write_description(entity: Entity, now: int) -> str:
 
 
 def title_of(entity: Entity) -> str:
-    """The title of the entity's entry, from which SDKs take a subscription's name and a queue's path."""
+    """Return the title of the entity's entry, from which SDKs take a subscription's name and a queue's path."""
     return entity.name if isinstance(entity, AnySubscription) else entity.path
 
 

@@ -36,7 +36,7 @@ _RULE_TYPE = {"i:type": "SharedAccessAuthorizationRule"}
 
 
 def read_access_rules(found: Element) -> tuple[AccessRule, ...]:
-    """The rules in the element. Raises InvalidDescription; the rules themselves are not validated."""
+    """Return the rules in the element. Raises InvalidDescription; the rules themselves are not validated."""
     return tuple(_read(child) for child in found)
 
 
@@ -57,7 +57,7 @@ def _read(rule: Element) -> AccessRule:
 
 
 def write_access_rules(rules: Sequence[AccessRule]) -> str:
-    """The element with the rules."""
+    """Return the element with the rules."""
     return atom.element(RULES, "".join(_write(rule) for rule in rules))
 
 
@@ -112,7 +112,7 @@ def read_queue_description(fields: Mapping[str, Element], base: QueueDescription
 
 
 def write_queue_description(queue: Entity, now: int) -> str:
-    """The whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
+    """Return the whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(KIND, ELEMENTS, queue, queue.description, now)
 
 
@@ -186,7 +186,7 @@ def read_topic_description(fields: Mapping[str, Element], base: TopicDescription
 
 
 def write_topic_description(topic: AnyTopic, now: int) -> str:
-    """The whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
+    """Return the whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.requested, now)
 
 
@@ -199,7 +199,7 @@ def read_subscription_description(
 
 
 def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
-    """The rule to create a subscription with; None for the default one. Raises as ``read_rule``."""
+    """Return the rule to create a subscription with; None for the default one. Raises as ``read_rule``."""
     found = fields.get(DEFAULT_RULE_ELEMENT)
     if found is None:
         return None
@@ -209,5 +209,5 @@ def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
 
 
 def write_subscription_description(subscription: AnySubscription, now: int) -> str:
-    """The whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
+    """Return the whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.requested, now)

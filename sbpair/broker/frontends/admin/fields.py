@@ -94,12 +94,12 @@ OPTIONAL = ValueType(TEXT.read, TEXT.write)  # an update clears the attribute by
 
 
 def shown(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]:
-    """A report of plain text."""
+    """Return a report of plain text."""
     return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
 
 
 def count_details(_: Entity, counts: QueueCounts) -> str:
-    """The element CountDetails."""
+    """Return the element CountDetails."""
     pairs = (
         ("ActiveMessageCount", counts.active),
         ("DeadLetterMessageCount", counts.dead_letter),
@@ -133,7 +133,7 @@ def read_fields(
 
 
 def write_fields(kind: str, rows: Sequence[Row[Shown]], entity: Shown, description: object, now: int) -> str:
-    """The complete ``description`` of ``entity`` with its counts at ``now`` (ms since the epoch)."""
+    """Return the complete ``description`` of ``entity`` with its counts at ``now`` (ms since the epoch)."""
     counts = entity.counts(now)
     return atom.description(kind, (_write(row, entity, description, counts) for row in rows))
 

@@ -30,7 +30,7 @@ class Request:
     scheme: str = "https"
 
     def with_body(self, body: bytes) -> Request:
-        """The same request once its body has been read."""
+        """Return the same request with its body."""
         return replace(self, body=body)
 
 
@@ -55,7 +55,7 @@ class MethodNotAllowed(BrokerError):
 
 
 def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
-    """The 401 for a caller without ``right`` on the request's path.
+    """Return the 401 for a caller without ``right`` on the request's path.
 
     None when permitted. ``now_s``: epoch seconds.
     """
@@ -75,7 +75,7 @@ def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> R
 
 
 def segments_of(request: Request) -> list[str]:
-    """The segments of the path, split before decoding. Raises InvalidArgument."""
+    """Return the segments of the path, split before decoding. Raises InvalidArgument."""
     try:
         return [unquote(raw, errors="strict") for raw in request.raw_path.removeprefix("/").split("/")]
     except UnicodeDecodeError:
@@ -83,13 +83,13 @@ def segments_of(request: Request) -> list[str]:
 
 
 def xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response with ``markup`` as its body."""
+    """Return a response with ``markup`` as its body."""
     kind = {"content-type": "application/xml; charset=utf-8"} | dict(headers or {})
     return Response(status, kind, ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode())
 
 
 def failed(error: BrokerError, request: Request, now: int, status: int | None = None) -> Response:
-    """The response that reports ``error``, with its status or the given one; ``now`` in milliseconds."""
+    """Return the response that reports ``error``, with its status or the given one; ``now`` in milliseconds."""
     detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
     headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
     code = status or error.status

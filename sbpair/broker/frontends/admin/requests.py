@@ -75,7 +75,7 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
-    """The 401 for a caller without Manage on the request's path.
+    """Return the 401 for a caller without Manage on the request's path.
 
     None when permitted. ``now_s``: epoch seconds.
     """
@@ -83,7 +83,7 @@ def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None
 
 
 def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockReading) -> Response | None:
-    """The 409 for a change under a Conflict fault, else None."""
+    """Return the 409 for a change under a Conflict fault, else None."""
     path = unquote(request.raw_path).strip("/")
     if request.method == "GET" or frontend.apply_fault(Operation.ADMINISTER, path, now) is None:
         return None
@@ -91,7 +91,7 @@ def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockRead
 
 
 def answer(namespace: Namespace, request: Request, now: int) -> Response:
-    """The response of ``namespace`` at ``now`` (ms since the epoch). Refusals are responses too."""
+    """Return the response of ``namespace`` at ``now`` (ms since the epoch). Refusals are responses too."""
     try:
         namespace.credits.spend_on_administration(namespace.name, now)
         return _Call(namespace, request, now).answer()
@@ -335,7 +335,7 @@ _TARGETS = (
 def forwarding_refusal(
     request: Request, namespace: Namespace, verifier: Verifier, now_s: int
 ) -> Response | None:
-    """The 401 for a caller without Manage on a new forwarding target, else None. ``now_s``: epoch seconds."""
+    """Return the 401 for a caller without Manage on a new forwarding target, else None. ``now_s``: epoch seconds."""
     if request.method != "PUT":
         return None
     try:
@@ -355,7 +355,7 @@ def forwarding_refusal(
 
 
 def _current(request: Request, namespace: Namespace) -> object:
-    """The current description; None for an entity that does not exist."""
+    """Return the current description; None for an entity that does not exist."""
     try:
         return namespace.queue("/".join(segments_of(request))).description
     except EntityNotFound:

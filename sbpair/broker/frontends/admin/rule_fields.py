@@ -47,7 +47,7 @@ _READERS: Mapping[str, Callable[[str], Value]] = {
 
 
 def read_pairs(parent: Element | None) -> dict[str, Value]:
-    """The names and values in an element. Raises InvalidRule."""
+    """Return the names and values in an element. Raises InvalidRule."""
     pairs = {} if parent is None else dict(_read_pair(pair) for pair in parent)
     if len(pairs) > MAX_PAIRS:
         raise InvalidRule(f"A rule names {len(pairs)} values: at most {MAX_PAIRS} are allowed.")
@@ -73,7 +73,7 @@ def _read_pair(pair: Element) -> tuple[str, Value]:
 
 
 def write_pairs(name: str, pairs: Mapping[str, Value]) -> str:
-    """An element of that name with the pairs; empty when there are none."""
+    """Return an element of that name with the pairs; empty when there are none."""
     return atom.element(name, "".join(_write_pairs(pairs))) if pairs else ""
 
 
@@ -114,7 +114,7 @@ _NAMES = {name: "".join(part.title() for part in name.split("_")) for name in SY
 
 
 def read_rule(fields: Mapping[str, Element], name: str, now: int) -> Rule:
-    """The rule in ``fields``; by default it matches every message and changes nothing.
+    """Return the rule in ``fields``; by default it matches every message and changes nothing.
 
     Raises InvalidRule, InvalidDescription.
     """
@@ -124,7 +124,7 @@ def read_rule(fields: Mapping[str, Element], name: str, now: int) -> Rule:
 
 
 def write_rule(rule: Rule) -> str:
-    """The complete description of a rule."""
+    """Return the complete description of a rule."""
     return atom.description(
         RULE,
         (

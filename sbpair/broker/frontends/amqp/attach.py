@@ -34,7 +34,7 @@ MAX_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
 
 
 def address_of(link: Link, attach: Attach) -> str:
-    """The address in an attach, unchecked; "" when there is none, "$coordinator" for the coordinator."""
+    """Return the address in an attach, unchecked; "" when there is none, "$coordinator" for the coordinator."""
     terminus = attach.source if isinstance(link, SenderLink) else attach.target
     if isinstance(terminus, Coordinator):
         return "$coordinator"
@@ -86,7 +86,7 @@ class NodeFactory:
         self._granted = granted
 
     def node(self, link: Link, attach: Attach, now: ClockReading) -> Node:
-        """The node of a link. Raises BrokerError when the link is refused."""
+        """Return the node of a link. Raises BrokerError when the link is refused."""
         if isinstance(attach.target, Coordinator) and isinstance(link, ReceiverLink):
             return self._coordinator(link)
         address = parse_address(address_of(link, attach))
@@ -117,7 +117,7 @@ class NodeFactory:
             raise TooManyConnections("links on '$cbs' of a connection", MAX_CLAIM_LINKS)
 
     def _destination(self, attach: Attach, now: ClockReading) -> Entity | None:
-        """The destination of a link that sends via its target.
+        """Return the destination of a link that sends via its target.
 
         Raises as an attach to the destination would.
         """

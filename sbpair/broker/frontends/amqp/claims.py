@@ -101,7 +101,7 @@ class SharedPort(Protocol):
     """Moves a client's connection to one of the namespaces of its port."""
 
     def frontends(self) -> Sequence[NamespaceFrontend]:
-        """All namespaces of the port."""
+        """Return all namespaces of the port."""
 
     def move(self, hostname: str | None) -> NamespaceFrontend | None:
         """Move the connection to the namespace that ``hostname`` names.
@@ -111,7 +111,7 @@ class SharedPort(Protocol):
 
 
 def owners(port: SharedPort, plain: bytes, now_s: int) -> list[NamespaceFrontend]:
-    """The namespaces with the key of this SASL PLAIN response; ``now_s``: epoch seconds."""
+    """Return the namespaces with the key of this SASL PLAIN response; ``now_s``: epoch seconds."""
     return [
         frontend for frontend in port.frontends() if Claims(frontend.verifier, now_s).put_plain(plain, now_s)
     ]

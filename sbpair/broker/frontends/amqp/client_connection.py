@@ -117,7 +117,7 @@ class ClientConnection:
         return self._engine.is_closed
 
     def next_timer(self) -> float | None:
-        """The time, on the connection's clock, at which to call :meth:`handle_timer`."""
+        """Return the time, on the connection's clock, at which to call :meth:`handle_timer`."""
         timer = self._engine.next_timer()
         if timer is None:
             return None
@@ -272,7 +272,7 @@ class ClientConnection:
 
 
 def _messages_of_one_link(events: list[Event], at: int) -> list[MessageReceived]:
-    """The consecutive messages of one link, from index ``at`` on."""
+    """Return the consecutive messages of one link, from index ``at`` on."""
     run: list[MessageReceived] = []
     for index in range(at, len(events)):
         event = events[index]

@@ -101,7 +101,7 @@ class Idleness:
         return self._bare_since is not None and now >= self._bare_since + self._span
 
     def idle_nodes(self, nodes: Iterable[Node], now: float) -> list[Node]:
-        """The nodes whose links must be detached now; also schedules the next check."""
+        """Return the nodes whose links must be detached now; also schedules the next check."""
         idle: list[Node] = []
         self._look_at = now + LINK_SPAN
         for node in nodes:
@@ -116,13 +116,13 @@ class Idleness:
         return idle
 
     def text_of_link(self, node: Node) -> str:
-        """The reason for detaching a link, in the service's words."""
+        """Return the reason for detaching a link, in the service's words."""
         kind = "Publisher" if isinstance(node, QueueSender) else "Consumer"
         why = f"AmqpMessage{kind}.IdleTimerExpired: Idle timeout: 00:10:00."
         return f"The link '{node.link.name}' is force detached by the broker. Details: {why}"
 
     def text_of_connection(self) -> str:
-        """The reason for closing the connection, in the service's words."""
+        """Return the reason for closing the connection, in the service's words."""
         allowed = int(self._span * 1000)
         return (
             f"The connection was inactive for more than the allowed {allowed} milliseconds "

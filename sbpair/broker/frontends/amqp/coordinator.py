@@ -46,7 +46,7 @@ class CoordinatorNode(Node):
             self._anchor.top = top_level(queue)
 
     def transaction(self, txn_id: bytes) -> Transaction | None:
-        """The open transaction of that id, if this link declared it; else None."""
+        """Return the open transaction of that id, if this link declared it; else None."""
         return self._open.get(txn_id)
 
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:

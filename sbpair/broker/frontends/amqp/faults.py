@@ -20,7 +20,7 @@ from .node import ConnectionContext
 
 
 def fault_outcome(effect: Effect, tracker: str, now: ClockReading) -> DeliveryState:
-    """The delivery outcome of an effect that refuses a transfer or a settlement."""
+    """Return the delivery outcome of an effect that refuses a transfer or a settlement."""
     match effect:
         case AnswerReleased():
             return RELEASED
@@ -37,7 +37,7 @@ def fault_outcome(effect: Effect, tracker: str, now: ClockReading) -> DeliverySt
 
 
 def refusal(effect: RefusingEffect | EndingEffect, tracker: str, now: ClockReading) -> Condition:
-    """The error condition of a refusing or ending effect, in the service's wording."""
+    """Return the error condition of a refusing or ending effect, in the service's wording."""
     return Condition(effect.condition, tracked(effect.description, tracker, now.entity))
 
 

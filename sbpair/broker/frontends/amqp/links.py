@@ -136,7 +136,7 @@ class Links:
     # -- transactions
 
     def transaction(self, txn_id: bytes) -> Transaction:
-        """The open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+        """Return the open transaction of that id, declared on this connection. Raises UnknownTransaction."""
         for coordinator in self._coordinators():
             if (transaction := coordinator.transaction(txn_id)) is not None:
                 return transaction
@@ -187,7 +187,7 @@ class Links:
     # -- opening and ending
 
     def _apply_fault(self, link: Link, attach: Attach, now: ClockReading) -> Effect | None:
-        """The fault that applies to an attach; an ending or refusing fault has been carried out."""
+        """Return the fault that applies to an attach; an ending or refusing fault has been carried out."""
         if not is_to_entity(link, attach):
             return None
         frontend, path = self._connection.frontend, parse_address(address_of(link, attach)).path

@@ -44,21 +44,21 @@ class ManagementCall:
         self.connection.frontend.namespace.credits.charge(max(0, messages) * MESSAGE_COST, self.now)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Return a whole number."""
         value = self.body.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidArgument(f"{name} is {value!r:.60}: a whole number is needed.")
         return int(value)
 
     def count(self, name: str, least: int, default: int | None = None) -> int:
-        """A whole number of 0 or more."""
+        """Return a whole number of 0 or more."""
         value = self.whole(name, default)
         if not least <= value <= _INT_MAX:
             raise OutOfRange(f"{name} is {value}: at least {least} is needed.")
         return value
 
     def items(self, name: str) -> tuple[object, ...]:
-        """The items of an array or a list."""
+        """Return the items of an array or a list."""
         value = self.body.get(name)
         items = value.items if isinstance(value, Array) else tuple(value) if isinstance(value, list) else None
         if items is None:
@@ -68,14 +68,14 @@ class ManagementCall:
         return items
 
     def sequence_numbers(self) -> list[int]:
-        """The requested sequence numbers."""
+        """Return the requested sequence numbers."""
         numbers = self.items("sequence-numbers")
         if not all(type(number) is int for number in numbers):
             raise InvalidArgument("sequence-numbers is not an array of longs.")
         return [number for number in numbers if isinstance(number, int)]
 
     def lock_tokens(self) -> list[LockToken]:
-        """The lock tokens: plain uuids here, in .NET order in delivery tags."""
+        """Return the lock tokens: plain uuids here, in .NET order in delivery tags."""
         tokens = self.items("lock-tokens")
         if not all(isinstance(token, uuid.UUID) for token in tokens):
             raise InvalidArgument("lock-tokens is not an array of uuids.")
@@ -110,7 +110,7 @@ class ManagementCall:
         return value
 
     def session_lock(self) -> SessionLock | None:
-        """The lock of the named session, None when no session is named.
+        """Return the lock of the named session, None when no session is named.
 
         Raises SessionLockLost when this connection does not hold it.
         """
@@ -123,7 +123,7 @@ class ManagementCall:
 
 
 def body_of(request: Message) -> Body:
-    """The request's body. Raises InvalidArgument for an invalid body or server timeout.
+    """Return the request's body. Raises InvalidArgument for an invalid body or server timeout.
 
     Every operation is answered at once, so any valid timeout is kept.
     """
@@ -137,10 +137,10 @@ def body_of(request: Message) -> Body:
 
 
 def ok(body: Body) -> Answer:
-    """The answer of a successful request, with its result."""
+    """Return the answer of a successful request, with its result."""
     return Answer(status(200, "OK", names=NAMES), body)
 
 
 def nothing() -> Answer:
-    """The answer of a successful request that found nothing."""
+    """Return the answer of a successful request that found nothing."""
     return Answer(status(204, "NoContent", names=NAMES), {})

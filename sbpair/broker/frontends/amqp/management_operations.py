@@ -147,7 +147,7 @@ MAX_SESSIONS = 100
 
 
 def list_sessions(call: ManagementCall) -> Answer:
-    """A page of the sessions with active messages or state, or with state set after a given time."""
+    """Return a page of the sessions with active messages or state, or with state set after a given time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
     skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
     call.queue.touch(call.now)
@@ -156,7 +156,7 @@ def list_sessions(call: ManagementCall) -> Answer:
 
 
 def get_state(call: ManagementCall) -> Answer:
-    """The state of the session, or null."""
+    """Return the state of the session, or null."""
     return ok({"session-state": _sessions(call).state(_lock(call), call.now)})
 
 
@@ -210,7 +210,7 @@ def remove(call: ManagementCall) -> Answer:
 
 
 def enumerate_rules(call: ManagementCall) -> Answer:
-    """A page of the rules, by name."""
+    """Return a page of the rules, by name."""
     skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MAX_RULES), MAX_RULES)
     page = list(_subscription(call).rules)[skip : skip + top]
     return ok({"rules": [{"rule-description": _described(rule)} for rule in page]}) if page else nothing()

@@ -206,11 +206,11 @@ class QueueReceiver(Node):
         return self._frontend.tracker(self.queue.path)
 
     def take(self, now: int) -> StoredMessage | None:
-        """The next message, locked or, with receive-and-delete, removed. Raises EntityDisabled."""
+        """Return the next message, locked or, with receive-and-delete, removed. Raises EntityDisabled."""
         return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
 
     def take_some(self, most: int, now: int) -> list[StoredMessage]:
-        """The next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
+        """Return the next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
         assert isinstance(self.queue, Queue)  # noqa: S101 - checked by the caller
         return self.queue.receive_batch(most, now)
 
@@ -304,7 +304,7 @@ class QueueReceiver(Node):
 
 
 def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
-    """The settlement that the client's ``state`` requests.
+    """Return the settlement that the client's ``state`` requests.
 
     Raises NotImplementedHere for a non-terminal state.
     """
@@ -327,7 +327,7 @@ def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) 
 
 
 def answer_to(state: DeliveryState | None) -> Outcome:
-    """The state that clients expect as the answer to theirs."""
+    """Return the state that clients expect as the answer to theirs."""
     match state:
         case Accepted():
             return ACCEPTED
@@ -340,7 +340,7 @@ def answer_to(state: DeliveryState | None) -> Outcome:
 
 
 def dead_letter_properties(info: dict[object, object] | None) -> dict[str, object]:
-    """The application properties of a dead-lettered message: reason, description and any others given."""
+    """Return the application properties of a dead-lettered message: reason, description and any others given."""
     return {key: _text_of(key, value) for key, value in _properties(info).items() if value is not None}
 
 

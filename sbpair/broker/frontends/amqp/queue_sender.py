@@ -42,7 +42,7 @@ class QueueSender(Node):
         self.is_starved = False  # NoCredit
 
     def answer(self) -> dict[object, object]:
-        """The properties of the answering attach: the largest batch and, when sending via, the destination."""
+        """Return the properties of the answering attach: the largest batch and, when sending via, the destination."""
         properties: dict[object, object] = {_BATCH_SIZE: self.queue.description.max_batch_size}
         if self._destination is not None:
             properties[TRANSFER_DESTINATION] = self._destination.path

@@ -154,12 +154,12 @@ def _in_same(state: State, outcome: Outcome) -> DeliveryState:
 
 
 def status(code: int, words: str, *, names: tuple[str, str]) -> dict[object, object]:
-    """The application properties of an answer: ``names`` are those of the code and of its description."""
+    """Return the application properties of an answer: ``names`` are those of the code and of its description."""
     return {names[0]: Int(code), names[1]: words}
 
 
 def error_symbol(condition: str) -> Symbol:
-    """The error condition as $management reports it."""
+    """Return the error condition as $management reports it."""
     return Symbol(condition)
 
 

@@ -41,7 +41,7 @@ def has_session_filter(attach: Attach) -> bool:
 
 
 def asked_session(attach: Attach) -> str | None:
-    """The name of the requested session; None for the next available. Raises InvalidArgument."""
+    """Return the name of the requested session; None for the next available. Raises InvalidArgument."""
     assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
     requested = (attach.source.filter or {}).get(FILTER)
     name = requested.value if isinstance(requested, Described) else requested
@@ -89,13 +89,13 @@ class SessionQueueReceiver(QueueReceiver):
         return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
 
     def take(self, now: int) -> StoredMessage | None:
-        """The next message of the session. Raises SessionLockLost, EntityDisabled."""
+        """Return the next message of the session. Raises SessionLockLost, EntityDisabled."""
         if self.deletes:
             return self.queue.receive_and_delete(now, self.lock)
         return self.queue.receive(now, self.lock)
 
     def take_some(self, most: int, now: int) -> list[StoredMessage]:
-        """The next messages of the session, locked. Raises as :meth:`take`."""
+        """Return the next messages of the session, locked. Raises as :meth:`take`."""
         return self.lock.queue.receive_batch(most, now, self.lock)
 
     def complete(self, token: LockToken, now: int) -> None:

@@ -16,7 +16,7 @@ MAX_BYTES_SHOWN = 1_024  # of a binary body
 
 
 def message_view(encoded: bytes) -> Row:
-    """The sections of an encoded message as lists of (name, type, text), and its body."""
+    """Return the sections of an encoded message as lists of (name, type, text), and its body."""
     try:
         message = Message.decode(encoded)
     except DecodeError as error:
@@ -45,7 +45,7 @@ def _value(name: str, value: object) -> Row:
 
 
 def shown(value: object) -> str:
-    """A value in readable form."""
+    """Return a value in readable form."""
     match value:
         case bool() | None:
             return "null" if value is None else str(value).lower()
@@ -76,7 +76,7 @@ def _instant(value: int) -> str:
 
 
 def body_view(body: Body | None) -> Row:
-    """The body as ``text``, or as ``hex`` when it is binary; its ``size``, and whether all of it is shown."""
+    """Return the body as ``text``, or as ``hex`` when it is binary; its ``size``, and whether all of it is shown."""
     match body:
         case None:
             return {"kind": "none", "size": 0, "text": "", "is_whole": True}

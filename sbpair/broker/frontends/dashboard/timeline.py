@@ -98,7 +98,7 @@ class PairTimeline:
         spans.append(StateChange(state, at))
 
     def view(self) -> Row:
-        """The history as plain values, the newest event first."""
+        """Return the history as plain values, the newest event first."""
         return {
             "records": self.records,
             "messages": self.messages,

@@ -71,7 +71,7 @@ _FLAGS = (
 
 
 def summary(frontend: NamespaceFrontend, now: int) -> Row:
-    """A namespace in a few words and numbers."""
+    """Return a namespace in a few words and numbers."""
     namespace = frontend.namespace
     stores = namespace.layout.stores
     return {
@@ -101,13 +101,13 @@ class EntityRow:
 
 
 def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tuple[int, list[EntityRow]]:
-    """The number of entities with ``find`` in their path, and a page of them, by path."""
+    """Return the number of entities with ``find`` in their path, and a page of them, by path."""
     total, found = frontend.namespace.directory.page(skip, MAX_ROWS, find)
     return total, [entity_row(each, now) for each in found]
 
 
 def entity_row(entity: Entity, now: int) -> EntityRow:
-    """One entity with its counts."""
+    """Return one entity with its counts."""
     requested = entity.description
     return EntityRow(
         path=entity.path,
@@ -122,7 +122,7 @@ def entity_row(entity: Entity, now: int) -> EntityRow:
 
 
 def kind_of(entity: Entity) -> str:
-    """The name of the entity's kind."""
+    """Return the name of the entity's kind."""
     if isinstance(entity, AnyTopic):
         return "topic"
     return "subscription" if isinstance(entity, AnySubscription) else "queue"
@@ -138,7 +138,7 @@ def _health(entity: Entity) -> str:
 
 
 def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow, Row]:
-    """The details of one entity without its messages. Raises EntityNotFound."""
+    """Return the details of one entity without its messages. Raises EntityNotFound."""
     entity = frontend.namespace.queue(path).top
     tenants = frontend.tenants_of(entity)
     return entity_row(entity, now), {
@@ -156,7 +156,7 @@ def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow,
 
 
 def _settings(requested: QueueDescription | TopicDescription) -> Row:
-    """The entity's settings; of its authorization rules only names and rights, never a key (S-12)."""
+    """Return the entity's settings; of its authorization rules only names and rights, never a key (S-12)."""
     rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in requested.authorization_rules)
     return {**asdict(requested), "authorization_rules": ", ".join(rules) or None}
 
@@ -212,12 +212,12 @@ def _filter(rule: Rule) -> str:
 
 
 def messages(entity: Entity, start: int) -> list[Row]:
-    """The messages from a sequence number on, one row each; nothing changes."""
+    """Return the messages from a sequence number on, one row each; nothing changes."""
     return [message_row(each) for each in entity.browse(start, MAX_MESSAGES)]
 
 
 def message_row(message: StoredMessage) -> Row:
-    """One message without its body."""
+    """Return one message without its body."""
     amended = message.amended or {}
     return {
         "number": message.sequence_number,
@@ -238,7 +238,7 @@ def message_row(message: StoredMessage) -> Row:
 
 
 def message_of(entity: Entity, number: int) -> StoredMessage | None:
-    """The message with that sequence number, or None; nothing changes."""
+    """Return the message with that sequence number, or None; nothing changes."""
     found: Iterable[StoredMessage] = entity.browse(number, 1)
     return next((each for each in found if each.sequence_number == number), None)
 
@@ -251,7 +251,7 @@ def _cut(value: object) -> str | None:
 
 
 def sessions(entity: Entity, skip: int) -> tuple[int, list[Row]]:
-    """The number of an entity's sessions and a page of them; none when it does not use sessions."""
+    """Return the number of an entity's sessions and a page of them; none when it does not use sessions."""
     known = entity.sessions
     if known is None:
         return 0, []
@@ -272,7 +272,7 @@ def _session(session: MessageSession) -> Row:
 
 
 def connection(client: ClientConnection, peer: str) -> Row:
-    """One AMQP connection and its links."""
+    """Return one AMQP connection and its links."""
     nodes = [node for node in client.links if node.queue is not None]
     return {
         "peer": peer,
@@ -297,7 +297,7 @@ def _link(node: Node) -> Row:
 
 
 def rejections(frontend: NamespaceFrontend, now: int) -> Row:
-    """The most recent refusals, newest first, and how many there were in recent periods."""
+    """Return the most recent refusals, newest first, and how many there were in recent periods."""
     told = frontend.rejections
     return {
         "total": told.total,

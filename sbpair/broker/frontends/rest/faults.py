@@ -25,7 +25,7 @@ class FaultedResponse:
     cuts: bool = False
 
     def of(self, response: Response) -> FaultedResponse:
-        """The same outcome with the response it would send."""
+        """Return the same outcome with the response it would send."""
         return replace(self, response=response if self.answers else None)
 
 
@@ -37,7 +37,7 @@ class _Refused(BrokerError):
 
 
 def faulted_response(effect: Effect | None, request: Request, now: ClockReading) -> FaultedResponse:
-    """The outcome of a request under ``effect``.
+    """Return the outcome of a request under ``effect``.
 
     The response is still missing when the request is carried out.
     """

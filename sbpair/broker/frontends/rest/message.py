@@ -50,7 +50,7 @@ _TICKS_PER_MS, _TICKS_AT_EPOCH = 10_000, 621_355_968_000_000_000
 
 
 def read_header(text: str) -> object:
-    """The AMQP value of a custom header."""
+    """Return the AMQP value of a custom header."""
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return _unquoted(text)
     if _WHOLE.fullmatch(text) and -LARGEST_WHOLE <= int(text) < LARGEST_WHOLE:
@@ -74,7 +74,7 @@ def _unquoted(text: str) -> object:
 
 
 def write_header(value: object) -> str | None:
-    """A property as a header value, in ASCII without control characters.
+    """Return a property as a header value, in ASCII without control characters.
 
     None when a header cannot express it.
     """
@@ -102,7 +102,7 @@ def read_instant(text: str) -> Instant:
 
 
 def write_instant(at: Instant) -> str:
-    """An instant in RFC 9110 format; later instants than the format allows become the last one."""
+    """Return an instant in RFC 9110 format; later instants than the format allows become the last one."""
     try:
         return format_datetime(_EPOCH + timedelta(milliseconds=at), usegmt=True)
     except OverflowError:
@@ -194,7 +194,7 @@ class _Parts:
 
 
 def read_message(request: Request, now: Instant) -> bytes:
-    """The AMQP encoding of the message in a request. Raises InvalidArgument."""
+    """Return the AMQP encoding of the message in a request. Raises InvalidArgument."""
     parts = _parts(
         _json(request.headers.get(BROKER_PROPERTIES, "{}"), "BrokerProperties"), "BrokerProperties"
     )
@@ -209,7 +209,7 @@ def read_message(request: Request, now: Instant) -> bytes:
 
 
 def read_batch(body: bytes, now: Instant) -> bytes:
-    """The AMQP batch of a JSON array of messages. Raises InvalidArgument."""
+    """Return the AMQP batch of a JSON array of messages. Raises InvalidArgument."""
     entries = _json(body, "The body")
     if not isinstance(entries, list) or not 0 < len(entries) <= MAX_IN_BATCH:
         raise InvalidArgument(f"The body is not a JSON array of 1 to {MAX_IN_BATCH} messages.")
@@ -285,7 +285,7 @@ def _instant(name: str, value: object) -> Instant:
 
 
 def _text_of(raw: str) -> str:
-    """The value of a header decoded as UTF-8, whatever encoding the server assumed."""
+    """Return the value of a header decoded as UTF-8, whatever encoding the server assumed."""
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -314,7 +314,7 @@ def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str
 
 
 def message_reference(message: StoredMessage) -> str:
-    """The name of a message in its URL: the id when that is a text, else the sequence number."""
+    """Return the name of a message in its URL: the id when that is a text, else the sequence number."""
     return message.message_id if isinstance(message.message_id, str) else str(message.sequence_number)
 
 
@@ -341,7 +341,7 @@ def _broker_properties(message: StoredMessage, properties: Properties, ttl: int 
 
 
 def lock_id(message: StoredMessage) -> uuid.UUID | None:
-    """The lock as a GUID."""
+    """Return the lock as a GUID."""
     return None if message.lock_token is None else uuid.UUID(bytes_le=message.lock_token)
 
 
@@ -372,7 +372,7 @@ def _body(body: Body | None) -> bytes:
 
 
 def _as_json(value: object) -> bytes:
-    """A body without an HTTP form, rendered for a human reader."""
+    """Return a body without an HTTP form, rendered for a human reader."""
     try:
         return json.dumps(value, default=_plain, skipkeys=True).encode()
     except (TypeError, ValueError):

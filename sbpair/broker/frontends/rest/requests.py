@@ -86,7 +86,7 @@ class RestCall:
     lock: str = ""
 
     def with_body(self, body: bytes) -> RestCall:
-        """The same call once its body has been read."""
+        """Return the same call with its body."""
         return RestCall(self.request.with_body(body), self.verb, self.path, self.reference, self.lock)
 
     @property
@@ -107,7 +107,7 @@ class RestCall:
 
 
 def call_of(request: Request) -> RestCall | None:
-    """The call a request makes; None for a request to the administration API."""
+    """Return the call a request makes; None for a request to the administration API."""
     raw = [segment for segment in request.raw_path.split("/") if segment]
     match [segment.lower() for segment in raw]:
         case [_, *_, "messages"]:
@@ -125,7 +125,7 @@ def call_of(request: Request) -> RestCall | None:
 
 
 def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response | None:
-    """The 401 for a caller without Send, or Listen, on the entity.
+    """Return the 401 for a caller without Send, or Listen, on the entity.
 
     None when permitted. ``now_s``: epoch seconds.
     """
@@ -133,7 +133,7 @@ def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response
 
 
 def answer(frontend: NamespaceFrontend, call: RestCall, now: ClockReading) -> FaultedResponse | RestReceiver:
-    """The outcome of the call, or the receiver that waits for a message."""
+    """Return the outcome of the call, or the receiver that waits for a message."""
     try:
         queue = frontend.namespace.queue(parse_address(call.path).path)
         if call.verb in (RestOperation.LOCK, RestOperation.TAKE):
@@ -155,7 +155,7 @@ def answer(frontend: NamespaceFrontend, call: RestCall, now: ClockReading) -> Fa
 
 
 def refuse(call: RestCall, error: BrokerError, now: ClockReading) -> Response:
-    """The response that reports ``error``, with the status this API documents for it."""
+    """Return the response that reports ``error``, with the status this API documents for it."""
     status = next((_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES), None)
     return failed(error, call.request, now.entity, status)
 
@@ -191,7 +191,7 @@ def _send(
 
 
 def _token(call: RestCall, queue: Entity, now: ClockReading) -> LockToken:
-    """The lock named in the call, if it holds the named message. Raises LockLost."""
+    """Return the lock named in the call, if it holds the named message. Raises LockLost."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
     if call.reference not in (message_reference(message), str(message.sequence_number)):
