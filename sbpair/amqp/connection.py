@@ -419,14 +419,14 @@ class Connection(Endpoint):
         session.receive_begin(begin)
 
     def _new_session(self, failure: type[Exception] = LocalProtocolError) -> Session:
-        most = (
+        limit = (
             self.channel_max
             if self.remote_open is None
             else min(self.channel_max, self.remote_open.channel_max)
         )
-        channel = next((free for free in range(most + 1) if free not in self._ours), None)
+        channel = next((free for free in range(limit + 1) if free not in self._ours), None)
         if channel is None:
-            text = f"all {most + 1} channels are in use"
+            text = f"all {limit + 1} channels are in use"
             raise (
                 LocalProtocolError(text)
                 if failure is LocalProtocolError

@@ -40,20 +40,20 @@ class OutgoingTransfers:
     ) -> None:
         """Send one message, in as many frames as needed. Raises LocalProtocolError for too long a state."""
         size = len(payload)
-        most = self._connection.remote_max_frame_size
+        limit = self._connection.remote_max_frame_size
         if state is None:
             tail = transfer_tail(message_format, settled, False)
             head = write_transfer(self._channel, link.encoded_handle, delivery_id, tag, tail, size)
-            if len(head) + size <= most:
+            if len(head) + size <= limit:
                 self._write(link, head, payload)
                 return
         at, more = 0, True
         while more:
             # sized with `more` set: the head is not longer without it
             head = self._head(link, delivery_id, tag, settled, message_format, state, True, 0)
-            room = most - len(head)
+            room = limit - len(head)
             if room < 1:
-                raise LocalProtocolError(f"a frame of {most} bytes is too small for this delivery-state")
+                raise LocalProtocolError(f"a frame of {limit} bytes is too small for this delivery-state")
             piece = payload[at : at + room]
             at += room
             more = at < size

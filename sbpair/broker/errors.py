@@ -197,9 +197,9 @@ class ForwardsOn(NotAllowed):
 class HopsExceeded(BrokerError):
     """A message was forwarded the maximum number of times and would be forwarded again."""
 
-    def __init__(self, target: str, most: int) -> None:
+    def __init__(self, target: str, limit: int) -> None:
         super().__init__(
-            f"The message was forwarded {most} times, the most allowed: it does not go on to '{target}'."
+            f"The message was forwarded {limit} times, the most allowed: it does not go on to '{target}'."
         )
 
 
@@ -345,9 +345,9 @@ class TooManyTransactions(BrokerError):
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40302
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(
-            f"{most} transactions of this link are open: commit or roll back some of them first."
+            f"{limit} transactions of this link are open: commit or roll back some of them first."
         )
 
 
@@ -409,8 +409,8 @@ class TooManyConnections(BrokerError):
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40302
 
-    def __init__(self, what: str, most: int) -> None:
-        super().__init__(f"There are {most} {what} already: no more are allowed at once. Close one first.")
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"There are {limit} {what} already: no more are allowed at once. Close one first.")
 
 
 class TooManyEntities(BrokerError):
@@ -419,8 +419,8 @@ class TooManyEntities(BrokerError):
     condition = "amqp:resource-limit-exceeded"
     status, sub_code = 403, 40300
 
-    def __init__(self, what: str, most: int) -> None:
-        super().__init__(f"The namespace has {most} {what} already: no more are allowed. Delete one first.")
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"The namespace has {limit} {what} already: no more are allowed. Delete one first.")
 
 
 class PortUnavailable(BrokerError):

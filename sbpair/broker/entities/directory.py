@@ -87,15 +87,15 @@ class Directory:
             raise EntityNotFound(path)
         return topic
 
-    def page(self, skip: int, most: int, find: str = "") -> tuple[int, list[Entity]]:
+    def page(self, skip: int, limit: int, find: str = "") -> tuple[int, list[Entity]]:
         """Page through the queues, topics and subscriptions whose path contains ``find``, sorted by path.
 
-        Returns the total and at most ``most`` entities after the first ``skip``.
+        Returns the total and at most ``limit`` entities after the first ``skip``.
         """
         keys, word = self._in_order(), find.casefold()
         if word:
             keys = [key for key in keys if word in key]
-        return len(keys), [self._entities[key] for key in keys[skip : skip + most]]
+        return len(keys), [self._entities[key] for key in keys[skip : skip + limit]]
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
         """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""

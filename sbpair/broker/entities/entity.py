@@ -54,8 +54,8 @@ class Sessions(Protocol):
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
         """Set the session's state; None clears it."""
 
-    def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
-        """Page through session ids: skip ``skip`` of them and return at most ``most``.
+    def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
+        """Page through session ids: skip ``skip`` of them and return at most ``limit``.
 
         Lists sessions with active messages or state; with ``set_after``, those whose state was set after it.
         """
@@ -163,9 +163,9 @@ class Entity(MessageSource, Hashable, Protocol):
         """Lock all of these deferred messages, or none; with ``delete``, remove them instead."""
 
     def delete_waiting(
-        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+        self, limit: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Remove up to ``most`` waiting messages enqueued before ``before`` (None: any); return how many."""
+        """Remove up to ``limit`` waiting messages enqueued before ``before`` (None: any); return how many."""
 
     def check_receivable(self) -> None:
         """Raise ForwardsOn if the entity forwards its messages."""
@@ -207,10 +207,12 @@ class Entity(MessageSource, Hashable, Protocol):
 
     # -- inspection
 
-    def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Return up to ``most`` messages from sequence number ``start`` on, without locking them (Q-9)."""
+    def peek(
+        self, start: int, limit: int, now: Instant, session_id: str | None = None
+    ) -> list[StoredMessage]:
+        """Return up to ``limit`` messages from sequence number ``start`` on, without locking them (Q-9)."""
 
-    def browse(self, start: int, most: int) -> list[StoredMessage]:
+    def browse(self, start: int, limit: int) -> list[StoredMessage]:
         """Peek for diagnostics: neither counts as use of the entity (T-21) nor runs timers."""
 
     def counts(self, now: Instant) -> QueueCounts:

@@ -56,10 +56,10 @@ class Deadlines(Generic[Key]):
             heappop(heap)
         return None
 
-    def pop_due(self, now: int, most: int | None = None) -> list[Key]:
-        """Remove and return up to ``most`` keys due at ``now``, earliest first."""
+    def pop_due(self, now: int, limit: int | None = None) -> list[Key]:
+        """Remove and return up to ``limit`` keys due at ``now``, earliest first."""
         due: list[Key] = []
-        while len(due) != most and (at := self.next()) is not None and at <= now:
+        while len(due) != limit and (at := self.next()) is not None and at <= now:
             key = heappop(self._heap)[2]
             del self._instants[key]
             due.append(key)

@@ -74,9 +74,9 @@ class Locks:
         """Return when the first lock expires, or None."""
         return self._deadlines.next()
 
-    def pop_expired(self, now: Instant, most: int | None = None) -> list[StoredMessage]:
-        """End up to ``most`` locks that expired by ``now``, earliest first; return their messages."""
-        return [self.end(token) for token in self._deadlines.pop_due(now, most)]
+    def pop_expired(self, now: Instant, limit: int | None = None) -> list[StoredMessage]:
+        """End up to ``limit`` locks that expired by ``now``, earliest first; return their messages."""
+        return [self.end(token) for token in self._deadlines.pop_due(now, limit)]
 
 
 COMPLETED = Removal.COMPLETED

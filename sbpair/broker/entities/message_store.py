@@ -187,14 +187,14 @@ class MessageStore:
                 self.notify()
 
     def first_of(
-        self, line: WaitingLine | MessageSession, now: Instant, most: int | None = None
+        self, line: WaitingLine | MessageSession, now: Instant, limit: int | None = None
     ) -> StoredMessage | None:
         """Pop the first deliverable message of ``line``, or None; expired messages and pings are removed.
 
-        With ``most``, gives up after so many messages: returns None and reports the queue as ready again.
+        With ``limit``, gives up after so many messages: returns None and reports the queue as ready again.
         """
         passed = 0
-        while passed != most and (message := line.pop()) is not None:
+        while passed != limit and (message := line.pop()) is not None:
             passed += 1
             if message.is_ping:
                 self._remove(message, Removal.DELETED)  # P-31
@@ -203,7 +203,7 @@ class MessageStore:
             else:
                 return message
         self._work.steps += passed
-        if passed == most:
+        if passed == limit:
             self.notify()
         return None
 

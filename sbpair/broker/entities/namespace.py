@@ -372,9 +372,9 @@ class Namespace:
         """Count ``steps`` delivered messages as work."""
         self._context.work.steps += steps
 
-    def forward(self, now: Instant, most: int | None = None) -> bool:
-        """Forward about ``most`` waiting messages, None for all; return whether there are more."""
-        forwards, until = self._context.forwards, None if most is None else self.work_done + most
+    def forward(self, now: Instant, limit: int | None = None) -> bool:
+        """Forward about ``limit`` waiting messages, None for all; return whether there are more."""
+        forwards, until = self._context.forwards, None if limit is None else self.work_done + limit
         while forwards:
             if until is not None and self.work_done >= until:
                 return True

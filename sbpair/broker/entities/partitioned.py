@@ -278,7 +278,7 @@ class Partitioned(Generic[Part]):
         return self.partitions[0].expires_at(message)
 
     def delete_waiting(
-        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+        self, limit: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
         """Raise NotAllowed: partitioned entities do not support batch deletion."""
         raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
@@ -327,26 +327,28 @@ class Partitioned(Generic[Part]):
 
     # -- inspection
 
-    def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Return up to ``most`` messages from number ``start`` on, of the first partition that has any (Q-9).
+    def peek(
+        self, start: int, limit: int, now: Instant, session_id: str | None = None
+    ) -> list[StoredMessage]:
+        """Return up to ``limit`` messages from number ``start`` on, of the first partition that has any (Q-9).
 
         Continue from the last number plus 1 until the result is empty to see all messages.
         """
         if session_id is not None:
             home = self.partition_of(session_id)
             home.check_up()
-            return home.peek(start, most, now, session_id)
+            return home.peek(start, limit, now, session_id)
         for partition in self.partitions[max(0, index_of_number(start)) :]:
             if partition.health is not Health.DOWN:
-                messages = partition.peek(start, most, now)
+                messages = partition.peek(start, limit, now)
                 if messages:
                     return messages
         return []
 
-    def browse(self, start: int, most: int) -> list[StoredMessage]:
+    def browse(self, start: int, limit: int) -> list[StoredMessage]:
         """Peek for diagnostics, also in partitions that are down."""
         for partition in self.partitions[max(0, index_of_number(start)) :]:
-            messages = partition.browse(start, most)
+            messages = partition.browse(start, limit)
             if messages:
                 return messages
         return []

@@ -207,9 +207,9 @@ class Queue(LockedStore):
         return message
 
     def receive_batch(
-        self, most: int, now: Instant, session: SessionLock | None = None
+        self, limit: int, now: Instant, session: SessionLock | None = None
     ) -> list[StoredMessage]:
-        """Lock and return up to ``most`` messages, and about SLICE_BYTES of them.
+        """Lock and return up to ``limit`` messages, and about SLICE_BYTES of them.
 
         Raises as :meth:`receive`.
         """
@@ -221,7 +221,7 @@ class Queue(LockedStore):
             self._lock(message, now, session)
             messages.append(message)
             room -= message.size
-            if len(messages) >= most or room <= 0:
+            if len(messages) >= limit or room <= 0:
                 break
             message = self.first_of(line, now, SLICE)  # timers need to run only once per instant
         return messages
@@ -280,16 +280,16 @@ class Queue(LockedStore):
         return message
 
     def delete_waiting(
-        self, most: int, before: Instant | None, now: Instant, session: SessionLock | None = None
+        self, limit: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Remove the oldest waiting messages, up to ``most``; return how many were removed.
+        """Remove the oldest waiting messages, up to ``limit``; return how many were removed.
 
         With ``before``, only messages enqueued before that time.
 
 
         Raises as :meth:`receive`.
         """
-        for count in range(most):
+        for count in range(limit):
             message = self._next(now, session)
             if message is None:
                 return count
@@ -297,7 +297,7 @@ class Queue(LockedStore):
                 self._offer_again(message, now)
                 return count
             self._remove(message, Removal.DELETED)
-        return most
+        return limit
 
     def source_for(self, front_end: Hashable) -> Queue:
         """Return the queue itself: front ends cache messages of partitioned entities only."""
@@ -325,19 +325,21 @@ class Queue(LockedStore):
 
     # -- inspection
 
-    def peek(self, start: int, most: int, now: Instant, session_id: str | None = None) -> list[StoredMessage]:
-        """Return up to ``most`` messages from number ``start`` on in any state, without locking them."""
+    def peek(
+        self, start: int, limit: int, now: Instant, session_id: str | None = None
+    ) -> list[StoredMessage]:
+        """Return up to ``limit`` messages from number ``start`` on in any state, without locking them."""
         self.accessed_at = now
         self.handle_timer(now)
-        return self.browse(start, most, session_id)
+        return self.browse(start, limit, session_id)
 
-    def browse(self, start: int, most: int, session_id: str | None = None) -> list[StoredMessage]:
+    def browse(self, start: int, limit: int, session_id: str | None = None) -> list[StoredMessage]:
         """Peek for diagnostics: neither counts as use of the queue nor runs timers."""
         numbers = self._messages.numbers_from(start)
         if session_id is not None:
             numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)
         messages = (message for number in numbers if (message := self._messages.get(number)) is not None)
-        return list(islice((message for message in messages if not message.is_ping), most))
+        return list(islice((message for message in messages if not message.is_ping), limit))
 
     def counts(self, now: Instant) -> QueueCounts:
         """Return the number of messages by state; expired ones not yet removed count as active (T-2)."""

@@ -76,14 +76,14 @@ class Tier(Enum):
         return self._resolved_on_basic(requested) if self is Tier.BASIC else requested
 
     def _check_sizes(self, requested: QueueDescription | TopicDescription) -> None:
-        for field, most in (
+        for field, limit in (
             ("max_size_in_megabytes", self.sizes[-1]),
             ("max_message_size_in_kilobytes", self.largest_message),
         ):
             size = getattr(requested, field)
-            if isinstance(size, int) and size > most:
+            if isinstance(size, int) and size > limit:
                 raise InvalidDescription(
-                    f"{field} is {size}: at most {most} in a namespace of the {self.value} tier."
+                    f"{field} is {size}: at most {limit} in a namespace of the {self.value} tier."
                 )
 
     def _resolved_on_basic(self, requested: Description) -> Description:
@@ -96,8 +96,8 @@ class Tier(Enum):
         if span is None or (isinstance(span, int) and span >= MAX_SPAN):
             return replace(requested, default_message_time_to_live=MAX_SPAN_ON_BASIC)
         if isinstance(span, int) and span > MAX_SPAN_ON_BASIC:
-            most = f"at most 14 days ({MAX_SPAN_ON_BASIC}) on the Basic tier"
-            raise InvalidDescription(f"default_message_time_to_live is {span}: {most}.")
+            limit = f"at most 14 days ({MAX_SPAN_ON_BASIC}) on the Basic tier"
+            raise InvalidDescription(f"default_message_time_to_live is {span}: {limit}.")
         return requested
 
 
@@ -118,9 +118,9 @@ class EntityLimits:
         """Raise TooManyEntities if another entity would exceed a limit."""
         if self._all >= MAX_ENTITIES:
             raise TooManyEntities("queues and topics", MAX_ENTITIES)
-        most = self._max_partitioned
-        if is_partitioned and most is not None and self._partitioned >= most:
-            raise TooManyEntities("partitioned entities", most)
+        limit = self._max_partitioned
+        if is_partitioned and limit is not None and self._partitioned >= limit:
+            raise TooManyEntities("partitioned entities", limit)
 
     def check_subscriptions(self, path: str, existing: int) -> None:
         """Raise TooManyEntities if the topic at ``path`` already has as many subscriptions as allowed."""

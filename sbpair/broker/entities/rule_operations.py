@@ -61,10 +61,10 @@ def _put(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
 def _check_filters(subscription: AnySubscription, rule: Rule) -> None:
     """Raise TooManyEntities if ``rule`` would exceed the topic's limit for its kind of filter."""
     topic, before = subscription.topic, subscription.rules.get(rule.name)
-    for kind, held, most in (
+    for kind, held, limit in (
         (SqlFilter, topic.filters.sql, MAX_SQL_FILTERS),
         (CorrelationFilter, topic.filters.correlation, MAX_CORRELATION_FILTERS),
     ):
         is_additional = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
-        if is_additional and held >= most:
-            raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", most)
+        if is_additional and held >= limit:
+            raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", limit)

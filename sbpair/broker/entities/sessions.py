@@ -320,9 +320,9 @@ class MessageSessions:
         """Iterate over all sessions, in no particular order, without changing anything."""
         return iter(self._sessions.values())
 
-    def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
+    def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
         """Page through session ids; see :class:`Sessions`."""
-        return self._listing.page(skip, most, set_after, lambda: self.listed(set_after))
+        return self._listing.page(skip, limit, set_after, lambda: self.listed(set_after))
 
     def listed(self, set_after: Instant | None) -> Iterator[str]:
         """Iterate over the current ids that :meth:`ids` pages through."""
@@ -349,13 +349,13 @@ class SessionListing:
         self._set_after: Instant | None = None
 
     def page(
-        self, skip: int, most: int, set_after: Instant | None, collect: Callable[[], Iterable[str]]
+        self, skip: int, limit: int, set_after: Instant | None, collect: Callable[[], Iterable[str]]
     ) -> list[str]:
-        """Return up to ``most`` ids after the first ``skip``; ``collect`` returns all current ids."""
+        """Return up to ``limit`` ids after the first ``skip``; ``collect`` returns all current ids."""
         if skip == 0 or not self._ids or set_after != self._set_after:
             self._ids, self._set_after = list(collect()), set_after
-        page = self._ids[skip : skip + most]
-        if skip + most >= len(self._ids):
+        page = self._ids[skip : skip + limit]
+        if skip + limit >= len(self._ids):
             self._ids = []  # the last page: discard the snapshot
         return page
 
@@ -422,9 +422,9 @@ class PartitionedSessions:
         """Iterate over all sessions, partition by partition, without changing anything."""
         return chain.from_iterable(_sessions_of(partition).browse() for partition in self._partitions)
 
-    def ids(self, skip: int, most: int, set_after: Instant | None = None) -> list[str]:
+    def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
         """Page through session ids, partition by partition; see :class:`Sessions`."""
-        return self._listing.page(skip, most, set_after, lambda: self._listed(set_after))
+        return self._listing.page(skip, limit, set_after, lambda: self._listed(set_after))
 
     def _listed(self, set_after: Instant | None) -> Iterator[str]:
         for partition in self._partitions:

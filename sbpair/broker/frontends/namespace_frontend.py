@@ -53,8 +53,8 @@ class Waiting(Hashable, Protocol):
     def deliver(self, now: ClockReading) -> bool:
         """Take one message; False when there is none."""
 
-    def deliver_run(self, most: int, now: ClockReading) -> int:
-        """Take up to ``most`` messages while it is alone in the line; return the number taken."""
+    def deliver_run(self, limit: int, now: ClockReading) -> int:
+        """Take up to ``limit`` messages while it is alone in the line; return the number taken."""
 
     def passed_over(self) -> None:
         """Called when it has been removed from the line because it takes no message now."""

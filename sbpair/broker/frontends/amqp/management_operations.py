@@ -31,10 +31,10 @@ MAX_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the n
 
 def peek(call: ManagementCall) -> Answer:
     """Messages from a sequence number on, of one session if one is named; nothing changes."""
-    start, most = call.whole("from-sequence-number"), call.count("message-count", 1)
+    start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
     messages: list[object] = []
     size = 0
-    for message in call.queue.peek(start, min(most, MAX_PEEKED), call.now, call.session_id()):
+    for message in call.queue.peek(start, min(limit, MAX_PEEKED), call.now, call.session_id()):
         encoded = peeked(message)
         size += len(encoded)
         if messages and size > MAX_PEEKED_BYTES:
@@ -108,10 +108,10 @@ def update_disposition(call: ManagementCall) -> Answer:
 def batch_delete(call: ManagementCall) -> Answer:
     """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
     tier = call.connection.frontend.namespace.tier
-    most, requested = MAX_DELETED[tier], call.whole("message-count")
-    if not 1 <= requested <= most:
+    limit, requested = MAX_DELETED[tier], call.whole("message-count")
+    if not 1 <= requested <= limit:
         raise OutOfRange(
-            f"message-count is {requested}: 1 to {most} in a namespace of the {tier.value} tier."
+            f"message-count is {requested}: 1 to {limit} in a namespace of the {tier.value} tier."
         )
     before = call.body.get("enqueued-time-utc")
     if before is not None and not isinstance(before, Timestamp):
@@ -149,9 +149,9 @@ MAX_SESSIONS = 100
 def list_sessions(call: ManagementCall) -> Answer:
     """Return a page of the sessions with active messages or state, or with state set after a given time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
-    skip, most = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
+    skip, limit = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
     call.queue.touch(call.now)
-    ids = _sessions(call).ids(skip, most, None if after >= EVERY_SESSION else after)
+    ids = _sessions(call).ids(skip, limit, None if after >= EVERY_SESSION else after)
     return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
 
 

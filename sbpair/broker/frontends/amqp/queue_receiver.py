@@ -166,14 +166,14 @@ class QueueReceiver(Node):
         """Detach with the reason: nothing can be received here any more."""
         self.link.detach(self._frontend.refusal(error, self.queue.path, now.entity))
 
-    def deliver_run(self, most: int, now: ClockReading) -> int:
-        """Deliver up to ``most`` messages within the credit, while alone in the line; return how many.
+    def deliver_run(self, limit: int, now: ClockReading) -> int:
+        """Deliver up to ``limit`` messages within the credit, while alone in the line; return how many.
 
         Raises as :meth:`deliver`.
         """
         if self.deletes or type(self._source) is not Queue or self._frontend.needs_single_messages:
             return int(self.deliver(now))
-        messages = self.take_some(min(most, self._room), now.entity)
+        messages = self.take_some(min(limit, self._room), now.entity)
         if messages:
             self.used = now
         for message in messages:
@@ -209,10 +209,10 @@ class QueueReceiver(Node):
         """Return the next message, locked or, with receive-and-delete, removed. Raises EntityDisabled."""
         return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
 
-    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+    def take_some(self, limit: int, now: int) -> list[StoredMessage]:
         """Return the next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
         assert isinstance(self.queue, Queue)  # noqa: S101 - checked by the caller
-        return self.queue.receive_batch(most, now)
+        return self.queue.receive_batch(limit, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
         """Settle a run of deliveries; those with equal answers are answered together."""

@@ -94,9 +94,9 @@ class SessionQueueReceiver(QueueReceiver):
             return self.queue.receive_and_delete(now, self.lock)
         return self.queue.receive(now, self.lock)
 
-    def take_some(self, most: int, now: int) -> list[StoredMessage]:
+    def take_some(self, limit: int, now: int) -> list[StoredMessage]:
         """Return the next messages of the session, locked. Raises as :meth:`take`."""
-        return self.lock.queue.receive_batch(most, now, self.lock)
+        return self.lock.queue.receive_batch(limit, now, self.lock)
 
     def complete(self, token: LockToken, now: int) -> None:
         """As :meth:`apply`."""

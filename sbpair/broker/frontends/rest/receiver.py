@@ -76,7 +76,7 @@ class RestReceiver:
         self._settle(faulted_response(effect, self._request, now).of(self._response(message)))
         return True
 
-    def deliver_run(self, most: int, now: ClockReading) -> int:
+    def deliver_run(self, limit: int, now: ClockReading) -> int:
         """Take one message at most; the number taken."""
         return int(self.deliver(now))
 
