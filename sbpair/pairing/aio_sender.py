@@ -11,7 +11,7 @@ from typing import Self
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.envelope.park import message_id_of, prepare, session_of
+from sbpair.envelope.park import message_id_of, prepare
 
 from .address import LinkSettings
 from .aio_runtime import AsyncRuntime
@@ -132,15 +132,17 @@ class PairedServiceBusSender(BaseSender):
     ) -> SendReceipt:
         """Send, one message of a session after the other (O-3)."""
         started, runtime = time.monotonic(), self._runtime
-        budget = timeout_seconds(timeout, runtime.options)
         if not isinstance(message, ServiceBusMessage):
+            budget = timeout_seconds(timeout, runtime.options)
             request = freeze(message)
             if not request:
                 return SendReceipt(StoredIn.PRIMARY, None, ())
             return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
         outgoing = prepare(message)
-        session = session_of(outgoing)
-        if session is None or not self._turns.take(session):
+        properties = outgoing.properties  # short, since nearly every message passes here
+        session = None if properties is None else properties.group_id
+        if session is None or session.__class__ is not str or not self._turns.take(session):
+            budget = timeout_seconds(timeout, runtime.options)
             request = SendRequest(outgoing, (outgoing,))
             return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
         try:
@@ -151,6 +153,7 @@ class PairedServiceBusSender(BaseSender):
                     if self._health.is_calm:
                         return self._reported(at_primary(message_id_of(outgoing)))
                     first = Result(time.monotonic())
+            budget = timeout_seconds(timeout, runtime.options)
             request = SendRequest(outgoing, (outgoing,))
             request.session = session
             return self._reported(receipt(await self._sent(request, budget, first, started), request))

@@ -49,6 +49,7 @@ class BaseSender:
         self._batch_limit: int | None = None  # the last one a link reported
         self._choice = Choice()  # P-7: each sender picks its own
         self._keeps_order = core.keeps_order
+        self._fence = None if core.pair.ordered is None else core.pair.ordered.fence
         self._is_closed = False
         self._name = links.client_identifier or f"SBSender-{uuid.uuid4()}"  # as the SDK makes it
 
@@ -84,15 +85,13 @@ class BaseSender:
 
     def _may_go_fast(self, outgoing: AmqpAnnotatedMessage) -> bool:
         """Whether the fast path may send this message of an ordered session, whose turn it is."""
-        core = self._core
-        ordered, headroom = core.pair.ordered, core.headroom
-        return (
-            self._health.is_calm
-            and ordered is not None
-            and ordered.fence.is_open
-            and not core.is_spooling(self.entity_name)
-            and (headroom is None or is_smaller(outgoing, headroom.roomy))
-        )
+        fence, core = self._fence, self._core
+        if fence is None or not (fence.is_open and self._health.is_calm):
+            return False
+        if core.is_spooling(self.entity_name):
+            return False
+        headroom = core.headroom
+        return headroom is None or is_smaller(outgoing, headroom.roomy)
 
     def _too_late(self, session: str) -> ServiceBusError:
         """The error of a send whose turn did not come in time; nothing was sent."""

@@ -23,30 +23,31 @@ class Turns(Generic[WaiterT]):
     :meth:`take` may be called by any thread at any time; the other methods under one lock.
     """
 
-    __slots__ = ("_lines",)
+    __slots__ = ("lines",)
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[WaiterT]] = {}
+        self.lines: dict[str, deque[WaiterT]] = {}
+        """By session whose turn is taken: those who wait, the longest first."""
 
     def __len__(self) -> int:
         """The number of sessions whose turn is taken."""
-        return len(self._lines)
+        return len(self.lines)
 
     def take(self, session: str) -> bool:
         """Take the turn if it is free. Atomic: one operation of a dict."""
         line: deque[WaiterT] = deque()
-        return self._lines.setdefault(session, line) is line
+        return self.lines.setdefault(session, line) is line
 
     def join(self, session: str, waiter: WaiterT) -> bool:
         """Queue for the turn; False if it was free, and is now taken."""
         if self.take(session):
             return False
-        self._lines[session].append(waiter)
+        self.lines[session].append(waiter)
         return True
 
     def give_up(self, session: str, waiter: WaiterT) -> bool:
         """Stop waiting; False if the turn has been passed to ``waiter`` already."""
-        line = self._lines.get(session)
+        line = self.lines.get(session)
         if line is None or waiter not in line:
             return False
         line.remove(waiter)
@@ -54,10 +55,10 @@ class Turns(Generic[WaiterT]):
 
     def leave(self, session: str) -> WaiterT | None:
         """End the turn. Returns the waiter that has it now, to be woken; None if it is free."""
-        line = self._lines[session]
+        line = self.lines[session]
         if line:
             return line.popleft()
-        del self._lines[session]
+        del self.lines[session]
         return None
 
 
@@ -88,10 +89,14 @@ class ThreadTurns:
 
     def leave(self, session: str) -> None:
         """End the turn, and wake the one that waits longest."""
-        with self._lock:
-            following = self._turns.leave(session)
-        if following is not None:
-            following.set()
+        lines = self._turns.lines
+        with self._lock:  # as Turns.leave, without another call
+            line = lines[session]
+            if not line:
+                del lines[session]
+                return
+            following = line.popleft()
+        following.set()
 
     def _give_up(self, session: str, waiter: threading.Event) -> bool:
         with self._lock:

@@ -56,7 +56,7 @@ def test_threads_wait_for_their_turn() -> None:
     threads = [threading.Thread(target=send, args=(number,)) for number in range(3)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(turns._turns._lines["s"]) <= number:  # it stands in the line
+        while len(turns._turns.lines["s"]) <= number:  # it stands in the line
             begun[number].wait(0.01)
     turns.leave("s")
     for thread in threads:
