@@ -45,7 +45,9 @@ LONG_JOB = {
 LEAST_HEAP = 1024  # MiB
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
 LONGEST = 300  # characters of an error
-_PYTHON = re.compile(r"^(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception|Missing): (?P<text>.+)$", re.MULTILINE)
+_PYTHON = re.compile(
+    r"^(?:sbpair\.[\w.]*[A-Z]\w*|(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE
+)
 
 
 def long_job() -> dict[str, str]:

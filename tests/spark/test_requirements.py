@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 import sbpair
 from sbpair.spark import versions
 from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissing, require, require_driver_packages
-from sbpair.spark.session import SOURCES
+from sbpair.spark.session import SOURCES, reason_of
 from sbpair.spark.versions import VersionTooOld
 from tests.spark.packed import packed
 
@@ -115,3 +115,16 @@ def test_a_stream_is_refused_where_spark_does_not_say_what_is_committed(
     monkeypatch.setattr(versions, "HAS_STREAM_SOURCES", False)
     with pytest.raises(VersionTooOld, match=rf"{source.name()}: reading a stream needs Spark 4\.2, this is"):
         source({}).streamReader(StructType())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["builtins.ValueError", "sbpair.spark.checkpoint.ForeignCheckpoint", "sbpair.spark.entities.NoAnswer"],
+)
+def test_the_reason_of_a_failed_query_is_its_innermost_error(name: str) -> None:
+    text = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when ...: Traceback (most recent call last):\n"
+    )
+    error = RuntimeError(f'{text}  File "x.py", line 1\n{name}: sbpair: orders: no response\n')
+
+    assert reason_of(error) == "Spark: sbpair: orders: no response"
