@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,7 +24,3 @@ class Context:
     """Whether an audit wants to know of each message."""
     changed: Callable[[], None]
     """Called when there may be room for more messages, or something to wait for."""
-
-    def now(self) -> float:
-        """Seconds since the epoch, for events."""
-        return time.time()

@@ -132,10 +132,6 @@ class Processor:
             self._loop.create_task(side.run(), name=f"sbpair-{side.role}") for side in self._sides
         ]
 
-    async def wait_failed(self) -> None:
-        """Wait for a defect of the processor itself, which ends a side; raises it."""
-        await asyncio.gather(*self._running)
-
     async def stop(self) -> None:
         """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest (C-17)."""
         links = self.links.values()

@@ -10,6 +10,7 @@ receive --detached--> attach, or connect when the connection is gone
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from sbpair.pairing.pair_state import Role
 from . import events
 from .context import Context
 from .options import ProcessorOptions
+
+logger = logging.getLogger("sbpair.processor")
 
 FIRST_RETRY = 0.5  # seconds
 CONNECT_WITHIN = 20.0  # seconds
@@ -101,6 +104,9 @@ class Side:
             if error.condition is not None and error.condition.symbol == NOT_FOUND:
                 return self._missing()
             return self._lost(str(error))
+        except Exception as error:  # a defect of one attempt must not end the side unnoticed
+            logger.exception("receiving from %s on the %s failed", self._context.path, self.role)
+            return self._lost(f"{type(error).__name__}: {error}")
         self._is_missing = False
         if self._reception.is_replaced:
             return 0.0

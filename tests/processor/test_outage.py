@@ -15,7 +15,7 @@ from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 from tests.syphon.pair import parked
 
-EVERY = 15.0  # seconds between two messages
+EVERY = 6.0  # seconds between two messages
 LAND_AFTER = timedelta(minutes=5)
 
 

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair.amqp.performatives import Condition
+from sbpair.client.connection import NamespaceConnection
 from sbpair.processor import (
     Abandon,
     DeadLetter,
@@ -18,6 +20,7 @@ from sbpair.processor import (
     ReceivingLost,
     ReceivingStarted,
 )
+from sbpair.processor.queue_link import QueueLink
 from tests.processor.pair import PATIENCE, Pair, numbered, put, until
 
 SOON = timedelta(seconds=1)
@@ -194,3 +197,27 @@ async def test_a_handler_that_outlasts_the_stop_is_cancelled_and_its_message_rel
             await began.wait()
         async with client.get_queue_processor("orders", pair.note):
             await pair.handles(1)  # at once: the lock did not have to end
+
+
+@pytest.mark.spec("C-10")
+async def test_a_defect_of_one_attempt_does_not_end_a_side(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, failures = QueueLink.run, ["boom"]
+
+    async def fails_once(link: QueueLink, connection: NamespaceConnection) -> Condition | None:
+        if failures:
+            raise ZeroDivisionError(failures.pop())
+        return await run(link, connection)
+
+    monkeypatch.setattr(QueueLink, "run", fails_once)
+    await put(pair.primary, "orders", [numbered(1)])
+    async with pair.client() as client:
+        processor = client.get_queue_processor(
+            "orders", pair.note, options=ProcessorOptions(secondary="never")
+        )
+        processor.on_event(pair.events.append)
+        async with processor:
+            await pair.handles(1)
+    assert "ZeroDivisionError: boom" in str(pair.said(ReceivingLost))
+    assert "receiving from orders on the primary failed" in caplog.text
