@@ -22,9 +22,6 @@ class ClientError(Exception):
         self.condition = condition
 
 
-SyphonError = ClientError  # its former name, until nothing uses it
-
-
 class ConnectionLost(ClientError):
     """The connection ended, or could not be opened."""
 
