@@ -33,30 +33,16 @@ SHORT_JOB = {
     "spark.sql.adaptive.enabled": "false",  # with few rows, planning dominates
     "spark.sql.codegen.wholeStage": "false",
 }
-"""Settings for a job of seconds: they save start-up and compilation. A long job takes twice as long with them."""
+"""Settings for a job of seconds: they save start-up and compilation. A long SQL job takes twice as long with them.
 
-LONG_JOB = {
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    "spark.sql.shuffle.partitions": "64",  # adaptive execution coalesces them
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # compressed; uncompressed it fits into memory
-}
-"""Settings for a job of minutes: they favour throughput over start-up."""
+An audit runs with them at any size, since the JVM only moves its packets.
+"""
 
-LEAST_HEAP = 1024  # MiB
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
 LONGEST = 300  # characters of an error
 _PYTHON = re.compile(
     r"^(?:sbpair\.[\w.]*[A-Z]\w*|(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE
 )
-
-
-def long_job() -> dict[str, str]:
-    """LONG_JOB, with half of the physical memory as the JVM's heap, or LEAST_HEAP if its size is unknown."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
-    except (AttributeError, OSError, ValueError):
-        memory = 0
-    return LONG_JOB | {"spark.driver.memory": f"{max(LEAST_HEAP, memory // 2)}m"}
 
 
 def build_session(
