@@ -34,8 +34,10 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("created", "array<string>"),
     ("dead_lettered", "bigint"),
     ("description", "string"),
+    ("error", "string"),
     ("file", "bigint"),
     ("forwarded", "bigint"),
+    ("handled", "boolean"),
     ("holds_messages", "boolean"),
     ("how", "string"),
     ("is_last", "boolean"),
@@ -54,6 +56,10 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("receives", "bigint"),
     ("records", "bigint"),
     ("released", "bigint"),
+    ("seconds", "double"),
+    ("session", "string"),
+    ("session_id", "string"),
+    ("sessions", "bigint"),
     ("stored_in", "string"),
     ("retry_in", "double"),
     ("sequence_numbers", "array<bigint>"),
@@ -62,6 +68,7 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("size", "bigint"),
     ("threshold", "double"),
     ("until", "double"),
+    ("verb", "string"),
 )
 POSITION: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
 UNREADABLE = "unreadable_line"
