@@ -41,6 +41,7 @@ class Delivery:
         "arrived",
         "delivery_id",
         "is_handled",
+        "is_reported",
         "is_returned",
         "link",
         "lock_ends",
@@ -83,6 +84,8 @@ class Delivery:
         """Whether the handler has ended."""
         self.is_handled = False
         """Whether the message has had its effect: its handler returned, or settled it by hand as done."""
+        self.is_reported = False
+        """Whether it was reported as received."""
         self.name: str | None = None
         """The message id under which it was registered for deduplication."""
         self.task: asyncio.Task[None] | None = None

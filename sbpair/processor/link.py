@@ -20,7 +20,7 @@ from .credit import Window
 from .delivery import Delivery, Phase, message_id_of
 from .message import ReceivedMessage
 from .settlement import Answer, Verb
-from .settling import Report, Settlements, messages_by_outcome, release
+from .settling import Report, Settlements, received_of, release
 
 logger = logging.getLogger("sbpair.processor")
 
@@ -42,7 +42,7 @@ class EntityLink(ABC):
         self._settlements: Settlements | None = None
         self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
         self._renewing: asyncio.Task[None] | None = None
-        self._report = Report(self._before_settling, self._answered, self._stray)
+        self._report = Report(self._report_received, self._answered, self._stray)
 
     def _attached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
         self._connection, self._receiver = connection, receiver
@@ -107,13 +107,17 @@ class EntityLink(ABC):
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
         """Settle a delivery that is waiting or running; without effect on any other."""
         if not self._leave(delivery):
+            if (
+                delivery.is_handled
+            ):  # after its lock: its copies may be completed as duplicates, without a report
+                self._report_received([delivery])
             return
         delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
         delivery.message.settled()
         if self._settlements is not None and delivery.receiver is self._receiver:
             self._settlements.add(delivery)
         else:
-            self._before_settling([delivery])
+            self._report_received([delivery])
             self._stray(delivery, was_sent=False)
         self._context.dispatcher.left(delivery)
 
@@ -144,11 +148,15 @@ class EntityLink(ABC):
         if self._settlements is not None:
             self._settlements.on_disposition(event)
 
-    def _before_settling(self, deliveries: list[Delivery]) -> None:
+    def _report_received(self, deliveries: list[Delivery]) -> None:
+        """Report as received what was handled, each delivery once."""
         context = self._context
         if not context.reports_messages():
             return
-        handled = [each.message for each in messages_by_outcome(deliveries)]
+        received = [each for each in received_of(deliveries) if not each.is_reported]
+        for each in received:
+            each.is_reported = True
+        handled = [each.message for each in received]
         if handled:
             context.emit(
                 events.MessagesReceived(

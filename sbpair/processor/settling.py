@@ -107,6 +107,6 @@ def release(receiver: Receiver, delivery_ids: list[int]) -> None:
         receiver.give_back(first, last, RELEASED)
 
 
-def messages_by_outcome(deliveries: list[Delivery]) -> Iterator[Delivery]:
+def received_of(deliveries: list[Delivery]) -> Iterator[Delivery]:
     """Those that an audit counts as received: handled to the end."""
     return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)

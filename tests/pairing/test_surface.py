@@ -34,6 +34,8 @@ ONLY_OURS = {
         "fail_over",
         "from_connection_strings",
         "from_environment",
+        "get_queue_processor",
+        "get_subscription_processor",
         "hold",
         "mark_path_healthy",
         "on_event",

@@ -173,3 +173,23 @@ def test_a_settlement_that_was_lost_on_its_way_is_made_again_over_another_link()
         assert (len(story.handled), story.left()) == (5, 0)
 
     play_with(story)
+
+
+@pytest.mark.spec("C-15", "C-19")
+def test_a_message_whose_handler_returns_after_its_lock_is_reported_once_as_received() -> None:
+    async def story(story: Story) -> None:
+        async def stubborn(message: ReceivedMessage) -> None:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                await story.note(message)  # it has its effect all the same
+
+        with story.driven.fault("contoso", "orders", LoseLock(5.0), Operation.RECEIVE):
+            await story.put([numbered(1)])
+            async with story.processor(stubborn, deduplicate=timedelta(hours=1)) as processor:
+                processor.reports_messages = True
+                await story.until(lambda: processor.counters.duplicates > 0 and story.left() == 0)
+        assert story.handled == ["m1"]
+        assert [each for event in story.said(MessagesReceived) for each in event.message_ids] == ["m1"]
+
+    play_with(story)
