@@ -40,9 +40,7 @@ An audit runs with them at any size, since the JVM only moves its packets.
 
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
 LONGEST = 300  # characters of an error
-_PYTHON = re.compile(
-    r"^(?:sbpair\.[\w.]*[A-Z]\w*|(?:[\w.]*\.)?[A-Z]\w*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE
-)
+_LINE = re.compile(r"^(?P<name>[\w.]+): (?P<text>.+)$", re.MULTILINE)
 
 
 def build_session(
@@ -92,6 +90,16 @@ def session_errors() -> tuple[type[Exception], ...]:
 def reason_of(error: Exception) -> str:
     """The innermost Python error of a failed job, on one line; else the first line of ``error``."""
     text = str(error)
-    found = [match for match in _PYTHON.finditer(text) if not match["text"].startswith("Traceback")]
-    reason = found[-1]["text"] if found else next((line for line in text.splitlines() if line.strip()), "")
+    found = [
+        match["text"]
+        for match in _LINE.finditer(text)
+        if _is_error(match["name"]) and not match["text"].startswith("Traceback")
+    ]
+    reason = found[-1] if found else next((line for line in text.splitlines() if line.strip()), "")
     return f"Spark: {reason.strip()[:LONGEST] or type(error).__name__}"
+
+
+def _is_error(name: str) -> bool:
+    """Whether a qualified name is that of an exception: one of ours, or by its ending."""
+    last = name.rpartition(".")[2]
+    return last[:1].isupper() and (name.startswith("sbpair.") or last.endswith(("Error", "Exception")))
