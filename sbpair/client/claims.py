@@ -68,6 +68,7 @@ class Tokens:
         self._shown: set[str] = set()
         self._putting: dict[str, asyncio.Task[None]] = {}
         self._refresher: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolves with the reason when the last token has expired and could not be renewed."""
 
@@ -100,6 +101,7 @@ class Tokens:
 
     def stop(self) -> None:
         """Stop renewing: the connection has ended."""
+        self._is_stopped = True
         if self._refresher is not None:
             self._refresher.cancel()
         self.ended.cancel()
@@ -113,6 +115,8 @@ class Tokens:
         if before is None or before.token.text != token.text:
             await self._show(audience, token)
         self._puts[path] = _Put(token, renewal_due(token.expires, time.time()))
+        if self._is_stopped:  # while the answer was on its way to this task
+            return
         if self._refresher is None or self._refresher.done():
             self._refresher = asyncio.ensure_future(self._refresh())
 

@@ -499,6 +499,20 @@ async def test_paths_are_authorized_once_however_many_ask_and_again_when_forgott
     assert played.connection.claims == 2
 
 
+async def test_a_connection_that_ends_with_the_answer_about_its_token_renews_nothing(played: Played) -> None:
+    before = asyncio.all_tasks()
+
+    def accept_and_end(request: Message) -> None:
+        played.peer.answer("$cbs", request, status(200))
+        played.peer.speak()
+        asyncio.get_running_loop().call_soon(played.connection.abort)  # in the turn that reads the answer
+
+    played.peer.nodes["$cbs"] = accept_and_end
+    await played.connection.authorize("orders")
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
 async def test_a_cbs_node_that_was_lost_is_opened_again(played: Played) -> None:
     await played.connection.authorize("a")
     played.peer.nodes["$cbs"] = lambda request: None
