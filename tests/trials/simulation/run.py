@@ -120,11 +120,20 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     with one_time(loop), _seeded(rng.getrandbits(32)), _quiet(), fence:
         try:
             loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order).play())
+            find_left(loop, history)
         except Stuck as stuck:
             history.wrong(f"stuck: {stuck}")
         finally:
             _close(loop)
+            find_left(loop, history)
+            loop.close()
     return Outcome(seed, shape, plan, history)
+
+
+def find_left(loop: asyncio.AbstractEventLoop, history: History) -> None:
+    """No program leaves a task behind when it ends."""
+    for name in sorted(task.get_coro().__qualname__ for task in asyncio.all_tasks(loop)):
+        history.wrong(f"left behind: {name}")
 
 
 def _told(said: dict[str, object]) -> str:
@@ -154,6 +163,7 @@ class Run:
         self.expected_dead: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.syphons: dict[str, tuple[Syphon, asyncio.Task[None]]] = {}
+        self._births: dict[str, asyncio.TimerHandle] = {}  # of syphons that died
 
     async def play(self) -> None:
         self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
@@ -242,7 +252,8 @@ class Run:
         for pipe in self.world.network.pipes(fault.target):
             pipe.cut()
         task.cancel()
-        self.loop.call_later(min(fault.span, 20.0), self._start_syphon, fault.target)
+        later = min(fault.span, 20.0)
+        self._births[fault.target] = self.loop.call_later(later, self._start_syphon, fault.target)
 
     def _count(self, syphon: Syphon) -> None:
         self.history.reached["lock lost"] += syphon.counters.lock_lost
@@ -250,6 +261,8 @@ class Run:
         self.history.reached["landed"] += syphon.counters.landed
 
     def _end(self) -> None:
+        for birth in self._births.values():
+            birth.cancel()
         for client in self.clients.values():
             client.crash()
         for name, (syphon, task) in self.syphons.items():
@@ -415,4 +428,3 @@ def _close(loop: VirtualLoop) -> None:
     except Stuck:
         pass
     asyncio.set_event_loop(None)
-    loop.close()

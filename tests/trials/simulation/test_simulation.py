@@ -17,6 +17,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
+from sbpair.client.claims import Tokens
 from sbpair.envelope import copies, park
 from sbpair.envelope.aliases import PATH
 from sbpair.pairing.classify import classify as true_classify
@@ -82,6 +83,10 @@ def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
 def test_every_reason_for_which_the_syphon_sets_aside_is_played():
     assert {reason for _, reason in POISON} == DEAD_LETTER_REASONS
     assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
+
+
+def test_a_syphon_that_died_shortly_before_the_end_is_not_born_after_it():
+    assert run(795).history.violations == []
 
 
 def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):
@@ -190,6 +195,10 @@ def pings_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         return tick(self, now) * 2
 
     monkeypatch.setattr(Pair, "handle_timer", forgetful)
+
+
+def leaves_its_renewal_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokens, "stop", lambda self: None)
 
 
 def never_comes_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,6 +335,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (completes_what_lands_on_its_own, "G-20"),
     (lands_and_completes_nothing, "G-4"),
     (lands_and_goes_home, "G-4"),
+    (leaves_its_renewal_of_tokens, "left behind: Tokens._refresh"),
 )
 
 
