@@ -1,4 +1,4 @@
-"""Was the order of sessions kept?
+"""The order of sessions: which of them were received in the order sent.
 
 Order is judged by the broker's sequence numbers, not by time, since clocks differ and timestamps can be equal. Only
 messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders

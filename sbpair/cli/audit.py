@@ -58,8 +58,9 @@ def command(
     has gaps; and when there are no messages at all.
 
     \b
-    Example:
-      sbpair demo --journal journals && sbpair audit --journal journals --out audit
+    Examples, for journals written by `sbpair demo --journal journals`:
+      sbpair audit --journal journals --out audit
+      sbpair spark audit --journal journals --out audit
     """
     if Path(out).resolve() == Path(journal).resolve():
         raise ConfigurationError(

@@ -52,7 +52,7 @@ def at_the_brokers(either: Either) -> tuple[int, ...]:
         return (
             len(wires),
             sum(len(engine.sessions) for engine in engines),
-            sum(len(wire.client._nodes) for wire in wires),
+            sum(len(wire.client.links) for wire in wires),
         )
 
     return either.broker._in_loop(counts)  # type: ignore[no-any-return]
