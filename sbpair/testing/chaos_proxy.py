@@ -26,6 +26,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
+from .accept import accept_until
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing
 
 Result = TypeVar("Result")
@@ -61,7 +62,6 @@ class ChaosProxy:
         self._rules: list[ActiveRule] = []
         self._cuts: list[tuple[str, int]] = []
         self._connections: list[_ProxiedConnection] = []
-        self._forwarding: set[asyncio.Task[None]] = set()  # one a connection, from its accept on
         self._passed = {IN: 0, OUT: 0}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -100,30 +100,13 @@ class ChaosProxy:
     async def _serve(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with socket.create_server((LOOPBACK, 0)) as listener:
-            listener.setblocking(False)
             self.port = listener.getsockname()[1]
-            accepting = asyncio.create_task(self._accept(listener, self._stop))
             started.set_result(None)
-            await self._stop.wait()
-            # Wakes the accept, which would lose a socket accepted at the moment it is cancelled.
-            _, last = await asyncio.open_connection(LOOPBACK, self.port)
-            await accepting
-            last.close()
-        while self._forwarding:
+            forwarding = await accept_until(self._stop, listener, self._forward)
+        while forwarding:
             for connection in list(self._connections):
                 connection.end()
-            await asyncio.wait(self._forwarding, timeout=0.01)
-
-    async def _accept(self, listener: socket.socket, stop: asyncio.Event) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            client, _ = await loop.sock_accept(listener)
-            if stop.is_set():
-                client.close()
-                return
-            forwarding = loop.create_task(self._forward(client))
-            self._forwarding.add(forwarding)
-            forwarding.add_done_callback(self._forwarding.discard)
+            await asyncio.wait(forwarding, timeout=0.01)
 
     async def _forward(self, client: socket.socket) -> None:
         below = await asyncio.open_connection(sock=client)

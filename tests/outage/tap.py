@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from sbpair.amqp.composite import decode_composite
 from sbpair.amqp.frames import AMQP_FRAME, FRAME_HEAD
 from sbpair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Flow, Transfer
 from sbpair.broker import NamespaceControl
+from sbpair.testing.accept import accept_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +119,38 @@ class Tap:
         self._loop.close()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._is_open.set()
-        await self._stop.wait()
-        server.close()
-        relays = asyncio.all_tasks() - {asyncio.current_task()}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+            self._is_open.set()
+            relays = await accept_until(self._stop, listener, self._relay)
         for relay in relays:
             relay.cancel()
         await asyncio.gather(*relays, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports close their sockets
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.CancelledError):  # the end of the tap
-            await self._relay(reader, writer)
+    async def _relay(self, client: socket.socket) -> None:
+        with ExitStack() as streams:
+            reader, writer = await asyncio.open_connection(sock=client)
+            streams.callback(writer.close)
+            try:
+                from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
+            except OSError:
+                writer.transport.abort()
+                return
+            streams.callback(to_broker.transport.abort)
+            try:
+                await self._carry_both_ways(reader, writer, from_broker, to_broker)
+            except asyncio.CancelledError:  # the end of the tap: nothing waits for a slow client
+                writer.transport.abort()
+                raise
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.transport.abort()
-            return
+    async def _carry_both_ways(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        from_broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
         gate = asyncio.Event()
         gate.set()
         wire = _Wire(len(self._gates), gate)
@@ -149,9 +163,6 @@ class Tap:
             pass  # one end is closed: so is the other
         except* OSError:
             writer.transport.abort()
-        finally:
-            writer.close()
-            to_broker.transport.abort()
 
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: _Wire, *, is_clients: bool
