@@ -18,6 +18,7 @@ from sbpair.client.dial import connect
 from sbpair.client.route import Route
 from sbpair.client.websocket import environment_proxy, open_websocket, url_of
 from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
+from tests.served import served
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
 
 OVER = Route(over_websocket=True)
@@ -72,18 +73,18 @@ async def proxy() -> AsyncIterator[Proxy]:
         state.asked.append(target)
         if state.refuses is not None:
             writer.write(f"HTTP/1.1 {state.refuses} No\r\nContent-Length: 0\r\n\r\n".encode())
-            writer.close()
             return
         host, _, port = target.rpartition(":")
         inner, outer = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.gather(copy(reader, outer), copy(inner, writer))
+        try:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            await asyncio.gather(copy(reader, outer), copy(inner, writer))
+        finally:
+            outer.transport.abort()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        state.port = server.sockets[0].getsockname()[1]
+    async with served(serve) as port:
+        state.port = port
         yield state
-        server.close()
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
@@ -164,13 +165,10 @@ async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with served(serve) as port:
         with pytest.raises(kind, match=status[:3]):
             await connect(parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{port}"), route=OVER)
-        server.close()
 
 
 async def test_nobody_at_the_port_is_a_lost_connection_over_websocket_too(pair: Pair) -> None:

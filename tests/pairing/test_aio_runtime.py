@@ -21,6 +21,7 @@ from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.sdk import AsyncWire
+from tests.served import served
 
 PATIENCE = 30.0  # seconds; a bound, not a pace
 
@@ -95,16 +96,14 @@ async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await accepted.put((reader, writer))
+        await asyncio.Event().wait()
 
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with served(accept) as port:
         client = ServiceBusClient.from_connection_string(
             f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=R;SharedAccessKey=K;UseDevelopmentEmulator=true",
             retry_total=0,
         )
         yield client.get_queue_sender("orders"), accepted
-        while not accepted.empty():
-            (await accepted.get())[1].close()
 
 
 async def ended_by_close(sender: ServiceBusSender, outcome: Exception | None) -> str:

@@ -1,0 +1,38 @@
+"""A TCP server on loopback that leaves no connection open, whenever it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from sbpair.testing.accept import accept_until
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def served(serve: Serve) -> AsyncIterator[int]:
+    """Yields the port. A connection is closed when its ``serve`` returns, and aborted at the end."""
+
+    async def converse(connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            await serve(reader, writer)
+            writer.close()
+        except BaseException:
+            writer.transport.abort()
+            raise
+
+    stop = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.create_task(accept_until(stop, listener, converse))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            stop.set()
+            conversations = await serving
+            for conversation in conversations:
+                conversation.cancel()
+            await asyncio.gather(*conversations, return_exceptions=True)
