@@ -21,7 +21,7 @@ class Meter(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CountedUsage:
     """The numbers counted in the journals."""
 
     direct: int  # messages that the primary accepted from a sender
@@ -42,7 +42,7 @@ class Charge:
     operations: int
 
 
-def bill(used: Usage) -> list[Charge]:
+def bill(used: CountedUsage) -> list[Charge]:
     """The charges by both meters.
 
     Receives from the primary are taken as one per message, since not all receivers keep journals.

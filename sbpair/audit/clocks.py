@@ -15,7 +15,7 @@ MICROS = 1_000_000  # per second
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockCorrection:
     """A correction: ``shift`` seconds are added to the times of a writer."""
 
     writer: str

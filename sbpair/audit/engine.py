@@ -24,7 +24,7 @@ Task = TypeVar("Task")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TaskResult:
     """A result for the caller; it can be pickled."""
 
     content: Any
@@ -38,8 +38,8 @@ class Packet:
     content: bytes
 
 
-Work: TypeAlias = "Callable[[Task], Iterator[Answer | Packet]]"
-WorkOnPart: TypeAlias = "Callable[[int, Iterator[bytes]], Iterator[Answer | Packet]]"
+Work: TypeAlias = "Callable[[Task], Iterator[TaskResult | Packet]]"
+WorkOnPart: TypeAlias = "Callable[[int, Iterator[bytes]], Iterator[TaskResult | Packet]]"
 
 
 class Packets(Protocol):
@@ -70,10 +70,10 @@ class LocalEngine:
     def scatter(self, tasks: Sequence[Task], work: Work[Task], parts: int) -> Packets:
         return self._done([partial(work, task) for task in tasks])
 
-    def _done(self, jobs: Sequence[Callable[[], Iterator[Answer | Packet]]]) -> LocalPackets:
+    def _done(self, jobs: Sequence[Callable[[], Iterator[TaskResult | Packet]]]) -> LocalPackets:
         found = LocalPackets(self._done)
 
-        def run(job: Callable[[], Iterator[Answer | Packet]]) -> None:
+        def run(job: Callable[[], Iterator[TaskResult | Packet]]) -> None:
             for each in job():
                 found.take(each)
 
@@ -92,7 +92,7 @@ class LocalPackets:
     """Answers in memory, and packets in a temporary file that has no name."""
 
     def __init__(
-        self, done: Callable[[Sequence[Callable[[], Iterator[Answer | Packet]]]], LocalPackets]
+        self, done: Callable[[Sequence[Callable[[], Iterator[TaskResult | Packet]]]], LocalPackets]
     ) -> None:
         self._done = done
         self._answers: list[Any] = []
@@ -101,10 +101,10 @@ class LocalPackets:
         self._end = 0
         self._lock = threading.Lock()
 
-    def take(self, found: Answer | Packet) -> None:
+    def take(self, found: TaskResult | Packet) -> None:
         """Keep an answer or a packet. Thread-safe."""
         with self._lock:
-            if isinstance(found, Answer):
+            if isinstance(found, TaskResult):
                 self._answers.append(found.content)
                 return
             self._file.seek(self._end)

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import columns
-from .bill import Usage
-from .clocks import Clock, moment
+from .bill import CountedUsage
+from .clocks import ClockCorrection, moment
 from .evidence import SyphonFacts
-from .flow import Flow, FlowFacts, flow
+from .flow import FlowStep, FlowFacts, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
 from .journal_files import Unread
 from .mentions import Block, Kind
@@ -86,11 +86,11 @@ class Facts:
         self.counts.update(other.counts)
         self.unread += other.unread
 
-    def corrections(self) -> list[Clock]:
+    def corrections(self) -> list[ClockCorrection]:
         """The corrections of the writers that recorded a difference, each by its last record."""
-        return [Clock(writer, ahead) for writer, (_, ahead) in sorted(self.clocks.items())]
+        return [ClockCorrection(writer, ahead) for writer, (_, ahead) in sorted(self.clocks.items())]
 
-    def corrected(self, clocks: list[Clock]) -> None:
+    def corrected(self, clocks: list[ClockCorrection]) -> None:
         """Apply corrections to all times but those of the flow."""
         shifts = {clock.writer: clock.micros for clock in clocks}
         for name, writer in self.writers.items():
@@ -105,12 +105,12 @@ class Facts:
         ordered = sorted(self.changes, key=lambda each: (each.event.writer, each.ordinal))
         return [_at(each, shifts.get(each.event.writer, 0)) for each in ordered]
 
-    def flow(self, shifts: Mapping[str, int]) -> tuple[list[Flow], float]:
+    def flow(self, shifts: Mapping[str, int]) -> tuple[list[FlowStep], float]:
         return flow((facts, shifts.get(name, 0)) for name, facts in self.flows.items())
 
-    def usage(self) -> Usage:
+    def usage(self) -> CountedUsage:
         """The numbers that are billed."""
-        return Usage(
+        return CountedUsage(
             direct=self.counts["direct"] + self.counts["replayed"],
             parked=self.counts["parked"],
             forwarded=self.counts["forwarded"],

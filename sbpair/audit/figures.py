@@ -6,7 +6,7 @@ import io
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .flow import Flow
+from .flow import FlowStep
 from .summary import Wait
 from .timeline import Episode
 
@@ -23,7 +23,7 @@ SECONDS_OF_A_DAY = 86_400
 Lane = tuple[str, str]  # the primary and the path of an entity
 
 
-def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
+def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> str:
     """Messages per second by route, above the failovers of each entity; "" if there are no messages.
 
     ``step`` is the width of one element of ``flow`` in seconds.
@@ -45,7 +45,7 @@ def flow_figure(flow: list[Flow], step: float, timeline: list[Episode]) -> str:
     return _svg(figure)
 
 
-def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
+def _flow(axes: Axes, flow: list[FlowStep], step: float) -> None:
     times = [_day(each.at) for each in flow]
     width = step / SECONDS_OF_A_DAY
     direct = [each.direct / step for each in flow]
@@ -61,7 +61,7 @@ def _flow(axes: Axes, flow: list[Flow], step: float) -> None:
     _plain(axes)
 
 
-def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[Flow]) -> None:
+def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[FlowStep]) -> None:
     end = _day(flow[-1].at)
     for episode in timeline:
         if _lane(episode) not in lanes:

@@ -23,7 +23,7 @@ MOST_FINE = 2**17  # fine steps with messages; more than three hours before they
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowStep:
     """Messages in one time step from ``at``: sent to the primary, parked, and forwarded."""
 
     at: datetime
@@ -76,7 +76,7 @@ def _summed(steps: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return distinct, sums
 
 
-def flow(found: Iterable[tuple[FlowFacts, int]]) -> tuple[list[Flow], float]:
+def flow(found: Iterable[tuple[FlowFacts, int]]) -> tuple[list[FlowStep], float]:
     """The time steps from the first message to the last, and their width in seconds.
 
     ``found`` are the facts of each writer with the correction of its times in microseconds.
@@ -95,6 +95,6 @@ def flow(found: Iterable[tuple[FlowFacts, int]]) -> tuple[list[Flow], float]:
     return _steps(sums, start, width), step
 
 
-def _steps(sums: Ints, start: int, width: int) -> list[Flow]:
+def _steps(sums: Ints, start: int, width: int) -> list[FlowStep]:
     rows: Sequence[Sequence[int]] = sums.tolist()
-    return [Flow(moment((start + index) * width), *row) for index, row in enumerate(rows)]
+    return [FlowStep(moment((start + index) * width), *row) for index, row in enumerate(rows)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .grouping import NULL, Bools, Ints, combined, count, least, most, ranks
-from .mentions import COUNTS, FACTS, POSITIONS, Context, Mentions
+from .mentions import COUNTS, FACTS, POSITIONS, MentionContext, Mentions
 
 RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
     "parked": ("parked_events", "accepted_by_backlog"),
@@ -194,7 +194,7 @@ class _Fold:
         return copies
 
 
-def _entity(context: Context) -> Entity:
+def _entity(context: MentionContext) -> Entity:
     return context.primary, (context.path or "").lower()
 
 
@@ -208,7 +208,7 @@ def _with_paths(mentions: Mentions) -> Mentions:
     if not pathless.any():
         return mentions
     parked_at = _paths_of_parked(mentions, mentions.message.filter(pa.array(pathless)).unique())
-    known: dict[Context, int] = {}
+    known: dict[MentionContext, int] = {}
     rows, codes = [np.flatnonzero(~pathless)], [mentions.context[~pathless]]
     for row in np.flatnonzero(pathless):
         context = contexts[mentions.context[row]]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .clocks import MICROS
-from .engine import Answer, Packet
+from .engine import TaskResult, Packet
 from .evidence import Evidence
 from .fold import Messages, fold
 from .grouping import NULL, Bools, Ints
@@ -88,7 +88,7 @@ class Fold:
     parts: int
     out: Storage
 
-    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[Answer | Packet]:
+    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[TaskResult | Packet]:
         mentions = gathered(packets)
         if mentions is None or not len(mentions.message):
             return
@@ -96,7 +96,7 @@ class Fold:
         judgement = judge(messages, self.evidence)
         table = messages_table(messages, judgement)
         self.out.write_table("messages", table, part)
-        yield Answer(self._found(messages, judgement, table, part))
+        yield TaskResult(self._found(messages, judgement, table, part))
         yield from in_sessions(messages, self.parts)
 
     def _found(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:

@@ -19,8 +19,8 @@ from .engine import Engine, LocalEngine
 from .evidence import Evidence
 from .facts import Facts
 from .folding import Fold, Found
-from .order import Order, Sessions
-from .reading import Plan, Read, facts_of_unread, plan
+from .order import Order, SessionCounts
+from .reading import ReadPlan, Read, facts_of_unread, plan
 from .report import headline, page
 from .storage import Storage
 from .summary import Summary, summarise
@@ -37,7 +37,7 @@ class NotOurs(ValueError):
 
 
 def audit(
-    journal: str | Path | Plan, out: str | Path, *, engine: Engine | None = None, skew: float = SKEW
+    journal: str | Path | ReadPlan, out: str | Path, *, engine: Engine | None = None, skew: float = SKEW
 ) -> Summary:
     """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
 
@@ -47,7 +47,7 @@ def audit(
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
-    reading = journal if isinstance(journal, Plan) else plan(str(journal))
+    reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
     place = Storage(str(out))
     others = [name for name in place.names() if name not in (*TABLES, REPORT, SUMMARY)]
     if others:
@@ -61,7 +61,7 @@ def audit(
     return summary
 
 
-def _audited(reading: Plan, out: Storage, engine: Engine, skew: float) -> Summary:
+def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float) -> Summary:
     """Audit and write the tables."""
     scattered = engine.scatter(reading.tasks, Read(reading.parts), reading.parts)
     facts = facts_of_unread(reading.unread)
@@ -83,12 +83,12 @@ def _audited(reading: Plan, out: Storage, engine: Engine, skew: float) -> Summar
     return summarise(facts, clocks, found, sessions, skew)
 
 
-def _sum(several: Iterable[Sessions]) -> Sessions:
+def _sum(several: Iterable[SessionCounts]) -> SessionCounts:
     found = list(several)
-    return Sessions(sum(each.sessions for each in found), sum(each.broken for each in found))
+    return SessionCounts(sum(each.sessions for each in found), sum(each.broken for each in found))
 
 
-def _write_rest(out: Storage, facts: Facts, found: Found, sessions: Sessions) -> None:
+def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:
     """Write the small tables, and the empty ones, which have a schema all the same."""
     out.write_table("writers", writers_table(facts.writers.values()))
     waits = [

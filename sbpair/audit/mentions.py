@@ -109,7 +109,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class MentionContext:
     """What the mentions of one kind have in common; ``facts`` has one bit for each of :data:`FACTS` that is true."""
 
     primary: str | None
@@ -138,7 +138,7 @@ class Block:
 class Mentions:
     """Mentions in numpy; ``context`` is an index into ``contexts``, and NULL stands for null."""
 
-    contexts: list[Context]
+    contexts: list[MentionContext]
     context: Ints
     at: Ints  # microseconds since the epoch, by the writer's clock
     sent_in: Ints  # the place in the writer's journal: ordinal * POSITIONS + index in the event
@@ -235,7 +235,7 @@ def _sessions(lists: pa.ListArray, row: Ints, position: Ints) -> pa.Array | None
 
 
 @lru_cache(KINDS_REMEMBERED)
-def context(kind: Kind) -> Context:
+def context(kind: Kind) -> MentionContext:
     """Classify a kind, with primary, entity and place normalised."""
     is_backlog = kind.role == "broker" and bool(kind.backlog_queue)
     primary, secondary = kind.primary, kind.secondary
@@ -245,7 +245,7 @@ def context(kind: Kind) -> Context:
     if path and "/" in path:
         place, path = _place(path)
     in_store, facts = _classified(kind, place)
-    return Context(
+    return MentionContext(
         _lower(primary), _lower(secondary), path, place, in_store, kind.writer, kind.backlog, facts
     )
 

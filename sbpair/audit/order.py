@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .engine import Answer, Packet
+from .engine import TaskResult, Packet
 from .fold import Messages
 from .grouping import NULL, codes, combined, hashes, integers
 from .storage import Storage
@@ -27,7 +27,7 @@ SESSION = ("primary", "path_key", "session_id", "sender")
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionCounts:
     """The number of sessions of one sender each, and of those whose order was not kept."""
 
     sessions: int
@@ -64,11 +64,11 @@ def in_sessions(messages: Messages, parts: int) -> Iterator[Packet]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The work on a part of the sessions: writes a part of the table ``order``; answers with Sessions."""
+    """The work on a part of the sessions: writes a part of the table ``order``; answers with SessionCounts."""
 
     out: Storage
 
-    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[Answer | Packet]:
+    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[TaskResult | Packet]:
         tables = []
         for packet in packets:
             with pa.ipc.open_stream(packet) as reader:
@@ -76,7 +76,7 @@ class Order:
         found = order(pa.concat_tables(tables).combine_chunks().to_batches()[0])
         self.out.write_table("order", found, part)
         broken = pc.sum(pc.invert(found.column("is_kept"))).as_py()
-        yield Answer(Sessions(found.num_rows, broken))
+        yield TaskResult(SessionCounts(found.num_rows, broken))
 
 
 def order(rows: pa.RecordBatch) -> pa.Table:

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from .grouping import hashes, integers, nullable
-from .mentions import Context, Mentions
+from .mentions import MentionContext, Mentions
 
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def joined(several: Sequence[Mentions]) -> Mentions:
     """All of ``several`` as one, with each context once. ``several`` must not be empty."""
-    index: dict[Context, int] = {}
+    index: dict[MentionContext, int] = {}
     codes = []
     for each in several:
         new = np.array([index.setdefault(context, len(index)) for context in each.contexts] or [0], np.int64)
@@ -87,7 +87,7 @@ def _bytes(rows: pa.RecordBatch) -> bytes:
 def _read(packet: bytes) -> Mentions:
     with pa.ipc.open_stream(packet) as reader:
         rows = reader.read_all().combine_chunks().to_batches()[0]
-    contexts = [Context(*values) for values in json.loads(rows.schema.metadata[b"contexts"])]
+    contexts = [MentionContext(*values) for values in json.loads(rows.schema.metadata[b"contexts"])]
     context, at, sent_in, number = (integers(rows.column(index)) for index in range(4))
     session = None if pa.types.is_null(rows.column(5).type) else rows.column(5)
     return Mentions(contexts, context, at, sent_in, number, rows.column(4), session)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .columns import arrow_schema
-from .engine import Answer, Packet
+from .engine import TaskResult, Packet
 from .facts import Facts, facts
 from .journal_files import FileRange, Unread, list_files, packed, ranges, whole_lines
 from .journal_lines import batches, unread_rows
@@ -27,7 +27,7 @@ MOST_PARTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """What is read: the ranges of files for each task, their size, and the files that are not read."""
 
     tasks: list[tuple[FileRange, ...]]
@@ -40,13 +40,13 @@ class Plan:
         return min(MOST_PARTS, 1 + self.size // PART_BYTES)
 
 
-def plan(directory: str) -> Plan:
+def plan(directory: str) -> ReadPlan:
     """Plan the reading of the journals below ``directory``. Raises OSError when it cannot be listed."""
     available = whole_lines(directory)
     empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
     tasks = [tuple(each) for each in packed(ranges(directory, {}, available, TASK_BYTES), TASK_BYTES)]
     size = sum(each.end - each.start for task in tasks for each in task)
-    return Plan(tasks, size, (*list_files(directory).unread, *empty))
+    return ReadPlan(tasks, size, (*list_files(directory).unread, *empty))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Read:
 
     parts: int
 
-    def __call__(self, pieces: Sequence[FileRange]) -> Iterator[Answer | Packet]:
+    def __call__(self, pieces: Sequence[FileRange]) -> Iterator[TaskResult | Packet]:
         schema, found, several = arrow_schema(READ), Facts(), []
         for piece in pieces:
             for rows in batches(piece, schema):
                 each = block(rows)
                 found.add(facts(each))
                 several.append(mentions(each))
-        yield Answer(found)
+        yield TaskResult(found)
         if several:
             yield from (Packet(part, content) for part, content in scattered(joined(several), self.parts))
 

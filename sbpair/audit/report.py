@@ -9,7 +9,7 @@ from html import escape
 from .bill import Meter
 from .figures import flow_figure, waits_figure
 from .folding import MOST_ROWS
-from .summary import Entity, Summary
+from .summary import EntityVerdicts, Summary
 from .timeline import Episode
 from .verdict import SOUND, Verdict
 
@@ -142,7 +142,7 @@ def _entities(summary: Summary) -> str:
     return _table(heads, rows[:MOST_ROWS]) + _more(len(rows))
 
 
-def _bad(entity: Entity) -> int:
+def _bad(entity: EntityVerdicts) -> int:
     return sum(count for verdict, count in entity.verdicts.items() if verdict not in SOUND)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .bill import Charge, bill
-from .clocks import Clock, moment
+from .clocks import ClockCorrection, moment
 from .facts import Facts
-from .flow import Flow
+from .flow import FlowStep
 from .folding import MOST_ROWS, Found
 from .journal_files import Unread
-from .order import Sessions
+from .order import SessionCounts
 from .timeline import Episode, timeline
 from .verdict import SOUND, Verdict
 from .writers import GAPS, NOT_READ, WriterFacts
@@ -34,7 +34,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class EntityVerdicts:
     """An entity of a primary, and the number of its messages with each verdict."""
 
     primary: str
@@ -85,7 +85,7 @@ class Duplicate:
 class Summary:
     """The results of an audit."""
 
-    entities: list[Entity]
+    entities: list[EntityVerdicts]
     writers: list[Writer]
     troubles: list[Trouble]  # at most MOST_ROWS
     repeated: int  # message ids that were accepted more than once
@@ -97,11 +97,11 @@ class Summary:
     waits: list[Wait]
     timeline: list[Episode]
     bill: list[Charge]
-    flow: list[Flow]
+    flow: list[FlowStep]
     step: float  # seconds per element of the flow
     unread: list[Unread] = field(default_factory=list)  # files that may be journals but were not read
     reasons: dict[str, int] = field(default_factory=dict)  # why messages are unproven, and how many are
-    clocks: list[Clock] = field(default_factory=list)  # corrections of writers' times
+    clocks: list[ClockCorrection] = field(default_factory=list)  # corrections of writers' times
     skew: float = 0.0  # tolerated clock difference in seconds
     shown: float = 0.0  # minimum clock difference after correction that messages show, in seconds
 
@@ -148,7 +148,7 @@ def is_conserved(verdicts: dict[Verdict, int]) -> bool:
     return all(not count or verdict in SOUND for verdict, count in verdicts.items())
 
 
-def summarise(facts: Facts, clocks: list[Clock], found: Found, sessions: Sessions, skew: float) -> Summary:
+def summarise(facts: Facts, clocks: list[ClockCorrection], found: Found, sessions: SessionCounts, skew: float) -> Summary:
     """The summary; the times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes."""
     shifts = {clock.writer: clock.micros for clock in clocks}
     flow, step = facts.flow(shifts)
@@ -157,7 +157,7 @@ def summarise(facts: Facts, clocks: list[Clock], found: Found, sessions: Session
         reasons.update(entity.reasons)
     return Summary(
         entities=[
-            Entity(primary, each.path, dict(each.verdicts))
+            EntityVerdicts(primary, each.path, dict(each.verdicts))
             for (primary, _), each in sorted(found.entities.items())
         ],
         writers=_writers(facts),

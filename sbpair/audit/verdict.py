@@ -92,7 +92,7 @@ FACTS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VerdictRule:
     """A condition, its verdict, and the question that an *unproven* message leaves open.
 
     ``{role}`` in it is replaced by what is wrong with the journals of that role (:meth:`.Evidence.answered`).
@@ -105,41 +105,41 @@ class Rule:
 
 # The first condition that is true decides.
 RULES = (
-    Rule("arrived AND is_sent", Verdict.DELIVERED),
-    Rule("arrived AND raised > 0", Verdict.RECOVERED),
-    Rule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
-    Rule("arrived AND senders_whole", Verdict.UNEXPECTED),
-    Rule("arrived", Verdict.UNPROVEN, "it arrived, but was it sent? {sender}"),
-    Rule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
-    Rule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
-    Rule("held > 0 AND primary_kept", Verdict.WAITING),
-    Rule("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
-    Rule("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
-    Rule("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
-    Rule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING),
-    Rule("expired > 0 AND is_aside", Verdict.EXPIRED),
-    Rule("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
-    Rule("is_unseen AND is_sent", Verdict.LOST),
-    Rule("is_home AND is_sent AND was_emptied_later AND receivers_whole AND NOT (primary_kept AND stored > 0)",
+    VerdictRule("arrived AND is_sent", Verdict.DELIVERED),
+    VerdictRule("arrived AND raised > 0", Verdict.RECOVERED),
+    VerdictRule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
+    VerdictRule("arrived AND senders_whole", Verdict.UNEXPECTED),
+    VerdictRule("arrived", Verdict.UNPROVEN, "it arrived, but was it sent? {sender}"),
+    VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
+    VerdictRule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
+    VerdictRule("held > 0 AND primary_kept", Verdict.WAITING),
+    VerdictRule("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
+    VerdictRule("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
+    VerdictRule("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
+    VerdictRule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING),
+    VerdictRule("expired > 0 AND is_aside", Verdict.EXPIRED),
+    VerdictRule("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
+    VerdictRule("is_unseen AND is_sent", Verdict.LOST),
+    VerdictRule("is_home AND is_sent AND was_emptied_later AND receivers_whole AND NOT (primary_kept AND stored > 0)",
      Verdict.LOST),
-    Rule("is_home AND is_sent", Verdict.ACCEPTED),
-    Rule("is_home AND raised > 0", Verdict.ACCEPTED),
-    Rule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
-    Rule("is_home AND senders_whole", Verdict.UNEXPECTED),
-    Rule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
-    Rule("landed > 0", Verdict.ACCEPTED),  # on the secondary
-    Rule("is_never_parked", Verdict.LOST),
+    VerdictRule("is_home AND is_sent", Verdict.ACCEPTED),
+    VerdictRule("is_home AND raised > 0", Verdict.ACCEPTED),
+    VerdictRule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
+    VerdictRule("is_home AND senders_whole", Verdict.UNEXPECTED),
+    VerdictRule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
+    VerdictRule("landed > 0", Verdict.ACCEPTED),  # on the secondary
+    VerdictRule("is_never_parked", Verdict.LOST),
     # it did not arrive anywhere:
-    Rule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
-    Rule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
-    Rule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
-    Rule("parked > 0 AND syphons_whole", Verdict.WAITING),
-    Rule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {syphon}"),
-    Rule("backlogged > 0", Verdict.UNPROVEN, "a backlog queue stored it, but was it forwarded? {secondary}"),
-    Rule("is_spooled AND senders_whole", Verdict.WAITING),
-    Rule("spooled > 0", Verdict.UNPROVEN, "it was spooled, but did it leave the spool? {sender}"),
-    Rule("raised > 0", Verdict.NOT_ACCEPTED),
-    Rule("TRUE", Verdict.UNPROVEN, "no record shows where it was stored"),
+    VerdictRule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
+    VerdictRule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
+    VerdictRule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
+    VerdictRule("parked > 0 AND syphons_whole", Verdict.WAITING),
+    VerdictRule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {syphon}"),
+    VerdictRule("backlogged > 0", Verdict.UNPROVEN, "a backlog queue stored it, but was it forwarded? {secondary}"),
+    VerdictRule("is_spooled AND senders_whole", Verdict.WAITING),
+    VerdictRule("spooled > 0", Verdict.UNPROVEN, "it was spooled, but did it leave the spool? {sender}"),
+    VerdictRule("raised > 0", Verdict.NOT_ACCEPTED),
+    VerdictRule("TRUE", Verdict.UNPROVEN, "no record shows where it was stored"),
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class ConnectionStringError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class NamespaceAccess:
     """The address of a namespace, and the source of its tokens."""
 
     name: str  # the host of the endpoint, sent to the service as the hostname
@@ -31,7 +31,7 @@ class Namespace:
     uses_tls: bool
     tokens: TokenSource = field(repr=False)
 
-    def dialled_at(self, address: str) -> Namespace:
+    def dialled_at(self, address: str) -> NamespaceAccess:
         """Return the same namespace, reached at another ``host:port``.
 
         Raises ConnectionStringError when ``address`` is not an address.
@@ -84,7 +84,7 @@ class Renewed:
         return await tokens.token(audience)
 
 
-def parse(connection_string: str | Callable[[], str]) -> Namespace:
+def parse(connection_string: str | Callable[[], str]) -> NamespaceAccess:
     """Parse a connection string, or the result of a callable, which is then called again for each token.
 
     Raises ConnectionStringError when it cannot be used.
@@ -103,7 +103,7 @@ def parse(connection_string: str | Callable[[], str]) -> Namespace:
     if not host:
         raise ConnectionStringError("the Endpoint of the connection string has no host")
     plain = fields.get("usedevelopmentemulator") == "true"
-    return Namespace(
+    return NamespaceAccess(
         name=host,
         netloc=_netloc(host, port),
         host=host,
@@ -113,7 +113,7 @@ def parse(connection_string: str | Callable[[], str]) -> Namespace:
     )
 
 
-def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespace:
+def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> NamespaceAccess:
     """Return the namespace with this fully qualified name; without TLS its port counts (default 5672).
 
     Raises ConnectionStringError when ``name`` is not a host.
@@ -128,7 +128,7 @@ def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespa
             "a namespace is named by its host, such as contoso.servicebus.windows.net"
         )
     dialled = TLS_PORT if uses_tls else port or PLAIN_PORT
-    return Namespace(host, _netloc(host, port), host, dialled, uses_tls, tokens)
+    return NamespaceAccess(host, _netloc(host, port), host, dialled, uses_tls, tokens)
 
 
 def _tokens(fields: dict[str, str]) -> TokenSource:

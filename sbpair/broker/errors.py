@@ -26,7 +26,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
     ├── HeaderTooLarge         400  40000  amqp:link:message-size-exceeded
     ├── MessageNotFound        404  40400  com.microsoft:message-not-found
-    ├── LockLost               410  41000  com.microsoft:message-lock-lost
+    ├── MessageLockLost        410  41000  com.microsoft:message-lock-lost
     ├── SessionLockLost        410  41000  com.microsoft:session-lock-lost
     ├── SessionCannotBeLocked  409  40900  com.microsoft:session-cannot-be-locked
     ├── OperationTimedOut      408  40800  com.microsoft:timeout
@@ -269,7 +269,7 @@ class MessageNotFound(BrokerError):
         self.sequence_numbers = sequence_numbers
 
 
-class LockLost(BrokerError):
+class MessageLockLost(BrokerError):
     """The lock is not held: it expired or its message was settled."""
 
     condition = "com.microsoft:message-lock-lost"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
-from sbpair.cli.parameters import Span
+from sbpair.cli.parameters import DurationType
 
 if TYPE_CHECKING:
     from sbpair.audit import Summary
-    from sbpair.audit.reading import Plan
+    from sbpair.audit.reading import ReadPlan
 
 LOCAL, SPARK = "local", "spark"
 INSTALL = "pip install 'sbpair[audit]'"
@@ -33,7 +33,7 @@ INSTALL = "pip install 'sbpair[audit]'"
 )
 @click.option(
     "--skew",
-    type=Span(),
+    type=DurationType(),
     default="1s",
     show_default=True,
     help="How far the clocks of two machines may differ.",
@@ -84,7 +84,7 @@ def command(
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
 
 
-def _here(planned: Plan, out: str, skew: timedelta) -> Summary:
+def _here(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
     from sbpair.audit import NotOurs, audit
 
     try:
@@ -95,7 +95,7 @@ def _here(planned: Plan, out: str, skew: timedelta) -> Summary:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
 
 
-def _on_spark(planned: Plan, out: str, skew: timedelta) -> Summary:
+def _on_spark(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
     from sbpair.audit import NotOurs, audit
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
@@ -139,7 +139,7 @@ def _print(summary: Summary) -> None:
         click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
 
 
-def _planned(directory: str) -> Plan:
+def _planned(directory: str) -> ReadPlan:
     """Plan the audit. Raises ConfigurationError when there are no journals, or one cannot be read."""
     from sbpair.audit.journal_files import list_files
     from sbpair.audit.object_storage import is_uri

@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 
 from sbpair.cli.errors import ConfigurationError, one_line
-from sbpair.cli.parameters import Span
+from sbpair.cli.parameters import DurationType
 
 LARGEST = 1_048_576  # bytes
 META = "sbpair.config_file"
@@ -196,7 +196,7 @@ def _flag(key: str) -> str:
 
 # A kind of option, and what TOML must have for it.
 KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] = (
-    (Span, (str, int, float), 'a span of time such as "90s"'),
+    (DurationType, (str, int, float), 'a span of time such as "90s"'),
     (click.types.FloatParamType, (int, float), "a number"),
     (click.types.IntParamType, (int,), "a whole number"),
     (click.types.BoolParamType, (bool,), "true or false"),
@@ -217,10 +217,10 @@ def _checked(file: Path, given: FileValue, option: click.Option, context: click.
     resolved = [_resolved(file, option, each) for each in values]
     try:
         for each in resolved:
-            option.type.convert(str(each) if isinstance(option.type, Span) else each, option, context)
+            option.type.convert(str(each) if isinstance(option.type, DurationType) else each, option, context)
     except click.BadParameter as error:
         raise ConfigurationError(f"{file}: {given.where}: {error.message}") from error
-    as_text = [str(each) if isinstance(option.type, Span) else each for each in resolved]
+    as_text = [str(each) if isinstance(option.type, DurationType) else each for each in resolved]
     return as_text if option.multiple else as_text[0]
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from sbpair.cli.parameters import Span
+from sbpair.cli.parameters import DurationType
 from sbpair.pairing.meter import Operations, Usage, billed
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -45,10 +45,10 @@ def _number_options(command: Command) -> Command:
 @click.command("cost")
 @_number_options
 @click.option(
-    "--failed-over", type=Span(), default="1h", show_default=True, help="How long each outage lasts."
+    "--failed-over", type=DurationType(), default="1h", show_default=True, help="How long each outage lasts."
 )
 @click.option(
-    "--ping-interval", type=Span(), default="60s", show_default=True, help="As ping_primary_interval."
+    "--ping-interval", type=DurationType(), default="60s", show_default=True, help="As ping_primary_interval."
 )
 @click.option("--price-per-million", type=click.FloatRange(min=0), help="The price of a million operations.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
-    from sbpair.auth.connection_string import Namespace
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.syphon import Syphon, SyphonOptions
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
@@ -208,7 +208,7 @@ class NamespaceArgument:
     reread: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     """Reads the connection string again when it comes from a file, whose key may have been rotated."""
 
-    def namespace(self, address: str | None = None) -> Namespace:
+    def namespace(self, address: str | None = None) -> NamespaceAccess:
         """Return the namespace for the AMQP client, dialled at ``address`` if one is given."""
         from sbpair.auth.connection_string import at_host, parse
         from sbpair.auth.credential import token_source

@@ -21,7 +21,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 import click
 from click.core import ParameterSource
 
-from sbpair.cli.parameters import Span, span_text
+from sbpair.cli.parameters import DurationType, span_text
 
 Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -78,7 +78,7 @@ def _kind(hint: object) -> tuple[click.ParamType[object], bool]:
     plain = next((arm for arm in get_args(hint) if arm is not NoneType), hint)
     if get_origin(hint) is tuple or get_origin(plain) is tuple:
         return click.STRING, True
-    kinds: dict[object, click.ParamType[object]] = {int: click.INT, bool: click.BOOL, timedelta: Span()}
+    kinds: dict[object, click.ParamType[object]] = {int: click.INT, bool: click.BOOL, timedelta: DurationType()}
     return kinds.get(plain, click.STRING), False
 
 

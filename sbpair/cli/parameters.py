@@ -24,7 +24,7 @@ RATE = re.compile(rf"{NUMBER}(?:/(s|m|h))?", re.ASCII)
 SIZE = re.compile(rf"{NUMBER} ?({'|'.join(filter(None, BYTES))})?", re.ASCII)
 
 
-class Span(click.ParamType[timedelta]):
+class DurationType(click.ParamType[timedelta]):
     """A span of time: `90s`, `500ms`, `2m`, `1h`, or a plain number of seconds."""
 
     name = "span"
@@ -42,7 +42,7 @@ class Span(click.ParamType[timedelta]):
 
 
 def span_text(span: timedelta) -> str:
-    """Return a span as `Span` reads it, in the largest unit that is whole."""
+    """Return a span as `DurationType` reads it, in the largest unit that is whole."""
     milliseconds = span / timedelta(milliseconds=1)
     if not milliseconds.is_integer():
         return f"{milliseconds:.3f}ms"

@@ -64,7 +64,7 @@ COPIED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class TwinComparison:
     """An entity of the primary, and how its twin differs."""
 
     path: str
@@ -73,7 +73,7 @@ class Twin:
 
 
 @dataclass(slots=True)
-class Entities:
+class EntityListing:
     """The entities of a namespace by path in lower case, backlog queues left out."""
 
     queues: dict[str, QueueProperties] = field(default_factory=dict)
@@ -103,9 +103,9 @@ class Entities:
         return path.casefold() in self.queues or path.casefold() in self.topics
 
 
-def read(client: ServiceBusAdministrationClient) -> Entities:
+def read(client: ServiceBusAdministrationClient) -> EntityListing:
     """Read all entities of a namespace. Raises the errors of the SDK's administration client."""
-    found = Entities()
+    found = EntityListing()
     for queue in client.list_queues():
         if BACKLOGS not in queue.name.casefold():
             found.queues[queue.name.casefold()] = queue
@@ -117,15 +117,15 @@ def read(client: ServiceBusAdministrationClient) -> Entities:
     return found
 
 
-def compare(primary: Entities, secondary: Entities) -> list[Twin]:
+def compare(primary: EntityListing, secondary: EntityListing) -> list[TwinComparison]:
     """Compare each entity of the primary with its twin."""
     twins = []
     for kind, path, described in primary.described():
         twin = secondary.find(kind, path)
         if twin is None:
-            twins.append(Twin(path, is_missing=True))
+            twins.append(TwinComparison(path, is_missing=True))
         else:
-            twins.append(Twin(path, differences=tuple(_differences(described, twin))))
+            twins.append(TwinComparison(path, differences=tuple(_differences(described, twin))))
     return twins
 
 

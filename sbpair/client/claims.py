@@ -18,7 +18,7 @@ from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, Token
 
 from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
@@ -45,7 +45,7 @@ FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds between attempts to renew
 class TokenHost(LinkHost, Protocol):
     """The connection as its tokens need it."""
 
-    namespace: Namespace
+    namespace: NamespaceAccess
 
     async def wait_open(self) -> None: ...
 

@@ -32,7 +32,7 @@ from sbpair.amqp.link import Link, ReceiverLink
 from sbpair.amqp.performatives import AmqpMap, Condition, Source, Target
 from sbpair.amqp.session import Session
 from sbpair.amqp.types import Symbol
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 
 from .claims import Tokens
 from .errors import ConnectionLost, LinkRefused, SessionUnavailable
@@ -51,7 +51,7 @@ WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
 class NamespaceConnection(asyncio.Protocol):
     """A connection to one namespace, made by :func:`~sbpair.client.dial.connect`."""
 
-    def __init__(self, namespace: Namespace, *, container_id: str | None = None) -> None:
+    def __init__(self, namespace: NamespaceAccess, *, container_id: str | None = None) -> None:
         self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(

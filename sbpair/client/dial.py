@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 
 from .connection import NamespaceConnection
 from .errors import ConnectionLost, SyphonFaulted
@@ -13,7 +13,7 @@ from .route import Route
 
 
 async def connect(
-    namespace: Namespace,
+    namespace: NamespaceAccess,
     *,
     route: Route | None = None,
     ca_file: str | None = None,
@@ -44,7 +44,7 @@ async def connect(
 
 
 async def _open(
-    namespace: Namespace, route: Route, context: ssl.SSLContext | None, container_id: str | None
+    namespace: NamespaceAccess, route: Route, context: ssl.SSLContext | None, container_id: str | None
 ) -> NamespaceConnection:
     def make() -> NamespaceConnection:
         return NamespaceConnection(namespace, container_id=container_id)

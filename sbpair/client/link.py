@@ -40,7 +40,7 @@ LinkEvent = (
 )
 
 
-class Outgoing(Protocol):
+class OutgoingMessage(Protocol):
     """A message to send."""
 
     payload: bytes
@@ -171,8 +171,8 @@ class Sender(ClientLink):
 
     def __init__(self, owner: LinkOwner, link: SenderLink, path: str) -> None:
         super().__init__(owner, link, path)
-        self._waiting: deque[Outgoing] = deque()
-        self._pending: dict[int, Outgoing] = {}
+        self._waiting: deque[OutgoingMessage] = deque()
+        self._pending: dict[int, OutgoingMessage] = {}
         self._loop = asyncio.get_running_loop()
         self._push_is_due = False
         self._sent = 0
@@ -190,18 +190,18 @@ class Sender(ClientLink):
         """The peer's credit less the messages waiting to be sent."""
         return self.link.credit - len(self._waiting)
 
-    def take_waiting(self) -> list[Outgoing]:
-        """Remove and return the messages not sent yet, in order; :meth:`Outgoing.answered` is not called for them."""
+    def take_waiting(self) -> list[OutgoingMessage]:
+        """Remove and return the messages not sent yet, in order; :meth:`OutgoingMessage.answered` is not called for them."""
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
 
-    def unanswered(self) -> list[Outgoing]:
+    def unanswered(self) -> list[OutgoingMessage]:
         """The messages sent without an outcome yet."""
         return list(self._pending.values())
 
-    def transfer(self, message: Outgoing) -> None:
-        """Queue one message for sending; :meth:`Outgoing.answered` reports its outcome later."""
+    def transfer(self, message: OutgoingMessage) -> None:
+        """Queue one message for sending; :meth:`OutgoingMessage.answered` reports its outcome later."""
         if self.detached.done():
             self._loop.call_soon(message.answered, None)
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 from sbpair.amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
-from sbpair.auth.connection_string import TLS_PORT, Namespace
+from sbpair.auth.connection_string import TLS_PORT, NamespaceAccess
 
 from .errors import ConnectionLost, SyphonFaulted
 
@@ -26,7 +26,7 @@ _carrying: set[asyncio.Task[None]] = set()  # the event loop holds only weak ref
 
 
 async def open_websocket(
-    namespace: Namespace,
+    namespace: NamespaceAccess,
     make: Callable[[], AnyProtocol],
     *,
     context: ssl.SSLContext | None,
@@ -60,7 +60,7 @@ async def open_websocket(
 
 
 async def _upgrade(
-    session: ClientSession, namespace: Namespace, context: ssl.SSLContext | None, proxy: str | None
+    session: ClientSession, namespace: NamespaceAccess, context: ssl.SSLContext | None, proxy: str | None
 ) -> ClientWebSocketResponse:
     import aiohttp
 
@@ -110,7 +110,7 @@ def _cut(websocket: ClientWebSocketResponse) -> None:
         return  # already closed
 
 
-def url_of(namespace: Namespace) -> str:
+def url_of(namespace: NamespaceAccess) -> str:
     """The WebSocket URL of a namespace: port 443 unless another was given."""
     host = f"[{namespace.host}]" if ":" in namespace.host else namespace.host
     if not namespace.uses_tls:
@@ -119,7 +119,7 @@ def url_of(namespace: Namespace) -> str:
     return f"wss://{host}:{port}{PATH}"
 
 
-def environment_proxy(namespace: Namespace) -> str | None:
+def environment_proxy(namespace: NamespaceAccess) -> str | None:
     """The proxy in HTTPS_PROXY (HTTP_PROXY without TLS), unless NO_PROXY excludes the host."""
     if proxy_bypass(namespace.host):
         return None

@@ -46,7 +46,7 @@ def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
     )
 
 
-class Received(Protocol):
+class ReceivedFields(Protocol):
     """The fields read from the SDK's ``ServiceBusReceivedMessage``."""
 
     @property
@@ -74,7 +74,7 @@ class EntityEmptied:
     path: str
 
 
-def messages_received(path: str, messages: Iterable[Received]) -> MessagesReceived:
+def messages_received(path: str, messages: Iterable[ReceivedFields]) -> MessagesReceived:
     """Return the event for messages received from the entity ``path`` (G-2)."""
     every = list(messages)
     return MessagesReceived(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from azure.servicebus import TransportType
 
-from sbpair.auth.connection_string import Namespace, at_host, parse
+from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
 from sbpair.client.route import Route
 from sbpair.pairing.address import Access, proxy_url
@@ -25,7 +25,7 @@ def address_of(access: Access) -> SideAddress:
     return SideAddress(_namespace(access), route)
 
 
-def _namespace(access: Access) -> Namespace:
+def _namespace(access: Access) -> NamespaceAccess:
     if access.connection_string is not None:
         namespace = parse(access.connection_string)
     else:

@@ -48,7 +48,7 @@ from .events import PairingEvent
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
-from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, Spool, Step
+from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
 from .rotation import Choice
@@ -362,7 +362,7 @@ class AsyncRuntime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(await self._created(backlog, until))
-            case Spool(until):
+            case SpoolMessages(until):
                 return await self._written(path, request, until)
             case Peek():
                 return await self._peeked(step, request)

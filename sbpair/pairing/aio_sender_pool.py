@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from .sdk import AsyncWire
-from .waiting import LONGEST_OPENING, Progress, StillWaiting, own_copy
+from .waiting import LONGEST_OPENING, SignsOfLife, StillWaiting, own_copy
 
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
@@ -184,7 +184,7 @@ class _Opening:
         self.pooled: AsyncPooledSender | None = None
         self.task: asyncio.Task[None] | None = None
         self.began = time.monotonic()
-        self.progress = Progress(
+        self.progress = SignsOfLife(
             self.began, lambda: None if self.pooled is None else self.pooled.wire.signs()
         )
         self._timer: asyncio.TimerHandle | None = None

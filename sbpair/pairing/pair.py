@@ -7,7 +7,7 @@
                           |-- busy: Pause, retry (too long: as unavailable)           |
                           |-- full, if the options redirect it -----------------------|
                           '-- otherwise: Refused                                      v
-                       Attempt(backlog i) --accepted--> Stored       (all failed: Spool, or Stranded)
+                       Attempt(backlog i) --accepted--> Stored       (all failed: SpoolMessages, or Stranded)
                           |  failed: withdraw i (P-5); if it does not exist: CreateBacklog first
                           |  message refused: withdraw i if another backlog accepts the message (R-3)
                           '--> next i
@@ -53,7 +53,7 @@ from .steps import (
     Result,
     SendFlow,
     SendState,
-    Spool,
+    SpoolMessages,
     SpoolUse,
     Step,
     last_cause,
@@ -72,7 +72,7 @@ __all__ = [
     "Peek",
     "Result",
     "SendFlow",
-    "Spool",
+    "SpoolMessages",
     "SpoolUse",
     "Step",
     "primary_flow",

@@ -44,7 +44,7 @@ from .errors import PairFaultedError, SpoolError
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
-from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, Spool, Step
+from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
 from .rotation import Choice
@@ -351,7 +351,7 @@ class Runtime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(self._created(backlog, until))
-            case Spool(until):
+            case SpoolMessages(until):
                 return self._written(path, request, until)
             case Peek():
                 return self._peeked(step, request)

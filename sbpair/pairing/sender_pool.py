@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from .sdk import Wire
 from .threads import POLL, Job, Watch, Workers
-from .waiting import LONGEST_OPENING, Progress, StillWaiting
+from .waiting import LONGEST_OPENING, SignsOfLife, StillWaiting
 
 _logger = logging.getLogger("sbpair")
 
@@ -90,7 +90,7 @@ class _Opening:
         self.is_over = False
         self.error: Exception | None = None
         self.job: Job | None = None
-        self.progress = Progress(time.monotonic(), self._sign)
+        self.progress = SignsOfLife(time.monotonic(), self._sign)
 
     def _sign(self) -> object:
         """A sign of life of the peer; waiting for a worker counts as one, since it is not the peer's fault."""

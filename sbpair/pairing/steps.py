@@ -43,7 +43,7 @@ class CreateBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class Spool:
+class SpoolMessages:
     """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails."""
 
     until: float
@@ -62,7 +62,7 @@ class Peek:
 
 
 class CaughtUp(Exception):
-    """The error of a Spool step when the older messages of the entity have left the spool: nothing was written."""
+    """The error of a SpoolMessages step when the older messages of the entity have left the spool: nothing was written."""
 
 
 class SpoolUse(Enum):
@@ -89,7 +89,7 @@ class Result:
     is_empty: bool = False
 
 
-Step = Attempt | Pause | CreateBacklog | Spool | Peek
+Step = Attempt | Pause | CreateBacklog | SpoolMessages | Peek
 SendFlow = Generator[Step, Result, Outcome]
 
 
@@ -109,9 +109,9 @@ class SendState:
     is_ambiguous: bool = False
     reported: int = 0  # leading messages whose location an event has reported
 
-    def spool_step(self) -> Spool:
+    def spool_step(self) -> SpoolMessages:
         """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
-        return Spool(max(self.deadline, self.now + SPOOL_GRACE))
+        return SpoolMessages(max(self.deadline, self.now + SPOOL_GRACE))
 
     def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
         """Count, ids and ambiguity of the next ``accepted`` messages, 0 for all that remain, for an event."""

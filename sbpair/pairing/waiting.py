@@ -25,7 +25,7 @@ class StillWaiting(OperationTimeoutError):
     """The call got no link in time, or its entity changed state, so that its flow must decide again."""
 
 
-class Progress:
+class SignsOfLife:
     """The signs of life of the peer during an opening, which tell a slow peer from one that is gone (R-8).
 
     ``sign`` returns a value that changes whenever the peer responds.

@@ -18,7 +18,7 @@ PATIENT_PART = 1 / 2  # of a lock after which a message that still waits is give
 MEMORY = 1 / 16  # weight of the latest call in the mean
 
 
-class Window:
+class ProcessorWindow:
     """The messages a processor may have in hand, over all its links; times in seconds, sizes in bytes."""
 
     def __init__(self, calls: int) -> None:

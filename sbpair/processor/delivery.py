@@ -14,7 +14,7 @@ from .message import ReceivedMessage
 from .settlement import Answer, Verb
 
 
-class Phase(Enum):
+class DeliveryPhase(Enum):
     """Where a delivery stands."""
 
     WAITING = "waiting"  # for a handler
@@ -23,7 +23,7 @@ class Phase(Enum):
     GONE = "gone"  # confirmed, given back, or lost
 
 
-class Settler(Protocol):
+class SettlingLink(Protocol):
     """The link of a delivery, by which it is settled."""
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
@@ -60,7 +60,7 @@ class Delivery:
 
     def __init__(
         self,
-        link: Settler,
+        link: SettlingLink,
         receiver: Receiver,
         delivery_id: int,
         tag: bytes,
@@ -76,7 +76,7 @@ class Delivery:
         self.message = message
         self.arrived = now
         self.lock_ends = lock_ends
-        self.phase = Phase.WAITING
+        self.phase = DeliveryPhase.WAITING
         self.started = 0.0
         self.seconds = 0.0
         """How long the handler took."""
@@ -99,7 +99,7 @@ class Delivery:
     @property
     def is_open(self) -> bool:
         """Whether it can still be settled."""
-        return self.phase is Phase.WAITING or self.phase is Phase.RUNNING
+        return self.phase is DeliveryPhase.WAITING or self.phase is DeliveryPhase.RUNNING
 
     async def settled_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
         """Settle it, and wait for the broker's answer; None when the link ended before it."""
@@ -110,7 +110,7 @@ class Delivery:
 
     def end(self, answer: Answer | None) -> None:
         """Note the broker's answer to its settlement; None when there was none."""
-        self.phase = Phase.GONE
+        self.phase = DeliveryPhase.GONE
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(answer)
 

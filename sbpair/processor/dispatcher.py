@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from .credit import PATIENT_PART, Window
+from .credit import PATIENT_PART, ProcessorWindow
 from .deduplication import Deduplication, Sighting
-from .delivery import Delivery, Phase, message_id_of
+from .delivery import Delivery, DeliveryPhase, message_id_of
 from .settlement import Settle, Verb, outcome_of
 from .status import ProcessorCounters
 
@@ -53,7 +53,7 @@ class Dispatcher:
 
         completed without its handler, and ``changed`` when there is room again.
         """
-        self.window = Window(calls)
+        self.window = ProcessorWindow(calls)
         self.in_hand = 0
         self._invoker = invoker
         self._calls = calls
@@ -107,7 +107,7 @@ class Dispatcher:
         return sighting is Sighting.NEW
 
     def _start(self, delivery: Delivery) -> None:
-        delivery.phase = Phase.RUNNING
+        delivery.phase = DeliveryPhase.RUNNING
         self._running[delivery] = None
         if len(self._running) == 1:
             self.is_idle.clear()
@@ -140,7 +140,7 @@ class Dispatcher:
         waiting = self._waiting
         while waiting and len(self._running) < self._calls:
             delivery = waiting.popleft()
-            if delivery.phase is Phase.WAITING:
+            if delivery.phase is DeliveryPhase.WAITING:
                 self._start(delivery)
 
     def left(self, delivery: Delivery) -> None:
@@ -156,7 +156,7 @@ class Dispatcher:
             return
         self._memory.end(name, self._loop.time(), is_handled=delivery.is_handled)
         for twin in self._twins.pop(name, ()):
-            if twin.phase is Phase.WAITING:
+            if twin.phase is DeliveryPhase.WAITING:
                 self.in_hand -= 1
                 self.take(twin)
 
@@ -177,7 +177,7 @@ class Dispatcher:
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
         waiting, kept = self._waiting, deque[Delivery]()
         for delivery in waiting:
-            if delivery.phase is not Phase.WAITING:
+            if delivery.phase is not DeliveryPhase.WAITING:
                 continue
             if oldest is None or delivery.arrived <= oldest:
                 delivery.link.give_back(delivery)
@@ -185,7 +185,7 @@ class Dispatcher:
                 kept.append(delivery)
         self._waiting = kept
         for twin in [each for twins in self._twins.values() for each in twins]:
-            if twin.phase is Phase.WAITING and (oldest is None or twin.arrived <= oldest):
+            if twin.phase is DeliveryPhase.WAITING and (oldest is None or twin.arrived <= oldest):
                 twin.link.give_back(twin)
 
     def cancel_running(self, why: Exception) -> None:

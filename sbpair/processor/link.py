@@ -16,11 +16,11 @@ from sbpair.pairing.pair_state import Role
 
 from . import events
 from .context import Context
-from .credit import Window
-from .delivery import Delivery, Phase, message_id_of
+from .credit import ProcessorWindow
+from .delivery import Delivery, DeliveryPhase, message_id_of
 from .message import ReceivedMessage
 from .settlement import Answer, Verb
-from .settling import Report, Settlements, received_of, release
+from .settling import SettlementCallbacks, Settlements, received_of, release
 
 logger = logging.getLogger("sbpair.processor")
 
@@ -42,7 +42,7 @@ class EntityLink(ABC):
         self._settlements: Settlements | None = None
         self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
         self._renewing: asyncio.Task[None] | None = None
-        self._report = Report(self._report_received, self._answered, self._stray)
+        self._report = SettlementCallbacks(self._report_received, self._answered, self._stray)
 
     def _attached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
         self._connection, self._receiver = connection, receiver
@@ -112,7 +112,7 @@ class EntityLink(ABC):
             ):  # after its lock: its copies may be completed as duplicates, without a report
                 self._report_received([delivery])
             return
-        delivery.phase, delivery.verb, delivery.state = Phase.SETTLING, verb, state
+        delivery.phase, delivery.verb, delivery.state = DeliveryPhase.SETTLING, verb, state
         delivery.message.settled()
         if self._settlements is not None and delivery.receiver is self._receiver:
             self._settlements.add(delivery)
@@ -222,7 +222,7 @@ class EntityLink(ABC):
         """Grant credit for the room there is; called after every change."""
         self._grant(self._context.dispatcher.window, self._context.dispatcher.in_hand)
 
-    def _grant(self, window: Window, in_hand: int) -> None:
+    def _grant(self, window: ProcessorWindow, in_hand: int) -> None:
         receiver = self._receiver
         if receiver is None or self.is_stopping or not receiver.is_open:
             return

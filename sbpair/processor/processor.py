@@ -1,8 +1,8 @@
 """The processor: both sides of one entity, and the handlers of its messages, in one event loop.
 
-    Side (primary)   --> QueueLink --.
-                                      Dispatcher --> Invoker --> handler
-    Side (secondary) --> QueueLink --'
+    ProcessorSide (primary)   --> QueueLink --.
+                                               Dispatcher --> Invoker --> handler
+    ProcessorSide (secondary) --> QueueLink --'
 
 The asyncio and the blocking processor drive this one; only how a handler is called differs.
 """
@@ -28,8 +28,8 @@ from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .queue_link import QueueLink
 from .session_link import SessionLink
-from .sessions import Sessions, Turns
-from .side import Side, SideAddress
+from .sessions import Sessions, SideTurns
+from .side import ProcessorSide, SideAddress
 from .status import ProcessorCounters
 
 logger = logging.getLogger("sbpair.processor")
@@ -116,13 +116,13 @@ class Processor:
             reports_messages,
             self._changed,
         )
-        turns, most = Turns(), options.max_concurrent_sessions
+        turns, most = SideTurns(), options.max_concurrent_sessions
         self.links: dict[Role, QueueLink | Sessions] = {
             role: QueueLink(context, role) if most is None else Sessions(context, role, most, turns)
             for role in SIDES[options.secondary]
         }
         self._sides = [
-            Side(role, addresses[role], link, context, options) for role, link in self.links.items()
+            ProcessorSide(role, addresses[role], link, context, options) for role, link in self.links.items()
         ]
         self._running: list[asyncio.Task[None]] = []
 

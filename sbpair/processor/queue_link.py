@@ -22,7 +22,7 @@ from sbpair.pairing.pair_state import Role
 
 from . import events
 from .context import Context
-from .delivery import Delivery, Phase
+from .delivery import Delivery, DeliveryPhase
 from .link import ANSWER_WITHIN, CONFIRM_WITHIN, EntityLink
 from .message import ReceivedMessage
 from .settlement import Answer, Verb, answer_to
@@ -148,12 +148,12 @@ class QueueLink(EntityLink):
 
     def _locked(self) -> Iterator[Delivery]:
         """The deliveries whose locks are renewed: those of handlers, and those to be settled by hand."""
-        return (each for each in self._open.values() if each.phase is Phase.RUNNING)
+        return (each for each in self._open.values() if each.phase is DeliveryPhase.RUNNING)
 
     def _lose_expired(self, now: float) -> None:
         for delivery in [each for each in self._open.values() if each.lock_ends <= now]:
             error = MessageLockLostError(message="The lock of the message has ended.")
-            if delivery.phase is Phase.RUNNING and now - delivery.arrived >= self._context.max_lock_renewal:
+            if delivery.phase is DeliveryPhase.RUNNING and now - delivery.arrived >= self._context.max_lock_renewal:
                 error.__cause__ = AutoLockRenewTimeout("max_lock_renewal is over.")
             self._lose(delivery, error)
 

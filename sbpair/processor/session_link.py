@@ -22,8 +22,8 @@ from sbpair.client.session import SessionReceiver
 from sbpair.pairing.pair_state import Role
 
 from .context import Context
-from .credit import Window
-from .delivery import Delivery, Phase
+from .credit import ProcessorWindow
+from .delivery import Delivery, DeliveryPhase
 from .link import EntityLink
 from .settlement import Answer, Verb
 
@@ -45,7 +45,7 @@ class SessionLink(EntityLink):
         super().__init__(context, side, clock)
         self._waiting: deque[Delivery] = deque()
         self._head: Delivery | None = None
-        self._window = Window(1)
+        self._window = ProcessorWindow(1)
         self._node = node
         self._session_connection = connection
         self._lock_ends = 0.0
@@ -127,7 +127,7 @@ class SessionLink(EntityLink):
             return
         while self._waiting:
             delivery = self._waiting.popleft()
-            if delivery.phase is Phase.WAITING:
+            if delivery.phase is DeliveryPhase.WAITING:
                 self._head = delivery
                 dispatcher.in_hand -= 1  # take() counts it
                 dispatcher.take(delivery)

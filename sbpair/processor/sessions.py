@@ -25,7 +25,7 @@ from .session_link import SessionLink
 ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
 
 
-class Turns:
+class SideTurns:
     """Which side has the turn in each session that is held."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Turns:
 class Sessions:
     """The sessions of one side in hand."""
 
-    def __init__(self, context: Context, side: Role, most: int, turns: Turns) -> None:
+    def __init__(self, context: Context, side: Role, most: int, turns: SideTurns) -> None:
         self.side = side
         self.is_stopping = False
         self._context = context

@@ -20,7 +20,7 @@ from .settlement import Answer, Verb, answer_to
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SettlementCallbacks:
     """Where the outcome of settlements goes."""
 
     before: Callable[[list[Delivery]], None]
@@ -34,7 +34,7 @@ class Report:
 class Settlements:
     """The settlements of one link that are due, or sent and not confirmed."""
 
-    def __init__(self, receiver: Receiver, report: Report) -> None:
+    def __init__(self, receiver: Receiver, report: SettlementCallbacks) -> None:
         self._receiver = receiver
         self._report = report
         self._loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
 from sbpair.amqp.performatives import Condition
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
@@ -41,7 +41,7 @@ SOUND = 30.0  # seconds after which the loss of a link does not count as a furth
 class SideAddress:
     """A namespace, and the route to it."""
 
-    namespace: Namespace
+    namespace: NamespaceAccess
     route: Route
 
 
@@ -58,7 +58,7 @@ class Reception(Protocol):
         """Whether the link ended by our own will, to be replaced at once."""
 
 
-class Side:
+class ProcessorSide:
     """One namespace of a processor. :meth:`run` is cancelled to end it; its reception is closed before."""
 
     def __init__(

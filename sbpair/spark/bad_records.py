@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from .outgoing import Outgoing
+from .outgoing import OutgoingRow
 
 if TYPE_CHECKING:
     from .format_options import FormatOptions
@@ -39,7 +39,7 @@ class BadRecords:
         self._name = f"{task.replace(':', '-')}-{uuid4().hex}.jsonl"
         self._stream: Any = None
 
-    def write(self, row: Outgoing, error: Exception) -> None:
+    def write(self, row: OutgoingRow, error: Exception) -> None:
         """Record ``row`` and the reason for which it cannot be sent. Raises OSError when it cannot be written."""
         if self._stream is None:
             self._stream = self._created()
@@ -62,7 +62,7 @@ class BadRecords:
         return system.open_output_stream(f"{path.rstrip('/')}/{self._name}")
 
 
-def _shown(row: Outgoing) -> dict[str, object]:
+def _shown(row: OutgoingRow) -> dict[str, object]:
     try:
         body: dict[str, object] = {"body": row.body.decode()}
     except UnicodeDecodeError:

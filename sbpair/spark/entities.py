@@ -39,7 +39,7 @@ from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
 from .claim import EntityRenewed, check_age
 from .message_rows import Peeked, peeked
-from .outage import Outage, pause_of
+from .outage import OutageState, pause_of
 from .ranges import (
     ACTIVE,
     LAST,
@@ -220,7 +220,7 @@ class Entities:
 
         The delays block the calling thread, that of a task or of the planner, never the event loop.
         """
-        outage = Outage(self._limit)
+        outage = OutageState(self._limit)
         while True:
             try:
                 return worker.wait(future, self._operation_limit)

@@ -19,7 +19,7 @@ from .checkpoint import origin_name
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
-    from sbpair.auth.connection_string import Namespace
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.route import Route
 
 FOREVER, MOST_PATIENT = "forever", 10.0**9  # seconds
@@ -127,7 +127,7 @@ class NamespaceReference:
 
         return resolve(self.reference, self.option)
 
-    def namespace(self) -> Namespace:
+    def namespace(self) -> NamespaceAccess:
         """The namespace for the AMQP client."""
         from sbpair.auth.connection_string import ConnectionStringError, at_host, parse
         from sbpair.auth.credential import token_source
@@ -158,7 +158,7 @@ class NamespaceReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class ConnectionOptions:
     """The connection options shared by all namespaces of a job."""
 
     ca_file: str | None
@@ -173,9 +173,9 @@ class Wire:
         return Route(self.ca_file, self.over_websocket)
 
 
-def wire_options(given: FormatOptions, timeout: float) -> Wire:
+def wire_options(given: FormatOptions, timeout: float) -> ConnectionOptions:
     """The connection options; ``timeout`` is the default in seconds. Raises ValueError when they are invalid."""
-    return Wire(
+    return ConnectionOptions(
         given.text("caFile"),
         given.flag("overWebSocket", default=False),
         given.seconds("operationTimeoutSeconds", timeout, 1, 600),
@@ -188,7 +188,7 @@ class PairReference:
 
     primary: NamespaceReference
     secondary: NamespaceReference
-    wire: Wire
+    wire: ConnectionOptions
     primary_namespace_name: str | None
     backlog_queue_count: int
 

@@ -46,7 +46,7 @@ from .outgoing import (
     outgoing_rows,
     property_types,
 )
-from .sending import Counts, Destination, Sending
+from .sending import Counts, SendTarget, Sending
 from .versions import ArrowStreamWriter, ArrowWriter
 from .worker import directory_of, open_journal
 
@@ -83,7 +83,7 @@ class Sent(Counts, WriterCommitMessage):
     """The numbers of messages that one task sent."""
 
 
-class _Writer:
+class _SinkWriter:
     _patience = 0.0  # the default of the option outageTimeout, in seconds
 
     def __init__(
@@ -143,9 +143,9 @@ def _property_types(schema: StructType) -> PropertyTypes:
     return {}
 
 
-def destination(options: SinkOptions, patience: float = 0.0) -> Destination:
+def destination(options: SinkOptions, patience: float = 0.0) -> SendTarget:
     """Where and how a task with ``options`` sends; ``patience`` in seconds."""
-    return Destination(
+    return SendTarget(
         options.entity_path,
         partial(sender_to, options),
         options,
@@ -155,7 +155,7 @@ def destination(options: SinkOptions, patience: float = 0.0) -> Destination:
     )
 
 
-class MessageWriter(_Writer, ArrowWriter):
+class MessageWriter(_SinkWriter, ArrowWriter):
     """The writer of ``df.write``."""
 
     _patience = BATCH_PATIENCE
@@ -170,7 +170,7 @@ class MessageWriter(_Writer, ArrowWriter):
         log_sent("a write that failed", messages)
 
 
-class MessageStreamWriter(_Writer, ArrowStreamWriter):
+class MessageStreamWriter(_SinkWriter, ArrowStreamWriter):
     """The writer of ``df.writeStream``."""
 
     _patience = math.inf

@@ -36,7 +36,7 @@ from sbpair.envelope.names import namespace_label
 from .checkpoint import Offset, check_origin, positions_in, with_origin
 from .entities import Entities, NoAnswer, cutoff
 from .message_rows import MESSAGE_COLUMNS, Row, to_row
-from .outage import BATCH_PATIENCE, Outage, limit_or
+from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .polling import Polling
 from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
 from .source_options import EARLIEST, SourceOptions
@@ -176,7 +176,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._outage = Outage(limit_or(options.outage_timeout, self._patience))
+        self._outage = OutageState(limit_or(options.outage_timeout, self._patience))
         self._polling = Polling(options.min_poll_interval, options.max_poll_interval)
         self._settled: dict[str, tuple[Mark, ...]] = {}
         """The marks up to which nothing remains to be completed, by entity."""

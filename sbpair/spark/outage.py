@@ -36,7 +36,7 @@ def limit_or(given: float | None, default: float) -> float:
 
 
 @dataclass(slots=True)
-class Outage:
+class OutageState:
     """The state of the current outage, if any.
 
     ``limit`` is its maximum duration in seconds: 0 fails at the first failure, infinity never.

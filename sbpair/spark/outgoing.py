@@ -43,7 +43,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
 STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
 LONGEST_ID = 128  # characters, the service's limit
-IdOf = Callable[["Outgoing", int], str]
+IdOf = Callable[["OutgoingRow", int], str]
 PropertyTypes = Mapping[str, str]
 """The AMQP type of each application property by name; of all, under EVERY, if they are a map."""
 
@@ -51,7 +51,7 @@ EVERY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingRow:
     """One row: its body, and its other columns that are not null."""
 
     body: bytes
@@ -113,14 +113,14 @@ def property_types(kind: str, fields: Mapping[str, str]) -> PropertyTypes:
     return known
 
 
-def outgoing(columns: Sequence[str], row: Sequence[object]) -> Outgoing:
-    """The row as an Outgoing; a body that is null is empty."""
+def outgoing(columns: Sequence[str], row: Sequence[object]) -> OutgoingRow:
+    """The row as an OutgoingRow; a body that is null is empty."""
     values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
     body = values.pop("body", b"")
-    return Outgoing(body.encode() if isinstance(body, str) else bytes(body), values)  # type: ignore[call-overload]
+    return OutgoingRow(body.encode() if isinstance(body, str) else bytes(body), values)  # type: ignore[call-overload]
 
 
-def outgoing_rows(columns: Sequence[str], items: Iterable[Row | pa.RecordBatch]) -> Iterator[Outgoing]:
+def outgoing_rows(columns: Sequence[str], items: Iterable[Row | pa.RecordBatch]) -> Iterator[OutgoingRow]:
     """The rows that Spark passes to a task, one by one or in Arrow batches."""
     for item in items:
         if isinstance(item, tuple):
@@ -147,7 +147,7 @@ def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf
     return _column
 
 
-def _column(row: Outgoing, place: int) -> str:
+def _column(row: OutgoingRow, place: int) -> str:
     given = row.values.get("message_id")
     if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
         problem = "is null or empty" if not given else f"has more than {LONGEST_ID} characters"
@@ -155,7 +155,7 @@ def _column(row: Outgoing, place: int) -> str:
     return given
 
 
-def digest(row: Outgoing, columns: Sequence[str] = ()) -> str:
+def digest(row: OutgoingRow, columns: Sequence[str] = ()) -> str:
     """The SHA-256 of ``columns`` of a row, by default of all except ``message_id``."""
     values = {
         name: _digestible(value)
@@ -185,7 +185,7 @@ def as_mapping(value: object) -> dict[str, object]:
     return dict(value)  # type: ignore[call-overload, no-any-return]
 
 
-def properties_of(row: Outgoing, types: PropertyTypes) -> dict[str, object] | None:
+def properties_of(row: OutgoingRow, types: PropertyTypes) -> dict[str, object] | None:
     """The application properties of a row, with ``types``, for the SDK; None if it has none.
 
     A field of a struct that is null is absent. Raises ValueError for a value that is not of its type.
@@ -210,7 +210,7 @@ def properties_of(row: Outgoing, types: PropertyTypes) -> dict[str, object] | No
 
 
 def to_message(
-    row: Outgoing, message_id: str, types: PropertyTypes = MappingProxyType({})
+    row: OutgoingRow, message_id: str, types: PropertyTypes = MappingProxyType({})
 ) -> ServiceBusMessage:
     """The SDK message of a row, with its application properties of ``types``.
 

@@ -24,8 +24,8 @@ from sbpair.observation import Journal, SendAccepted
 
 from . import worker
 from .bad_records import BadRecords
-from .outage import BUSY, Outage
-from .outgoing import IdOf, Outgoing, PropertyTypes, to_message
+from .outage import BUSY, OutageState
+from .outgoing import IdOf, OutgoingRow, PropertyTypes, to_message
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage
@@ -58,7 +58,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class SendTarget:
     """Where one task sends, and how."""
 
     entity_path: str | None
@@ -81,7 +81,7 @@ class Sending:
     Successive calls of :meth:`send` continue the numbering of the rows and the counts in ``sent``.
     """
 
-    to: Destination
+    to: SendTarget
     id_of: IdOf
     property_types: PropertyTypes = field(default_factory=dict)
     journal: Journal | None = None
@@ -100,7 +100,7 @@ class Sending:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def send(self, rows: Iterable[Outgoing]) -> None:
+    def send(self, rows: Iterable[OutgoingRow]) -> None:
         """Send ``rows``; return when all are accepted, or recorded as bad.
 
         Raises ValueError for a row that cannot be sent unless there is a record of bad ones, and the exceptions of
@@ -127,13 +127,13 @@ class Sending:
         for future in futures:
             future.result()
 
-    def _message(self, row: Outgoing, place: int) -> tuple[str, ServiceBusMessage]:
+    def _message(self, row: OutgoingRow, place: int) -> tuple[str, ServiceBusMessage]:
         entity = row.values.get("entity_path") or self.to.entity_path
         if entity is None:
             raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
         return str(entity), to_message(row, self.id_of(row, place), self.property_types)
 
-    def _lane(self, row: Outgoing, place: int) -> int:
+    def _lane(self, row: OutgoingRow, place: int) -> int:
         """A session always has the same lane; rows without one fill batches in turn."""
         key = row.session
         if key is None:
@@ -148,7 +148,7 @@ class Sending:
                 self._send_batch(entity, sender, batch, rows)
 
     def _send_batch(
-        self, entity: str, sender: PairedServiceBusSender, batch: Sendable, rows: Mapping[int, Outgoing]
+        self, entity: str, sender: PairedServiceBusSender, batch: Sendable, rows: Mapping[int, OutgoingRow]
     ) -> None:
         from azure.servicebus.exceptions import MessageSizeExceededError
 
@@ -184,7 +184,7 @@ class Sending:
                 self.sent.parked += count if place.backlog is not None else 0
             self.sent.ambiguous += len(receipt.message_ids) if receipt.ambiguous else 0
 
-    def _reject(self, row: Outgoing, error: Exception) -> None:
+    def _reject(self, row: OutgoingRow, error: Exception) -> None:
         if self.bad_records is None:
             raise error
         with self._lock:
@@ -195,7 +195,7 @@ class Sending:
 @dataclass(frozen=True, slots=True)
 class _Message:
     message: ServiceBusMessage
-    row: Outgoing
+    row: OutgoingRow
 
 
 class _Grouping:
@@ -237,7 +237,7 @@ def send_with_retries(send: Callable[[], SendReceipt], patience: float) -> SendR
 
     Re-raises the exception of ``send`` when it is permanent, or the time is up.
     """
-    outage = Outage(patience)
+    outage = OutageState(patience)
     while True:
         try:
             return send()

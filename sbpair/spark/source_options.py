@@ -14,7 +14,7 @@ from .format_options import (
     WIRE,
     FormatOptions,
     NamespaceReference,
-    Wire,
+    ConnectionOptions,
     namespace_reference,
     wire_options,
 )
@@ -58,7 +58,7 @@ class SourceOptions:
     """The validated options of the message source; creating them opens no connection."""
 
     namespace: NamespaceReference
-    wire: Wire
+    wire: ConnectionOptions
     paths: tuple[str, ...]
     """The entities to read, including the sub-queue."""
 

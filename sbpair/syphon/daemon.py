@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from sbpair.auth.connection_string import Namespace, at_host, parse
+from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
@@ -94,7 +94,7 @@ class Syphon:
             options or SyphonOptions(),
         )
 
-    def _set_up(self, primary: Namespace, secondary: Namespace, options: SyphonOptions) -> None:
+    def _set_up(self, primary: NamespaceAccess, secondary: NamespaceAccess, options: SyphonOptions) -> None:
         primary = _with_endpoint(primary, options.primary_endpoint_address)
         secondary = _with_endpoint(secondary, options.secondary_endpoint_address)
         self.options = options
@@ -390,7 +390,7 @@ class Syphon:
             stack.pop_all()
         return primary
 
-    async def _open(self, stack: AsyncExitStack, role: Role, namespace: Namespace) -> NamespaceConnection:
+    async def _open(self, stack: AsyncExitStack, role: Role, namespace: NamespaceAccess) -> NamespaceConnection:
         """Open a connection, which ``stack`` aborts."""
         timeout = self.options.operation_timeout.total_seconds()
         try:
@@ -525,7 +525,7 @@ class Syphon:
                 logger.exception("an event callback of the syphon failed on %s", type(event).__name__)
 
 
-def _with_endpoint(namespace: Namespace, address: str | None) -> Namespace:
+def _with_endpoint(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:
     return namespace if address is None else namespace.dialled_at(address)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sbpair.amqp.errors import NOT_ALLOWED
 from sbpair.amqp.performatives import ACCEPTED, DeliveryState, Rejected, TransactionalState
 from sbpair.client.errors import ClientError, LinkRefused
-from sbpair.client.link import Outgoing, Sender
+from sbpair.client.link import OutgoingMessage, Sender
 from sbpair.client.transaction import TransactionController
 
 from .answers import DeliveryAction, action_for
@@ -81,13 +81,13 @@ class LandingLink:
             self._push_is_due = True
             self._loop.call_soon(self._push)
 
-    def take_waiting(self) -> list[Outgoing]:
+    def take_waiting(self) -> list[OutgoingMessage]:
         """Remove and return the messages not sent yet, in order."""
         taken = [*self._plain.take_waiting(), *self._waiting]
         self._waiting.clear()
         return taken
 
-    def unanswered(self) -> list[Outgoing]:
+    def unanswered(self) -> list[OutgoingMessage]:
         """The messages sent without an outcome yet."""
         return [*self._plain.unanswered(), *self._running]
 

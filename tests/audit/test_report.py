@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from sbpair.audit.bill import Charge, Meter
-from sbpair.audit.clocks import EPOCH, Clock
-from sbpair.audit.flow import Flow
+from sbpair.audit.clocks import EPOCH, ClockCorrection
+from sbpair.audit.flow import FlowStep
 from sbpair.audit.folding import MOST_ROWS
 from sbpair.audit.journal_files import Unread
 from sbpair.audit.report import headline, page
-from sbpair.audit.summary import Duplicate, Entity, Summary, Trouble, Wait, Writer
+from sbpair.audit.summary import Duplicate, EntityVerdicts, Summary, Trouble, Wait, Writer
 from sbpair.audit.timeline import Episode
 from sbpair.audit.verdict import Verdict
 
@@ -46,8 +46,8 @@ def test_several_entities_are_told_apart_the_worst_first() -> None:
     several = replace(
         NOTHING,
         entities=[
-            Entity("contoso", "invoices", {Verdict.DELIVERED: 100_000}),
-            Entity("fabrikam", "orders", {Verdict.DELIVERED: 5, Verdict.LOST: 2}),
+            EntityVerdicts("contoso", "invoices", {Verdict.DELIVERED: 100_000}),
+            EntityVerdicts("fabrikam", "orders", {Verdict.DELIVERED: 5, Verdict.LOST: 2}),
         ],
     )
     html = page(several)
@@ -60,7 +60,7 @@ def test_several_entities_are_told_apart_the_worst_first() -> None:
 def test_a_long_table_is_cut_and_says_so() -> None:
     many = replace(
         NOTHING,
-        entities=[Entity("contoso", "orders", {Verdict.LOST: 4000})],
+        entities=[EntityVerdicts("contoso", "orders", {Verdict.LOST: 4000})],
         troubles=[Trouble("contoso", "orders", f"m{n}", "lost") for n in range(MOST_ROWS)],
         writers=[Writer(f"w{n}", "sender", 1, NOON, NOON, None) for n in range(1000)],
         timeline=[episode(n) for n in range(1000)],
@@ -78,14 +78,14 @@ def test_a_long_table_is_cut_and_says_so() -> None:
 def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
     hostile = replace(
         NOTHING,
-        entities=[Entity(name, name, {Verdict.DELIVERED: 1}), Entity("b", "b", {Verdict.LOST: 1})],
+        entities=[EntityVerdicts(name, name, {Verdict.DELIVERED: 1}), EntityVerdicts("b", "b", {Verdict.LOST: 1})],
         troubles=[Trouble(name, name, name, "lost")],
         duplicates=[Duplicate(name, name, name, 2, 0)],
         duplicated=1,
         writers=[Writer(name, name, 1, None, None, name)],
         waits=[Wait(name, 0, 1, 0.1, 0.1, 0.1, 0.1), Wait("b", 0, 1, 0.1, 0.1, 0.1, 0.1)],
         timeline=[episode(0, name, name), episode(0, "b", "b")],
-        flow=[Flow(NOON, 1, 1, 1)],
+        flow=[FlowStep(NOON, 1, 1, 1)],
         bill=[Charge(Meter.OPERATIONS, name, 1)],
     )
 
@@ -93,7 +93,7 @@ def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
 
 
 def test_ids_that_were_sent_again_are_told() -> None:
-    again = replace(NOTHING, entities=[Entity("c", "o", {Verdict.DELIVERED: 9})], repeated=3)
+    again = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 9})], repeated=3)
 
     assert "3 messages were accepted more than once" in page(again)
 
@@ -101,8 +101,8 @@ def test_ids_that_were_sent_again_are_told() -> None:
 def test_a_month_without_a_message_still_has_its_picture() -> None:
     gap = replace(
         NOTHING,
-        entities=[Entity("c", "o", {Verdict.DELIVERED: 2})],
-        flow=[Flow(NOON, 1, 0, 0), Flow(NOON + timedelta(days=31), 1, 0, 0)],
+        entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 2})],
+        flow=[FlowStep(NOON, 1, 0, 0), FlowStep(NOON + timedelta(days=31), 1, 0, 0)],
         step=22_320.0,
         timeline=[Episode("c", "o", "w", NOON, after(60), None, "refused")],
     )
@@ -110,7 +110,7 @@ def test_a_month_without_a_message_still_has_its_picture() -> None:
     assert page(gap).count("<svg") == 1
 
 
-ONE = replace(NOTHING, entities=[Entity("c", "o", {Verdict.DELIVERED: 1})])
+ONE = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 1})])
 
 
 @pytest.mark.spec("R-74")
@@ -127,7 +127,7 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
     assert not some.is_conserved
     assert headline(some) == ("unproven: 1 file not read; 1 messages were read, all accounted for")
     assert "host/&lt;b&gt;.zst" in page(some)
-    lost = replace(some, entities=[Entity("c", "o", {Verdict.LOST: 1})])
+    lost = replace(some, entities=[EntityVerdicts("c", "o", {Verdict.LOST: 1})])
     assert headline(lost) == "1 messages, of these 1 lost; unproven: 1 file not read"
 
 
@@ -154,7 +154,7 @@ def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
 
 @pytest.mark.spec("R-75")
 def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() -> None:
-    corrected = replace(ONE, clocks=[Clock("a-syphon's-uuid", -10.0)], skew=1.0)
+    corrected = replace(ONE, clocks=[ClockCorrection("a-syphon's-uuid", -10.0)], skew=1.0)
 
     assert corrected.is_conserved
     assert "-10.0 s" in page(corrected)

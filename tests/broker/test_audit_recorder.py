@@ -21,7 +21,7 @@ from sbpair.broker.entities.audit_recorder import (
     Removal,
 )
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
-from sbpair.broker.errors import EntityNotFound, LockLost
+from sbpair.broker.errors import EntityNotFound, MessageLockLost
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -217,7 +217,7 @@ def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> Non
             case 7 if held:
                 token = held.pop(rng.randrange(len(held)))
                 how = rng.choice(["complete", "abandon", "defer", "dead"])
-                with suppress(LockLost):
+                with suppress(MessageLockLost):
                     if how == "dead":
                         orders.dead_letter(token, now, {"DeadLetterReason": "test"})
                     else:

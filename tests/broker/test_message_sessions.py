@@ -7,7 +7,7 @@ import pytest
 from sbpair.broker.entities.stored_message import MessageState
 from sbpair.broker.errors import (
     InvalidDescription,
-    LockLost,
+    MessageLockLost,
     MessageNotFound,
     NotAllowed,
     OutOfRange,
@@ -218,7 +218,7 @@ class TestLosing:
 
         assert lock.is_lost
         assert lock in namespace.take_ready()  # word is left for who held it
-        with pytest.raises(LockLost):
+        with pytest.raises(MessageLockLost):
             queue.complete(b"nothing", NOON + MINUTE)
         again = queue.sessions.accept("a", NOON + MINUTE)
         assert [message.delivery_count for message in all_of(queue, again, NOON + MINUTE)] == [1, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities.stored_message import MessageState
-from sbpair.broker.errors import EntityDisabled, LockLost, MessageNotFound, NotAllowed, QuotaExceeded
+from sbpair.broker.errors import EntityDisabled, MessageLockLost, MessageNotFound, NotAllowed, QuotaExceeded
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -96,7 +96,7 @@ class TestLocks:
         queue.enqueue(message(), NOON)
         token = queue.receive(NOON).lock_token
 
-        with pytest.raises(LockLost):
+        with pytest.raises(MessageLockLost):
             getattr(queue, verb)(token, NOON + MINUTE)
         assert queue.receive(NOON + MINUTE).delivery_count == 1
 
@@ -106,7 +106,7 @@ class TestLocks:
         token = queue.receive(NOON).lock_token
         queue.complete(token, NOON)
 
-        with pytest.raises(LockLost):
+        with pytest.raises(MessageLockLost):
             queue.complete(token, NOON)
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
 from sbpair.broker.entities.descriptions import SubscriptionDescription
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.entities.transaction import MAX_MESSAGES, Anchor, Settlement, Transaction, Verb, same_key
+from sbpair.broker.entities.transaction import MAX_MESSAGES, Anchor, Settlement, Transaction, SettlementVerb, same_key
 from sbpair.broker.errors import (
     EntityDisabled,
-    LockLost,
+    MessageLockLost,
     NotAllowed,
     QuotaExceeded,
     SessionRequired,
@@ -58,10 +58,10 @@ def counts(queue, now=NOON):
 class TestCommit:
     def test_all_of_it_is_done_at_the_commit_and_nothing_before(self, orders, transaction):
         complete, abandon, defer, bury = locked(orders, 4)
-        transaction.settle(Settlement(orders, complete, Verb.COMPLETE), NOON)
-        transaction.settle(Settlement(orders, abandon, Verb.ABANDON), NOON)
-        transaction.settle(Settlement(orders, defer, Verb.DEFER), NOON)
-        transaction.settle(Settlement(orders, bury, Verb.DEAD_LETTER), NOON)
+        transaction.settle(Settlement(orders, complete, SettlementVerb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, abandon, SettlementVerb.ABANDON), NOON)
+        transaction.settle(Settlement(orders, defer, SettlementVerb.DEFER), NOON)
+        transaction.settle(Settlement(orders, bury, SettlementVerb.DEAD_LETTER), NOON)
         transaction.send(orders, messages(2), NOON)
         assert counts(orders) == (4, 0, 0)
         assert orders.receive(NOON) is None
@@ -82,7 +82,7 @@ class TestCommit:
     def test_a_lock_that_lapsed_before_the_commit_undoes_it_all(self, orders, transaction):
         (token,) = locked(orders)
         transaction.send(orders, messages(), NOON)
-        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
         with pytest.raises(TransactionRolledBack, match="lock supplied is invalid"):
             transaction.commit(NOON + MINUTE)
 
@@ -92,7 +92,7 @@ class TestCommit:
     def test_what_was_settled_meanwhile_undoes_it_all(self, orders, transaction):
         (token,) = locked(orders)
         transaction.send(orders, messages(), NOON)
-        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
         orders.complete(token, NOON)
         with pytest.raises(TransactionRolledBack):
             transaction.commit(NOON)
@@ -122,7 +122,7 @@ class TestCommit:
 
     def test_one_that_was_refused_a_part_is_rolled_back(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
-        transaction.fail(LockLost())
+        transaction.fail(MessageLockLost())
         with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
             transaction.send(orders, messages(), NOON)
         with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
@@ -175,21 +175,21 @@ class TestLimits:
 
     def test_a_message_is_settled_once(self, orders, transaction):
         (token,) = locked(orders)
-        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
-        with pytest.raises(LockLost):
-            transaction.settle(Settlement(orders, token, Verb.DEFER), NOON)
+        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
+        with pytest.raises(MessageLockLost):
+            transaction.settle(Settlement(orders, token, SettlementVerb.DEFER), NOON)
         transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)
 
     def test_what_is_refused_is_no_part_of_it(self, orders, transaction):
-        with pytest.raises(LockLost):
-            transaction.settle(Settlement(orders, b"x" * 16, Verb.COMPLETE), NOON)
+        with pytest.raises(MessageLockLost):
+            transaction.settle(Settlement(orders, b"x" * 16, SettlementVerb.COMPLETE), NOON)
         dead = orders.dead_letter_queue
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
         with pytest.raises(NotAllowed, match="dead-lettered out of"):
-            transaction.settle(Settlement(dead, dead.receive(NOON).lock_token, Verb.DEAD_LETTER), NOON)
+            transaction.settle(Settlement(dead, dead.receive(NOON).lock_token, SettlementVerb.DEAD_LETTER), NOON)
         transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 1)
@@ -208,7 +208,7 @@ class TestOneEntity:
         with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
             transaction.send(bills, messages(), NOON)
         with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
-            transaction.settle(Settlement(bills, locked(bills)[0], Verb.COMPLETE), NOON)
+            transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
         transaction.commit(NOON)
 
         assert (counts(orders), counts(bills)) == ((1, 0, 0), (1, 0, 0))
@@ -217,7 +217,7 @@ class TestOneEntity:
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
         dead = orders.dead_letter_queue.receive(NOON)
-        transaction.settle(Settlement(orders.dead_letter_queue, dead.lock_token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders.dead_letter_queue, dead.lock_token, SettlementVerb.COMPLETE), NOON)
         transaction.send(orders, messages(), NOON)
         transaction.commit(NOON)
 
@@ -228,7 +228,7 @@ class TestOneEntity:
         billing = namespace.create_subscription("events", "billing", SubscriptionDescription(), NOON)
         topic.enqueue_all(messages(), NOON)
         token = billing.receive(NOON).lock_token
-        transaction.settle(Settlement(billing, token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(billing, token, SettlementVerb.COMPLETE), NOON)
         transaction.send(topic, messages(2), NOON)
         transaction.commit(NOON)
 
@@ -242,7 +242,7 @@ class TestVia:
 
     def test_a_send_via_the_entity_crosses_to_another_at_the_commit(self, orders, bills, transaction):
         (token,) = locked(orders)
-        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
         transaction.send(bills, messages(), NOON, via=orders)
         assert counts(bills) == (0, 0, 0)
         transaction.commit(NOON)
@@ -253,9 +253,9 @@ class TestVia:
         transaction = Transaction(namespace, Anchor(orders))
         (token,) = locked(orders)
         transaction.send(bills, messages(), NOON)
-        transaction.settle(Settlement(orders, token, Verb.COMPLETE), NOON)
+        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
         with pytest.raises(NotAllowed, match="cannot span"):
-            transaction.settle(Settlement(bills, locked(bills)[0], Verb.COMPLETE), NOON)
+            transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
         transaction.commit(NOON)
 
         assert (counts(orders), counts(bills)) == ((0, 0, 0), (2, 0, 0))
@@ -405,7 +405,7 @@ class TestKeys:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["send", *(verb.value for verb in Verb)]), st.integers(0, 5)), max_size=12
+    st.tuples(st.sampled_from(["send", *(verb.value for verb in SettlementVerb)]), st.integers(0, 5)), max_size=12
 )
 
 
@@ -419,8 +419,8 @@ def test_a_commit_is_the_same_as_doing_it_at_once_and_a_rollback_as_nothing(step
                 if step == "send":
                     do_send(queue, messages(which))
                 else:
-                    do_settle(Settlement(queue, tokens[which], Verb(step)))
-            except LockLost:
+                    do_settle(Settlement(queue, tokens[which], SettlementVerb(step)))
+            except MessageLockLost:
                 pass
 
     def state(queue):

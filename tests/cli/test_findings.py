@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.cli.doctor.facts import Backlog, Destination, Facts, Load, Ping, Refusal, SyphonSeen
+from sbpair.cli.doctor.facts import Backlog, PrimaryEntity, PairFacts, Load, Ping, Refusal, SyphonSeen
 from sbpair.cli.doctor.rules import Severity, diagnose
 from sbpair.pairing.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
-HEALTHY = Facts(
+HEALTHY = PairFacts(
     label="contoso",
     secondary_label="contoso-dr",
     has_given_name=False,
@@ -19,7 +19,7 @@ HEALTHY = Facts(
     unreachable={},
     inventory=take_inventory(NAMES, "contoso", 2),
     backlogs=tuple(Backlog(name, lock=60.0, largest=262_144, capacity=2**30) for name in NAMES),
-    destinations=(Destination("orders", None, "Active", 600.0, 86_400.0, 262_144),),
+    destinations=(PrimaryEntity("orders", None, "Active", 600.0, 86_400.0, 262_144),),
     ping=Ping.HIDDEN,
     syphon=SyphonSeen(state="running", backlogs=tuple(NAMES)),
 )
@@ -99,7 +99,7 @@ def test_a_healthy_pairing_has_no_findings():
         (
             {
                 "backlogs": (Backlog("b", largest=262_144),),
-                "destinations": (Destination("q", largest=2**20),),
+                "destinations": (PrimaryEntity("q", largest=2**20),),
                 "syphon": SEES_B,
             },
             "warning",
@@ -128,14 +128,14 @@ def test_a_healthy_pairing_has_no_findings():
             "b",
             "1 min 1 s of its 2 min",
         ),
-        ({"destinations": (Destination("q", status="Disabled"),)}, "error", "q", "Disabled"),
+        ({"destinations": (PrimaryEntity("q", status="Disabled"),)}, "error", "q", "Disabled"),
         (
-            {"destinations": (Destination("q", 601, "Active", 600, None),)},
+            {"destinations": (PrimaryEntity("q", 601, "Active", 600, None),)},
             "warning",
             "q",
             "will not be recognised",
         ),
-        ({"destinations": (Destination("q", 31, "Active", None, 30),)}, "warning", "q", "arrive late"),
+        ({"destinations": (PrimaryEntity("q", 31, "Active", None, 30),)}, "warning", "q", "arrive late"),
         ({"ping": Ping.DELIVERED}, "warning", "ping", "delivers pings"),
         ({"ping": Ping.NOT_EMPTY}, "warning", "ping", "not probed"),
         ({"ping": None}, "note", "ping", "not checked"),
@@ -160,8 +160,8 @@ def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, w
         {"secondary_label": "contoso", "has_given_name": True},
         {"backlogs": (Backlog("b", oldest_age=299, time_to_live=None),)},
         {"backlogs": (Backlog("b", oldest_age=59, time_to_live=120),)},
-        {"destinations": (Destination("q", 599, "Active", 600, 600),)},
-        {"destinations": (Destination("a-topic"),)},
+        {"destinations": (PrimaryEntity("q", 599, "Active", 600, 600),)},
+        {"destinations": (PrimaryEntity("a-topic"),)},
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sbpair import PairedNamespaceOptions
 from sbpair.cli.option_flags import field_docs, flag_name, options_as_flags, options_from
-from sbpair.cli.parameters import Span, span_text
+from sbpair.cli.parameters import DurationType, span_text
 from sbpair.syphon import SyphonOptions
 
 BOTH = (PairedNamespaceOptions, SyphonOptions)
@@ -96,11 +96,11 @@ def test_a_span_out_of_range_is_a_usage_error(value):
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "1 m", "", "m", "1d", "\uff11s", "9" * 30])
 def test_what_is_not_a_span_is_refused(text):
     with pytest.raises(click.BadParameter, match="not a span of time"):
-        Span().convert(text, None, None)
+        DurationType().convert(text, None, None)
 
 
 @given(st.integers(0, 10**9))
 def test_a_span_reads_as_it_is_written(milliseconds):
     span = timedelta(milliseconds=milliseconds)
 
-    assert abs(Span().convert(span_text(span), None, None) - span) < timedelta(microseconds=1)
+    assert abs(DurationType().convert(span_text(span), None, None) - span) < timedelta(microseconds=1)

@@ -16,7 +16,7 @@ from azure.servicebus.management import (
 )
 
 from sbpair.broker import Broker
-from sbpair.cli.twins import Twin, compare, create_missing, read
+from sbpair.cli.twins import TwinComparison, compare, create_missing, read
 from tests.cli.conftest import make_backlogs
 
 FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
@@ -40,7 +40,7 @@ def both(broker: Broker) -> Iterator[tuple[ServiceBusAdministrationClient, Servi
         yield primary, secondary
 
 
-def twins(broker: Broker) -> dict[str, Twin]:
+def twins(broker: Broker) -> dict[str, TwinComparison]:
     with both(broker) as (primary, secondary):
         return {twin.path: twin for twin in compare(read(primary), read(secondary))}
 
@@ -80,7 +80,7 @@ def test_missing_twins_are_created_as_the_primary_describes_them(broker: Broker)
         orders: QueueProperties = secondary.get_queue("orders")
         assert (orders.requires_session, orders.max_delivery_count) == (True, 3)
         assert str(secondary.get_queue("a-letters").forward_to).endswith("/z-archive")
-    assert all(twin == Twin(path) for path, twin in twins(broker).items()), "none missing, none different"
+    assert all(twin == TwinComparison(path) for path, twin in twins(broker).items()), "none missing, none different"
 
 
 @pytest.mark.spec("C-3")
@@ -98,7 +98,7 @@ def test_what_differs_is_named(broker: Broker) -> None:
     assert found["orders"].differences == ("requires_session is False, on the primary True",)
     assert found["bills"].differences[0] == "requires_duplicate_detection is False, on the primary True"
     assert found["bills"].differences[-1] == "max_size_in_megabytes is 2048, on the primary 1024"
-    assert found["fine"] == Twin("fine"), "how often a message is delivered is the operator's choice"
+    assert found["fine"] == TwinComparison("fine"), "how often a message is delivered is the operator's choice"
     assert found["prices"].is_missing
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 import pytest
 
 from sbpair.amqp.performatives import Accepted, Modified, Rejected
-from sbpair.auth.connection_string import Namespace, parse
+from sbpair.auth.connection_string import NamespaceAccess, parse
 from sbpair.auth.credential import SharedKey
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
@@ -26,7 +26,7 @@ from tests.syphon.pair import PATIENCE, Pair, message_id, parked, put, take, tak
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
 
 
-def tls(pair: Pair, side: str = "primary") -> Namespace:
+def tls(pair: Pair, side: str = "primary") -> NamespaceAccess:
     """The namespace as one that is reached over TLS, at the broker's port."""
     control = getattr(pair, side)
     plain = control.connection_string.replace(";UseDevelopmentEmulator=true", "")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
 from sbpair.amqp.types import Int, Symbol, Timestamp
-from sbpair.broker.entities.indexes import Numbering
+from sbpair.broker.entities.indexes import NumberedItems
 from sbpair.broker.frontends.dashboard.message import MAX_BODY, body_view, message_view
 from sbpair.broker.frontends.dashboard.timeline import KEPT, PairTimeline
 from sbpair.broker.frontends.dashboard.views import MAX_KEYS, SAMPLES, History
@@ -119,7 +119,7 @@ def test_a_walk_does_not_pass_what_is_gone_again_and_again():
             type(self).asked += 1
             return super().__contains__(key)
 
-    numbering = Numbering[str]()
+    numbering = NumberedItems[str]()
     numbering._items = Counted()
     for _ in range(4000):
         numbering.add("x")

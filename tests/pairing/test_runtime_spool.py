@@ -17,7 +17,7 @@ from sbpair.pairing.base_runtime import (
 )
 from sbpair.pairing.outcome import Classification, Stored, Stranded
 from sbpair.pairing.pair import Attempt, Result
-from sbpair.pairing.pair import Spool as SpoolStep
+from sbpair.pairing.pair import SpoolMessages as SpoolStep
 from sbpair.pairing.request import Cancellation, SendRequest, freeze
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice

@@ -14,7 +14,7 @@ from azure.servicebus.management import QueueProperties
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.options import ObservationOptions
 from sbpair.pairing.probe import LinkProbe, ping
-from sbpair.pairing.waiting import OVERDUE, Progress, StillWaiting, own_copy
+from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, own_copy
 
 SECRET = "0123456789abcdef"
 
@@ -28,7 +28,7 @@ def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_se
     sign_at: float | None, late_at: float, counts: bool
 ) -> None:
     signs = ["begun"]
-    progress = Progress(0.0, lambda: signs[-1])
+    progress = SignsOfLife(0.0, lambda: signs[-1])
     if sign_at is not None:
         signs.append("answered")
         progress.look(sign_at)
@@ -41,7 +41,7 @@ def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_se
 @pytest.mark.spec("R-66", "R-8")
 def test_a_sign_of_life_that_nobody_looked_at_before_counts_when_the_time_is_up() -> None:
     signs = ["begun"]
-    progress = Progress(0.0, lambda: signs[-1])
+    progress = SignsOfLife(0.0, lambda: signs[-1])
     signs.append("answered")
     assert isinstance(progress.late(10.0), StillWaiting)
     assert not isinstance(progress.late(10.0 + OVERDUE), StillWaiting)

@@ -15,7 +15,7 @@ from sbpair.pairing.pair import (
     Attempt,
     CaughtUp,
     Result,
-    Spool,
+    SpoolMessages,
     SpoolUse,
     Step,
 )
@@ -43,7 +43,7 @@ def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = N
 
 def failing(driver: Driver) -> Answer:
     """Neither namespace answers; the disk does."""
-    return lambda step: driver.ok() if isinstance(step, Spool) else driver.fail()
+    return lambda step: driver.ok() if isinstance(step, SpoolMessages) else driver.fail()
 
 
 @pytest.mark.spec("F-35", "G-1")
@@ -51,7 +51,7 @@ def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -
     driver = pair_of(interval=0.0, backlogs=3)
     outcome = send(driver, failing(driver), SpoolUse.LAST_RESORT)
     assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
-    assert [type(step) for step in driver.steps] == [Attempt] * 4 + [Spool]
+    assert [type(step) for step in driver.steps] == [Attempt] * 4 + [SpoolMessages]
     spooled = driver.pair.events()[-1]
     assert spooled == MessageSpooled(driver.now, "orders", 2)
 
@@ -61,30 +61,30 @@ def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once
     outcome = send(at_once, failing(at_once), SpoolUse.NEVER)
     assert isinstance(outcome, Stranded)
     assert outcome.spool_error is None
-    assert not any(isinstance(step, Spool) for step in at_once.steps)
+    assert not any(isinstance(step, SpoolMessages) for step in at_once.steps)
 
 
 def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> None:
     outcome = send(driver, failing(driver), SpoolUse.AT_ONCE)
     assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
-    assert driver.steps == [Spool(60.0)]
+    assert driver.steps == [SpoolMessages(60.0)]
 
 
 def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
     outcome = send(
         driver,
-        lambda step: Result(5.0, CaughtUp()) if isinstance(step, Spool) else driver.ok(),
+        lambda step: Result(5.0, CaughtUp()) if isinstance(step, SpoolMessages) else driver.ok(),
         SpoolUse.AT_ONCE,
     )
     assert outcome == Stored(None, is_ambiguous=False)
-    assert driver.steps == [Spool(60.0), Attempt(None, 60.0)]
+    assert driver.steps == [SpoolMessages(60.0), Attempt(None, 60.0)]
 
 
 def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
     answers = iter([CaughtUp(), None])
 
     def answer(step: Step) -> Result:
-        return Result(at_once.now, next(answers)) if isinstance(step, Spool) else at_once.fail()
+        return Result(at_once.now, next(answers)) if isinstance(step, SpoolMessages) else at_once.fail()
 
     assert send(at_once, answer, SpoolUse.LAST_RESORT) == Stored(None, is_ambiguous=False, is_spooled=True)
 
@@ -103,7 +103,7 @@ def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Dr
     full = OSError("full")
 
     def answer(step: Step) -> Result:
-        return Result(at_once.now, full) if isinstance(step, Spool) else at_once.fail()
+        return Result(at_once.now, full) if isinstance(step, SpoolMessages) else at_once.fail()
 
     outcome = send(at_once, answer, SpoolUse.LAST_RESORT)
     assert isinstance(outcome, Stranded)
@@ -126,7 +126,7 @@ def test_what_is_raised_without_a_spool_is_raised_with_one(driver: Driver, failu
 @pytest.mark.spec("G-7")
 def test_a_spooled_message_that_may_be_stored_too_is_ambiguous(at_once: Driver) -> None:
     def answer(step: Step) -> Result:
-        return at_once.ok() if isinstance(step, Spool) else at_once.fail(is_ambiguous=True)
+        return at_once.ok() if isinstance(step, SpoolMessages) else at_once.fail(is_ambiguous=True)
 
     assert send(at_once, answer, SpoolUse.LAST_RESORT) == Stored(None, is_ambiguous=True, is_spooled=True)
 
@@ -158,7 +158,7 @@ def test_a_disk_that_does_not_answer_leaves_it_open_whether_the_message_is_kept(
     stalled = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
 
     def answer(step: Step) -> Result:
-        if isinstance(step, Spool):
+        if isinstance(step, SpoolMessages):
             assert step.until >= at_once.now + 1.0
             return Result(at_once.now, OSError("stalled"), stalled)
         return at_once.fail()

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.processor.credit import MOST_BYTES, MOST_WAITING, WAIT_PART, Window
+from sbpair.processor.credit import MOST_BYTES, MOST_WAITING, WAIT_PART, ProcessorWindow
 
 
 @pytest.mark.spec("C-12")
 @given(st.integers(1, 500), st.floats(1e-5, 1000), st.floats(5, 300))
 def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float, span: float) -> None:
-    window = Window(calls)
+    window = ProcessorWindow(calls)
     window.lock_span = span
     assert window.limit == calls  # until a handler was timed
     for _ in range(100):
@@ -25,7 +25,7 @@ def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float,
 @pytest.mark.spec("C-12")
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 5000)), max_size=30))
 def test_credit_is_granted_by_halves_and_taken_back_without_room(changes) -> None:
-    window = Window(16)
+    window = ProcessorWindow(16)
     window.handled(0.001, 100)
     credit = 0
     for used, in_hand in changes:
@@ -41,7 +41,7 @@ def test_credit_is_granted_by_halves_and_taken_back_without_room(changes) -> Non
 
 @pytest.mark.spec("C-12")
 def test_large_messages_are_held_by_their_bytes() -> None:
-    window = Window(1)
+    window = ProcessorWindow(1)
     for _ in range(200):
         window.handled(1e-6, 4 * 1024 * 1024)
     assert (window.limit - 1) * 4 * 1024 * 1024 <= MOST_BYTES
@@ -49,7 +49,7 @@ def test_large_messages_are_held_by_their_bytes() -> None:
 
 @pytest.mark.spec("C-12")
 def test_handlers_that_are_stuck_leave_no_room() -> None:
-    window = Window(4)
+    window = ProcessorWindow(4)
     window.handled(0.001, 100)
     assert window.limit > 1000
     window.running_for(120.0)

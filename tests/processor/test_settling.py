@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from sbpair.processor.delivery import Delivery
-from sbpair.processor.settling import Report, Settlements
+from sbpair.processor.settling import SettlementCallbacks, Settlements
 
 
 @pytest.mark.spec("C-19")
 async def test_a_handled_message_is_reported_when_its_link_ends_before_it_is_settled() -> None:
     reported: list[Delivery] = []
     strays: list[tuple[Delivery, bool]] = []
-    report = Report(reported.extend, lambda *_: None, lambda *stray: strays.append(stray))
+    report = SettlementCallbacks(reported.extend, lambda *_: None, lambda *stray: strays.append(stray))
     link = SimpleNamespace(detached=asyncio.get_running_loop().create_future())
     settlements = Settlements(link, report)  # type: ignore[arg-type]
     delivery = SimpleNamespace()

@@ -12,7 +12,7 @@ from sbpair.spark import entities, message_source, sending
 from sbpair.spark.entities import NoAnswer, SourceError
 from sbpair.spark.message_sink import SinkOptions, client_of, destination
 from sbpair.spark.message_source import MessageReader, MessageStreamReader
-from sbpair.spark.outage import Outage, pause_of
+from sbpair.spark.outage import OutageState, pause_of
 from sbpair.spark.outgoing import id_maker, outgoing
 from sbpair.spark.sending import Sending
 from sbpair.spark.source_options import SourceOptions
@@ -212,7 +212,7 @@ def test_a_sink_sends_again_while_neither_namespace_takes_a_message(
 
 
 def test_the_waits_of_an_outage_grow_and_end_with_its_limit() -> None:
-    outage = Outage(100.0, jitter=lambda: 1.0)
+    outage = OutageState(100.0, jitter=lambda: 1.0)
     waits, now = [], 1000.0
     while (wait := outage.failed(now)) is not None:
         waits.append(wait)
@@ -228,4 +228,4 @@ def test_the_waits_of_an_outage_grow_and_end_with_its_limit() -> None:
 @pytest.mark.parametrize(("said", "pause"), [("Please wait 2 seconds and try again.", 2.0), ("busy", 10.0)])
 def test_a_throttle_is_believed_when_it_says_how_long(said: str, pause: float) -> None:
     assert pause_of(said) == pause
-    assert Outage(math.inf).failed(0.0, pause_of(said)) == pause
+    assert OutageState(math.inf).failed(0.0, pause_of(said)) == pause

@@ -14,7 +14,7 @@ import pytest
 
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.errors import StoreDamaged, StoreError
-from sbpair.broker.store.integrity import Mark
+from sbpair.broker.store.integrity import DatabaseMark
 from sbpair.broker.store.schema import MIGRATIONS
 from tests.store.kept import NOON, Kept, contents
 
@@ -175,7 +175,7 @@ def test_a_deleted_namespace_starts_empty(used: Kept) -> None:
 
 @pytest.mark.spec("R-41", "G-26")
 def test_files_of_a_process_killed_before_its_first_commit_are_accepted(tmp_path: Path) -> None:
-    mark = Mark.fresh(len(MIGRATIONS))
+    mark = DatabaseMark.fresh(len(MIGRATIONS))
     lefts: list[dict[str, bytes]] = [
         {MARK: b""},
         {MARK: mark.line()},
@@ -239,7 +239,7 @@ def test_the_number_of_missing_commits_is_reported_with_the_name_of_the_log(used
     identity = used.store.settings()["identity"]
     used.close()
     commits = used.store.commits
-    (used.path / MARK).write_bytes(Mark(identity, len(MIGRATIONS), commits + behind).line())
+    (used.path / MARK).write_bytes(DatabaseMark(identity, len(MIGRATIONS), commits + behind).line())
     verb = "is" if behind == 1 else "are"
     with pytest.raises(
         StoreDamaged,

@@ -19,7 +19,7 @@ from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from sbpair.broker.entities.transaction import Anchor, Settlement, Transaction, Verb
+from sbpair.broker.entities.transaction import Anchor, Settlement, Transaction, SettlementVerb
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
 from sbpair.broker.store import segments
 from sbpair.broker.store.disk import Disk
@@ -100,7 +100,7 @@ class Worker:
         if not self.held:
             return
         queue, token = self.held.pop(self.random.randrange(len(self.held)))
-        Settlement(queue, token, self.random.choice(list(Verb)), self.properties()).apply(self.now)
+        Settlement(queue, token, self.random.choice(list(SettlementVerb)), self.properties()).apply(self.now)
 
     def properties(self) -> dict[str, object]:
         return self.random.choice(({}, {"why": "so", "number": 7}))
@@ -121,7 +121,7 @@ class Worker:
         transaction.send(plain, [self.message(), self.message()], self.now)
         for queue, token in list(self.held):
             if queue is plain:
-                transaction.settle(Settlement(queue, token, Verb.COMPLETE), self.now)
+                transaction.settle(Settlement(queue, token, SettlementVerb.COMPLETE), self.now)
                 self.held.remove((queue, token))
                 break
         transaction.send(self.namespace.queue("keyed"), [self.message()], self.now)  # via plain

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.errors import LockLost, MessageNotFound
+from sbpair.broker.errors import MessageLockLost, MessageNotFound
 
 NOON, MINUTE = 1_800_000_000_000, 60_000
 KEYS = st.sampled_from(["a", "b", "c", "d", None])
@@ -139,7 +139,7 @@ class Both(RuleBasedStateMachine):
                     side.deferred[number] = None
                 elif how in ("abandon", "release"):
                     side.back(number, has_failed=how == "abandon")
-                refused(LockLost, lambda side=side, token=token: side.queue.complete(token, self.now))
+                refused(MessageLockLost, lambda side=side, token=token: side.queue.complete(token, self.now))
 
     @rule(index=st.integers(0, 5))
     def renew(self, index):

@@ -18,7 +18,7 @@ from .sessions import MessageSession, SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 
 
-class Sessions(Protocol):
+class SessionSource(Protocol):
     """The sessions of an entity that requires them."""
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Entity(MessageSource, Hashable, Protocol):
         """The queue of messages that could not be forwarded or transferred, if any."""
 
     @property
-    def sessions(self) -> Sessions | None:
+    def sessions(self) -> SessionSource | None:
         """The sessions, if the entity requires sessions."""
 
     @property
@@ -181,7 +181,7 @@ class Entity(MessageSource, Hashable, Protocol):
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """Return the message locked under ``token``.
 
-        Raises LockLost or SessionLockLost when the lock has ended.
+        Raises MessageLockLost or SessionLockLost when the lock has ended.
         """
 
     def check_can_dead_letter(self) -> None:

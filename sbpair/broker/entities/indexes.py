@@ -69,7 +69,7 @@ class Deadlines(Generic[Key]):
 Item = TypeVar("Item")
 
 
-class Numbering(Generic[Item]):
+class NumberedItems(Generic[Item]):
     """Items under ascending numbers above ``base``; a number is never assigned twice."""
 
     __slots__ = ("_items", "_last", "_numbers", "_removed")

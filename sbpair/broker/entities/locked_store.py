@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import LockLost, NotAllowed, SessionLockLost
+from ..errors import MessageLockLost, NotAllowed, SessionLockLost
 from .audit_recorder import Removal
 from .descriptions import QueueDescription
 from .indexes import Deadlines
@@ -116,7 +116,7 @@ class LockedStore(MessageStore):
             token = self._locks.take(message, session.locked_until, expires=False)
             session.tokens[token] = None
 
-    # -- settlement: each method raises LockLost or SessionLockLost when the lock has ended
+    # -- settlement: each method raises MessageLockLost or SessionLockLost when the lock has ended
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """Remove the message, even if it has expired meanwhile (T-3)."""
@@ -217,15 +217,15 @@ class LockedStore(MessageStore):
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """Return the message locked under ``token``.
 
-        Raises LockLost or SessionLockLost when the lock has ended.
+        Raises MessageLockLost or SessionLockLost when the lock has ended.
         """
         self.check_up()
         message = self._locks.get(token)
         if message is None:
-            raise LockLost
+            raise MessageLockLost
         if message.locked_until <= now:
             self.handle_timer(now)
-            raise LockLost if self.sessions is None else SessionLockLost
+            raise MessageLockLost if self.sessions is None else SessionLockLost
         return message
 
     def _unlock(self, token: LockToken, now: Instant) -> StoredMessage:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import MessageNotFound
 from .audit_recorder import Removal
 from .descriptions import QueueDescription
-from .indexes import Deadlines, Numbering, WaitingLine
+from .indexes import Deadlines, NumberedItems, WaitingLine
 from .partition import INDEX_SHIFT
 from .queue_context import SLICE
 from .sessions import MessageSession, MessageSessions, SessionLock
@@ -61,7 +61,7 @@ class MessageStore:
         self._change_log = context.change_log
         self._audit = context.audit
         self._work = context.work
-        self._messages = Numbering[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
+        self._messages = NumberedItems[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions, pings only
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from ..errors import (
     BrokerError,
     EntityDisabled,
-    LockLost,
+    MessageLockLost,
     MessageNotFound,
     NotAllowed,
     PartitionUnavailable,
@@ -288,7 +288,7 @@ class Partitioned(Generic[Part]):
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """Return the message locked under ``token``.
 
-        Raises LockLost or SessionLockLost when the lock has ended.
+        Raises MessageLockLost or SessionLockLost when the lock has ended.
         """
         return self._partition_of_token(token).locked_message(token, now)
 
@@ -322,7 +322,7 @@ class Partitioned(Generic[Part]):
 
     def _partition_of_token(self, token: LockToken) -> Part:
         if token[0] >= len(self.partitions):
-            raise LockLost
+            raise MessageLockLost
         return self.partitions[token[0]]
 
     # -- inspection

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ..errors import BrokerError, EntityNotFound, LockLost, NotAllowed, TransactionRolledBack
+from ..errors import BrokerError, EntityNotFound, MessageLockLost, NotAllowed, TransactionRolledBack
 from .entity import Entity
 from .partitioned import Partitioned
 from .partitioned_entities import AnySubscription
@@ -119,11 +119,11 @@ class Transaction:
         self._operations.append(send)
 
     def settle(self, settlement: Settlement, now: Instant) -> None:
-        """Record a settlement. Raises LockLost, SessionLockLost, NotAllowed, TransactionRolledBack."""
+        """Record a settlement. Raises MessageLockLost, SessionLockLost, NotAllowed, TransactionRolledBack."""
         self._begin(now)
         self._check_top(settlement.queue)
         if settlement.token in self._tokens:
-            raise LockLost
+            raise MessageLockLost
         settlement.check(now)
         self._set_top(settlement.queue)
         self._tokens.add(settlement.token)
@@ -216,7 +216,7 @@ class Transaction:
 Properties = dict[str, object]
 
 
-class Verb(Enum):
+class SettlementVerb(Enum):
     """The ways to settle a message."""
 
     COMPLETE = "complete"
@@ -235,24 +235,24 @@ class Settlement:
 
     queue: Entity
     token: LockToken
-    verb: Verb
+    verb: SettlementVerb
     properties: Properties = field(default_factory=dict)
 
     def check(self, now: Instant) -> None:
         """Raise the error that :meth:`apply` would raise now, if any."""
         self.queue.locked_message(self.token, now)
-        if self.verb is Verb.DEAD_LETTER:
+        if self.verb is SettlementVerb.DEAD_LETTER:
             self.queue.check_can_dead_letter()
 
     def apply(self, now: Instant) -> None:
-        """Settle the message. Raises LockLost, SessionLockLost, NotAllowed."""
+        """Settle the message. Raises MessageLockLost, SessionLockLost, NotAllowed."""
         _METHODS[self.verb](self.queue, self.token, now, self.properties)
 
 
-_METHODS: dict[Verb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
-    Verb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
-    Verb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
-    Verb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),
-    Verb.DEAD_LETTER: lambda queue, token, now, reasons: queue.dead_letter(token, now, reasons),
-    Verb.RELEASE: lambda queue, token, now, _: queue.release(token, now),
+_METHODS: dict[SettlementVerb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
+    SettlementVerb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
+    SettlementVerb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
+    SettlementVerb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),
+    SettlementVerb.DEAD_LETTER: lambda queue, token, now, reasons: queue.dead_letter(token, now, reasons),
+    SettlementVerb.RELEASE: lambda queue, token, now, _: queue.release(token, now),
 }

@@ -34,7 +34,7 @@ _LINE = re.compile(rb"(([0-9a-f]{32}) layout ([0-9]{4}) commits ([0-9]{20})) ([0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DatabaseMark:
     """What the mark records of a database: its identity, its layout and its number of commits."""
 
     identity: str
@@ -42,9 +42,9 @@ class Mark:
     commits: int = 0
 
     @staticmethod
-    def fresh(layout: int) -> Mark:
+    def fresh(layout: int) -> DatabaseMark:
         """Return the mark of a new database."""
-        return Mark(uuid4().hex, layout)
+        return DatabaseMark(uuid4().hex, layout)
 
     def line(self) -> bytes:
         """Return the encoded mark.
@@ -60,7 +60,7 @@ def mark_path(database: Path) -> Path:
     return database.with_name(f"{database.name}-mark")
 
 
-def read_mark(database: Path) -> Mark | None:
+def read_mark(database: Path) -> DatabaseMark | None:
     """Return the mark of a database, or None when it is missing or was never written.
 
     Raises StoreDamaged when the mark is malformed, StoreError when it cannot be read.
@@ -77,7 +77,7 @@ def read_mark(database: Path) -> Mark | None:
     line = _LINE.fullmatch(written)
     if line is None or crc32(line[1]) != int(line[5], 16):
         raise StoreDamaged(path, "its checksum does not match")
-    return Mark(line[2].decode(), int(line[3]), int(line[4]))
+    return DatabaseMark(line[2].decode(), int(line[3]), int(line[4]))
 
 
 class MarkFile:
@@ -86,7 +86,7 @@ class MarkFile:
     Raises StoreError when the mark cannot be written.
     """
 
-    def __init__(self, database: Path, mark: Mark) -> None:
+    def __init__(self, database: Path, mark: DatabaseMark) -> None:
         self._mark = mark
         path = mark_path(database)
         try:
@@ -108,7 +108,7 @@ class MarkFile:
 
     def advance(self, commits: int) -> None:
         """Record that ``commits`` commits are synced; written at once, without waiting for a sync."""
-        self._mark = Mark(self._mark.identity, self._mark.layout, commits)
+        self._mark = DatabaseMark(self._mark.identity, self._mark.layout, commits)
         os.pwrite(self._descriptor, self._mark.line(), 0)
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ def log_path(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def examine(path: Path) -> Mark:
+def examine(path: Path) -> DatabaseMark:
     """Check the database at ``path`` without changing it; return the mark to use from now on.
 
     Raises StoreDamaged when commits are missing or the file is damaged or another one; StoreError when it
@@ -163,14 +163,14 @@ def examine(path: Path) -> Mark:
     if not _size(path):
         if _size(log_path(path)) > LOG_HEADER or (mark is not None and mark.commits):
             raise StoreDamaged(path, _missing_text(path, mark))
-        return mark or Mark.fresh(len(MIGRATIONS))
+        return mark or DatabaseMark.fresh(len(MIGRATIONS))
     with storage_errors(path, is_ours=mark is not None and mark.commits > 0):
         found = _inspect(path)
         _check_kind(path, found, mark)
         if mark is not None:
             _check_commits(path, found, mark)
-        identity = found.identity or (mark or Mark.fresh(0)).identity
-        return Mark(identity, len(MIGRATIONS), found.commits)
+        identity = found.identity or (mark or DatabaseMark.fresh(0)).identity
+        return DatabaseMark(identity, len(MIGRATIONS), found.commits)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def storage_errors(path: Path, *, is_ours: bool) -> Iterator[None]:
         raise StoreError(f"The file {path} cannot be used: {error}.") from error
 
 
-def _missing_text(path: Path, mark: Mark | None) -> str:
+def _missing_text(path: Path, mark: DatabaseMark | None) -> str:
     what = "empty" if path.exists() else "missing"
     commits = "some" if mark is None else mark.commits
     return f"it is {what}, though {commits} commits were made to it"
@@ -224,7 +224,7 @@ def _info(connection: sqlite3.Connection) -> DatabaseInfo:
     return found
 
 
-def _check_kind(path: Path, found: DatabaseInfo, mark: Mark | None) -> None:
+def _check_kind(path: Path, found: DatabaseInfo, mark: DatabaseMark | None) -> None:
     was_ours = mark is not None and mark.commits > 0
     if found.application != APPLICATION_ID and (found.application or found.has_tables or was_ours):
         if was_ours:
@@ -239,7 +239,7 @@ def _check_kind(path: Path, found: DatabaseInfo, mark: Mark | None) -> None:
         )
 
 
-def _check_commits(path: Path, found: DatabaseInfo, mark: Mark) -> None:
+def _check_commits(path: Path, found: DatabaseInfo, mark: DatabaseMark) -> None:
     if found.identity is not None and found.identity != mark.identity:
         raise StoreDamaged(path, f"it is not the database that {mark_path(path).name} belongs to")
     if found.commits < mark.commits:

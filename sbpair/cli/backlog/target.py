@@ -32,7 +32,7 @@ from sbpair.envelope.ordering import ordered_backlog_name
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.auth.connection_string import Namespace
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
@@ -85,7 +85,7 @@ class BacklogTarget:
         """The name at ``index``, or the names of all queues for None."""
         return [self.name(each) for each in ([index] if index is not None else range(self.count))]
 
-    def namespace(self) -> Namespace:
+    def namespace(self) -> NamespaceAccess:
         """The secondary, for the AMQP client. Raises ConfigurationError when it cannot be used."""
         with configuration():
             return self._secondary().namespace()

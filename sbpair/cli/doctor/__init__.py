@@ -22,7 +22,7 @@ from sbpair.cli.namespaces import (
     name_option,
     pair_options,
 )
-from sbpair.cli.parameters import EntityPath, Rate, Size, Span
+from sbpair.cli.parameters import EntityPath, Rate, Size, DurationType
 
 if TYPE_CHECKING:
     from .rules import Finding
@@ -85,7 +85,7 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
 )
 @click.option(
     "--outage",
-    type=Span(),
+    type=DurationType(),
     default="24h",
     show_default=True,
     help="With --rate: how long an outage the backlogs must absorb.",

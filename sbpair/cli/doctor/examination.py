@@ -18,12 +18,12 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.cli.backlog.target import is_certificate
 from sbpair.cli.errors import one_line
 from sbpair.cli.namespaces import NamespaceArgument
 from sbpair.cli.output import age_seconds
-from sbpair.cli.twins import Entities, Twin, compare, read
+from sbpair.cli.twins import EntityListing, TwinComparison, compare, read
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
@@ -34,7 +34,7 @@ from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.look import DEAD_LETTERS, look
 
-from .facts import Backlog, Destination, Facts, Load, Ping, Refusal
+from .facts import Backlog, PrimaryEntity, PairFacts, Load, Ping, Refusal
 from .probes import ping_trial, read_status, scratch_queue
 
 TIMEOUT = 15.0  # seconds to connect to a side
@@ -47,8 +47,8 @@ LIMITLESS = timedelta(days=10_000_000)
 class ExaminationPlan:
     """What to examine; ``rights`` are those the key needs on the secondary."""
 
-    primary: Namespace
-    secondary: Namespace
+    primary: NamespaceAccess
+    secondary: NamespaceAccess
     sources: dict[str, NamespaceArgument]
     """By side, for the administration clients."""
 
@@ -76,12 +76,12 @@ class Examination:
     untrusted: dict[str, str] = field(default_factory=dict)
     oldest: dict[str, float | None] = field(default_factory=dict)
 
-    async def run(self) -> Facts:
+    async def run(self) -> PairFacts:
         """Collect all facts. Raises ConnectionLost when a connection that was open is lost."""
         plan = self.plan
         primary, secondary = plan.primary, plan.secondary
         label = plan.name or namespace_label(primary.netloc)
-        facts = Facts(
+        facts = PairFacts(
             label=label,
             secondary_label=namespace_label(secondary.netloc),
             has_given_name=plan.name is not None,
@@ -121,7 +121,7 @@ class Examination:
         return replace(facts, refusals=tuple(self.refusals), syphon=syphon, load=plan.load)
 
     async def _connect(
-        self, stack: AsyncExitStack, side: str, namespace: Namespace
+        self, stack: AsyncExitStack, side: str, namespace: NamespaceAccess
     ) -> NamespaceConnection | None:
         try:
             connection = await connect(namespace, ca_file=self.plan.ca_file, timeout=TIMEOUT)
@@ -174,13 +174,13 @@ class Examination:
 
     # The primary.
 
-    async def _destinations(self, connection: NamespaceConnection) -> tuple[Destination, ...]:
+    async def _destinations(self, connection: NamespaceConnection) -> tuple[PrimaryEntity, ...]:
         found = {path: await self._largest(connection, "primary", path) for path in self.oldest}
         there = {path: largest for path, largest in found.items() if largest is not None}
         described = (self._described("primary", list(there)) if there else None) or {}
         return tuple(
             _described_destination(
-                Destination(path, self.oldest[path], largest=largest or None), described.get(path.casefold())
+                PrimaryEntity(path, self.oldest[path], largest=largest or None), described.get(path.casefold())
             )
             for path, largest in there.items()
         )
@@ -227,9 +227,9 @@ class Examination:
             self._not_described(side, error)
             return None
 
-    def _twins(self) -> tuple[Twin, ...]:
+    def _twins(self) -> tuple[TwinComparison, ...]:
         """Compare all entities of the primary with their twins."""
-        found: list[Entities] = []
+        found: list[EntityListing] = []
         for side in ("primary", "secondary"):
             if side in self.unreachable:
                 return ()
@@ -282,7 +282,7 @@ def _described_backlog(
     )
 
 
-def _described_destination(destination: Destination, queue: QueueProperties | None) -> Destination:
+def _described_destination(destination: PrimaryEntity, queue: QueueProperties | None) -> PrimaryEntity:
     if queue is None:
         return destination
     window = queue.duplicate_detection_history_time_window if queue.requires_duplicate_detection else None

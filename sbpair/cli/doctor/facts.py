@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sbpair.cli.twins import Twin
+from sbpair.cli.twins import TwinComparison
 from sbpair.pairing.inventory import Inventory
 
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
@@ -49,7 +49,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class PrimaryEntity:
     """One entity of the primary; times in seconds, None when unknown or unlimited."""
 
     path: str
@@ -83,7 +83,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PairFacts:
     """All facts of one examination."""
 
     label: str
@@ -102,11 +102,11 @@ class Facts:
     """The sides whose administration endpoint has a certificate that is not trusted, and why."""
 
     backlogs: tuple[Backlog, ...] = ()
-    destinations: tuple[Destination, ...] = ()
+    destinations: tuple[PrimaryEntity, ...] = ()
     stranded: dict[str, int] = field(default_factory=dict)
     """Messages in backlog queues beyond the count, by name."""
 
-    twins: tuple[Twin, ...] = ()
+    twins: tuple[TwinComparison, ...] = ()
     """The entities of the primary and how their twins differ, if asked for."""
 
     ping: Ping | None = None

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sbpair.cli.output import age_text
 
-from .facts import NOT_FOUND, UNAUTHORIZED, Destination, Facts, Ping, Refusal
+from .facts import NOT_FOUND, UNAUTHORIZED, PrimaryEntity, PairFacts, Ping, Refusal
 
 READY = ("running", "landing", "draining")
 PATIENCE = 300.0  # seconds a message may wait in a backlog while the primary is reachable
@@ -47,11 +47,11 @@ def alike(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     return list(groups.values())
 
 
-Rule = Callable[[Facts], Iterator[Finding]]
+Rule = Callable[[PairFacts], Iterator[Finding]]
 ERROR, WARNING, NOTE = Severity
 
 
-def _names(facts: Facts) -> Iterator[Finding]:
+def _names(facts: PairFacts) -> Iterator[Finding]:
     if facts.is_one_namespace:
         what = "primary and secondary are the same namespace"
         yield Finding(ERROR, "pair", what, "an outage takes both", "pair it with another one")
@@ -73,13 +73,13 @@ def _names(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _reachability(facts: Facts) -> Iterator[Finding]:
+def _reachability(facts: PairFacts) -> Iterator[Finding]:
     why = {"primary": "nothing comes home", "secondary": "nothing can be parked"}
     for side, what in facts.unreachable.items():
         yield Finding(ERROR, side, what, why[side], "check the address, the network and --ca-file")
 
 
-def _rights(facts: Facts) -> Iterator[Finding]:
+def _rights(facts: PairFacts) -> Iterator[Finding]:
     """One finding for all entities of a side that are refused for the same reason."""
     missing = set(facts.inventory.missing) if facts.inventory else set()
     alike: dict[tuple[str, str, str, str], list[Refusal]] = {}
@@ -113,7 +113,7 @@ def _refused(refusal: Refusal) -> tuple[str, str, str]:
     return f"{refusal.right} is refused: {refusal.text}", why, "see the reason"
 
 
-def _syphon(facts: Facts) -> Iterator[Finding]:
+def _syphon(facts: PairFacts) -> Iterator[Finding]:
     seen = facts.syphon
     if seen is None:
         yield from _signs_of_a_syphon(facts)
@@ -127,7 +127,7 @@ def _syphon(facts: Facts) -> Iterator[Finding]:
         yield from _disagreement(facts, seen.backlogs)
 
 
-def _signs_of_a_syphon(facts: Facts) -> Iterator[Finding]:
+def _signs_of_a_syphon(facts: PairFacts) -> Iterator[Finding]:
     """Without its status page a syphon is visible only through its effects."""
     oldest = max((each.oldest_age or 0.0 for each in facts.backlogs), default=0.0)
     if oldest > PATIENCE and "primary" not in facts.unreachable:
@@ -143,7 +143,7 @@ def _signs_of_a_syphon(facts: Facts) -> Iterator[Finding]:
         yield Finding(NOTE, "syphon", what, "without one nothing comes home", "--syphon-status URL")
 
 
-def _disagreement(facts: Facts, backlogs: tuple[str, ...]) -> Iterator[Finding]:
+def _disagreement(facts: PairFacts, backlogs: tuple[str, ...]) -> Iterator[Finding]:
     """F-49: if senders and syphon disagree, messages are parked in queues that no syphon reads."""
     wanted, read = {each.name.casefold() for each in facts.backlogs}, {each.casefold() for each in backlogs}
     unread = [each.name for each in facts.backlogs if each.name.casefold() not in read]
@@ -157,7 +157,7 @@ def _disagreement(facts: Facts, backlogs: tuple[str, ...]) -> Iterator[Finding]:
         )
 
 
-def _unseen(facts: Facts) -> Iterator[Finding]:
+def _unseen(facts: PairFacts) -> Iterator[Finding]:
     why = {
         "primary": "disabled queues, windows and times to live are not checked",
         "secondary": "a sender without Manage cannot create them: it needs assume_backlogs_exist",
@@ -178,7 +178,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _ping(facts: Facts) -> Iterator[Finding]:
+def _ping(facts: PairFacts) -> Iterator[Finding]:
     if facts.ping is Ping.DELIVERED:
         yield Finding(
             WARNING,
@@ -192,7 +192,7 @@ def _ping(facts: Facts) -> Iterator[Finding]:
         yield Finding(WARNING, "ping", what, "the probe would receive its messages", "give an empty queue")
 
 
-def _backlog_queues(facts: Facts) -> Iterator[Finding]:
+def _backlog_queues(facts: PairFacts) -> Iterator[Finding]:
     if facts.inventory is None:
         return
     for name in facts.inventory.missing:
@@ -208,7 +208,7 @@ def _backlog_queues(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _backlogs(facts: Facts) -> Iterator[Finding]:
+def _backlogs(facts: PairFacts) -> Iterator[Finding]:
     for backlog in facts.backlogs:
         for difference in backlog.differences:
             bad = difference.startswith(("requires_session", "forward_to"))
@@ -231,7 +231,7 @@ def _backlogs(facts: Facts) -> Iterator[Finding]:
             yield Finding(ERROR, backlog.name, what, "it is dead-lettered when it expires", step)
 
 
-def _room(facts: Facts) -> Iterator[Finding]:
+def _room(facts: PairFacts) -> Iterator[Finding]:
     """How long senders can park messages at the given rate."""
     load, known = facts.load, [each for each in facts.backlogs if each.capacity is not None]
     if load is None:
@@ -255,7 +255,7 @@ def _room(facts: Facts) -> Iterator[Finding]:
         yield Finding(NOTE, "room", what, f"enough for an outage of {age_text(load.outage)}", "nothing to do")
 
 
-def _sizes(facts: Facts) -> Iterator[Finding]:
+def _sizes(facts: PairFacts) -> Iterator[Finding]:
     """P-22: a message that the primary accepts but is too large for a backlog queue raises at send."""
     smallest = min((each.largest for each in facts.backlogs if each.largest), default=None)
     for each in facts.destinations:
@@ -269,7 +269,7 @@ def _sizes(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _destinations(facts: Facts) -> Iterator[Finding]:
+def _destinations(facts: PairFacts) -> Iterator[Finding]:
     for each in facts.destinations:
         if each.status not in (None, "Active"):
             severity = WARNING if each.status == "ReceiveDisabled" else ERROR
@@ -281,7 +281,7 @@ def _destinations(facts: Facts) -> Iterator[Finding]:
         yield from _ages(each)
 
 
-def _ages(each: Destination) -> Iterator[Finding]:
+def _ages(each: PrimaryEntity) -> Iterator[Finding]:
     age = each.oldest_age
     if age is not None and each.duplicate_window is not None and age > each.duplicate_window:
         yield Finding(
@@ -303,7 +303,7 @@ def _ages(each: Destination) -> Iterator[Finding]:
         )
 
 
-def _locks(facts: Facts) -> Iterator[Finding]:
+def _locks(facts: PairFacts) -> Iterator[Finding]:
     for each in facts.backlogs:
         if each.lock is not None and each.lock < SHORTEST_LOCK:
             yield Finding(
@@ -315,7 +315,7 @@ def _locks(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _twins(facts: Facts) -> Iterator[Finding]:
+def _twins(facts: PairFacts) -> Iterator[Finding]:
     """C-3: what lands needs an entity of the same path and kind."""
     for twin in facts.twins:
         if twin.is_missing:
@@ -352,7 +352,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def diagnose(facts: Facts) -> list[Finding]:
+def diagnose(facts: PairFacts) -> list[Finding]:
     """All findings, the most severe first."""
     found = [finding for rule in RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))

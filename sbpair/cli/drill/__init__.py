@@ -24,7 +24,7 @@ from sbpair.cli.namespaces import (
     pair_options,
 )
 from sbpair.cli.output import notice
-from sbpair.cli.parameters import EntityPath, Span
+from sbpair.cli.parameters import EntityPath, DurationType
 
 from .plan import DrillPlan, Proof
 
@@ -61,7 +61,7 @@ MAX_MESSAGES = 1000
 )
 @click.option(
     "--wait",
-    type=Span(),
+    type=DurationType(),
     default="2m",
     show_default=True,
     help="How long the canaries may take to come home.",

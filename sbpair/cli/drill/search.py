@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
-from sbpair.auth.connection_string import Namespace
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.envelope.inspect import ParkedMessage
@@ -25,8 +25,8 @@ MAX_IN_A_BACKLOG = 10_000  # messages searched in one backlog queue
 class CanarySearch:
     """Searches one pair, and counts the peeks."""
 
-    primary: Namespace
-    secondary: Namespace
+    primary: NamespaceAccess
+    secondary: NamespaceAccess
     path: str
     ca_file: str | None
     start: int = 1
@@ -68,7 +68,7 @@ class CanarySearch:
         return [each async for each in messages if each.message_id in wanted]
 
     async def _find(
-        self, namespace: Namespace, path: str, start: int, most: int | None
+        self, namespace: NamespaceAccess, path: str, start: int, most: int | None
     ) -> AsyncIterator[ParkedMessage]:
         connection = await self._connected(namespace)
         self.peeks += 1
@@ -78,7 +78,7 @@ class CanarySearch:
             self.peeks += seen % PAGE == 1
             yield message
 
-    async def _connected(self, namespace: Namespace) -> NamespaceConnection:
+    async def _connected(self, namespace: NamespaceAccess) -> NamespaceConnection:
         """Return an open connection; reconnects if the service has closed it as idle."""
         connection = self._connections.get(namespace.netloc)
         if connection is None or not connection.is_open:

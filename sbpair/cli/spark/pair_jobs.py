@@ -22,7 +22,7 @@ from sbpair.cli.namespaces import (
     name_option,
     pair_options,
 )
-from sbpair.cli.parameters import ExistingPath, Span
+from sbpair.cli.parameters import ExistingPath, DurationType
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -74,7 +74,7 @@ def job_error(error: Exception) -> CommandError:
 @ca_file_option
 @click.option(
     "--max-duration",
-    type=Span(),
+    type=DurationType(),
     default="5m",
     show_default=True,
     help="The time limit for each backlog, from 1s to 24h.",

@@ -16,7 +16,7 @@ from sbpair.cli.errors import configuration
 from sbpair.cli.namespaces import NamespaceArgument, pair_options, syphon_between
 from sbpair.cli.option_flags import options_as_flags, options_from
 from sbpair.cli.output import as_json_lines
-from sbpair.cli.parameters import Span
+from sbpair.cli.parameters import DurationType
 from sbpair.syphon.options import SyphonOptions
 
 from .monitoring import monitored, monitoring_from, monitoring_options
@@ -36,7 +36,7 @@ LEFT_OUT = frozenset(
 @click.option("--drain", is_flag=True, help="Stop with exit code 0 as soon as every backlog is empty.")
 @click.option(
     "--patience",
-    type=Span(),
+    type=DurationType(),
     default="30s",
     show_default=True,
     help="With --drain: how long a namespace may be unreachable before the command ends with exit code 5.",

@@ -20,7 +20,7 @@ from sbpair.cli.namespaces import NamespaceArgument, fetched
 from sbpair.cli.output import notice, remember
 
 if TYPE_CHECKING:
-    from sbpair.auth.connection_string import Namespace
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.route import Route
     from sbpair.observation import Journal, Metrics, PairLabels, Webhook
     from sbpair.observation.sinks import Sink
@@ -133,7 +133,7 @@ async def monitored(
 
 
 async def _open(
-    stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, sides: tuple[Namespace, Namespace]
+    stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, sides: tuple[NamespaceAccess, NamespaceAccess]
 ) -> None:
     from sbpair.envelope.names import namespace_label
     from sbpair.observation import Metrics, PairLabels, attach
@@ -207,7 +207,7 @@ async def _serve(
     stack: AsyncExitStack,
     syphon: Syphon,
     address: tuple[str, int],
-    sides: tuple[Namespace, Namespace],
+    sides: tuple[NamespaceAccess, NamespaceAccess],
     metrics: Metrics,
     state: Callable[[], Mapping[str, object]],
 ) -> None:
@@ -239,7 +239,7 @@ def is_ready(status: SyphonStatus) -> bool:
     return waits or status.state in (SyphonState.RUNNING, SyphonState.LANDING, SyphonState.DRAINING)
 
 
-async def _probe_sides(sides: tuple[Namespace, Namespace], syphon: Syphon) -> None:
+async def _probe_sides(sides: tuple[NamespaceAccess, NamespaceAccess], syphon: Syphon) -> None:
     """Connect to both sides concurrently. Raises ClientError with the problem of each side."""
     from sbpair.client.errors import ClientError
 
@@ -251,7 +251,7 @@ async def _probe_sides(sides: tuple[Namespace, Namespace], syphon: Syphon) -> No
         raise ClientError("; ".join(wrong))
 
 
-async def _probe(side: Namespace, path: str, route: Route) -> None:
+async def _probe(side: NamespaceAccess, path: str, route: Route) -> None:
     """Connect and authorize for ``path``: the smallest proof that the namespace accepts this client."""
     from sbpair.client.dial import connect
 

@@ -64,7 +64,7 @@ _BODIES = {
 
 def to_bytes(message: AmqpAnnotatedMessage) -> bytes:
     """Serialize a message. Raises TypeError for a value of a type that AMQP cannot encode."""
-    out = _Writer()
+    out = _JsonWriter()
     kind = _BODIES[message.body_type]
     body = message.body if kind == "value_body" else list(message.body)
     head = {
@@ -120,7 +120,7 @@ def _datetime(text: str, offset: int | None) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=zone)
 
 
-class _Writer:
+class _JsonWriter:
     """Converts values to JSON and collects their byte strings in reading order."""
 
     def __init__(self) -> None:
@@ -161,15 +161,15 @@ class _Writer:
         return ["m", [[self.value(key), self.value(item)] for key, item in value.items()]]
 
 
-_WRITERS: tuple[tuple[type | tuple[type, ...], Callable[[_Writer, Any], list[object]]], ...] = (
-    ((bytes, bytearray, memoryview), _Writer.string),
+_WRITERS: tuple[tuple[type | tuple[type, ...], Callable[[_JsonWriter, Any], list[object]]], ...] = (
+    ((bytes, bytearray, memoryview), _JsonWriter.string),
     (float, lambda _, value: ["f", _DOUBLE.pack(value).hex()]),
     (uuid.UUID, lambda _, value: ["u", value.hex]),
     (datetime, lambda _, value: ["d", _instant(value)]),
     (Decimal, lambda _, value: ["n", str(value)]),
-    (list, _Writer.items),
-    (tuple, _Writer.described),
-    (Mapping, _Writer.map),
+    (list, _JsonWriter.items),
+    (tuple, _JsonWriter.described),
+    (Mapping, _JsonWriter.map),
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
 
-from sbpair.audit.engine import Answer, Packet, Packets, Task, Work, WorkOnPart
+from sbpair.audit.engine import TaskResult, Packet, Packets, Task, Work, WorkOnPart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ class _OnParts:
             yield from map(_row, self.work(part, iter(packets)))
 
 
-def _row(found: Answer | Packet) -> pa.RecordBatch:
+def _row(found: TaskResult | Packet) -> pa.RecordBatch:
     if isinstance(found, Packet):
         part, content = found.part, found.content
     else:

@@ -38,7 +38,7 @@ from sbpair.pairing.pair import (
     Peek,
     Result,
     SendFlow,
-    Spool,
+    SpoolMessages,
     SpoolUse,
     Step,
 )
@@ -280,7 +280,7 @@ class Client:
                 return Result(self.world.now)
             case CreateBacklog(backlog=backlog):
                 return Result(self.world.now, await self._created(self.world.backlogs[backlog]))
-            case Spool() if self._spool is not None:
+            case SpoolMessages() if self._spool is not None:
                 return await self._spool.write(path, message, deadline)
         raise TypeError(f"no spool in this run: {step}")
 

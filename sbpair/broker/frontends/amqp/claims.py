@@ -27,7 +27,7 @@ MAX_CLAIMS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class HostGrant:
     """A grant, for the host name under which the client requested it."""
 
     host: str
@@ -43,9 +43,9 @@ class Claims:
 
     def __init__(self, verifier: Verifier, now_s: int) -> None:
         self._verifier = verifier
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, HostGrant] = {}
         try:
-            self._claims[""] = Claim("", verifier.verify("", now_s))
+            self._claims[""] = HostGrant("", verifier.verify("", now_s))
         except InvalidToken:
             pass
 
@@ -63,7 +63,7 @@ class Claims:
         host, path = split_audience(audience)
         if not any(grant.covers(host, path, right) for right in Right):
             raise InvalidToken("the token's audience does not cover the name it was put for")
-        self._claims[name] = Claim(host, grant)
+        self._claims[name] = HostGrant(host, grant)
 
     def put_plain(self, response: bytes, now_s: int) -> bool:
         """Take a SASL PLAIN response (authzid NUL policy NUL key); False when it proves nothing."""
@@ -73,7 +73,7 @@ class Claims:
         try:
             name, key = fields[1].decode(), fields[2].decode()
             token = make_token(f"sb://{PLAIN_HOST}/", name, key, now_s + PLAIN_SPAN_S)
-            self._claims["plain"] = Claim(PLAIN_HOST, self._verifier.verify(token, now_s))
+            self._claims["plain"] = HostGrant(PLAIN_HOST, self._verifier.verify(token, now_s))
         except (InvalidToken, UnicodeDecodeError):
             return False
         return True

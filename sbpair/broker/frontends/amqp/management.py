@@ -22,7 +22,7 @@ from ..refusals import tracked
 from . import management_operations
 from .management_call import NAMES, ManagementCall, body_of
 from .node import ConnectionContext
-from .request_response import Answer, State, status
+from .request_response import NodeResponse, State, status
 
 _VENDOR = "com.microsoft:"
 
@@ -35,7 +35,7 @@ class ManagementOperation:
     whether it may be part of a transaction, and its cost in credits, to which its messages add.
     """
 
-    run: Callable[[ManagementCall], Answer]
+    run: Callable[[ManagementCall], NodeResponse]
     right: Right = Right.LISTEN
     is_send: bool = False
     is_transactional: bool = False
@@ -68,7 +68,7 @@ OPERATIONS: dict[str, ManagementOperation] = {
 
 def manage(
     connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
-) -> Answer | None:
+) -> NodeResponse | None:
     """Answer one request on the $management node of ``queue``; None when a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity
     frontend = connection.frontend
@@ -100,9 +100,9 @@ def manage(
         return _failure(error.status, error.condition, str(error), frontend.tracker(queue.path), now)
 
 
-def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReading) -> Answer:
+def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReading) -> NodeResponse:
     properties = status(code, tracked(text, tracker, now.entity), names=NAMES)
-    return Answer({**properties, "errorCondition": Symbol(condition)}, {})
+    return NodeResponse({**properties, "errorCondition": Symbol(condition)}, {})
 
 
 def _name(request: Message) -> str:

@@ -11,10 +11,10 @@ from ...entities.entity import Entity
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...entities.transaction import Settlement, Transaction, Verb
+from ...entities.transaction import Settlement, Transaction, SettlementVerb
 from ...errors import InvalidArgument, OutOfRange
 from .node import ConnectionContext
-from .request_response import Answer, status
+from .request_response import NodeResponse, status
 
 NAMES = ("statusCode", "statusDescription")
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
@@ -81,8 +81,8 @@ class ManagementCall:
             raise InvalidArgument("lock-tokens is not an array of uuids.")
         return [LockToken(token.bytes_le) for token in tokens if isinstance(token, uuid.UUID)]
 
-    def settle(self, token: LockToken, verb: Verb, properties: dict[str, object]) -> None:
-        """Settle the message held under ``token``, now or at the commit. Raises LockLost and others."""
+    def settle(self, token: LockToken, verb: SettlementVerb, properties: dict[str, object]) -> None:
+        """Settle the message held under ``token``, now or at the commit. Raises MessageLockLost and others."""
         settlement = Settlement(self.queue, token, verb, properties)
         if self.transaction is None:
             settlement.apply(self.now)
@@ -97,7 +97,7 @@ class ManagementCall:
         return [self.queue.reserve(message) for message in messages]
 
     def renew(self, token: LockToken) -> int:
-        """Renew the lock; its new expiry. Raises LockLost, NotAllowed."""
+        """Renew the lock; its new expiry. Raises MessageLockLost, NotAllowed."""
         if self.transaction is None:
             return self.queue.renew(token, self.now)
         return self.transaction.renew(self.queue, token, self.now)
@@ -136,11 +136,11 @@ def body_of(request: Message) -> Body:
     return body
 
 
-def ok(body: Body) -> Answer:
+def ok(body: Body) -> NodeResponse:
     """Return the answer of a successful request, with its result."""
-    return Answer(status(200, "OK", names=NAMES), body)
+    return NodeResponse(status(200, "OK", names=NAMES), body)
 
 
-def nothing() -> Answer:
+def nothing() -> NodeResponse:
     """Return the answer of a successful request that found nothing."""
-    return Answer(status(204, "NoContent", names=NAMES), {})
+    return NodeResponse(status(204, "NoContent", names=NAMES), {})

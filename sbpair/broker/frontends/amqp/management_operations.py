@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 
 from ....amqp.types import Array, Described, Int, Timestamp, ULong
-from ...entities.entity import Entity, Sessions
+from ...entities.entity import Entity, SessionSource
 from ...entities.partitioned_entities import AnySubscription
 from ...entities.queue import DESCRIPTION, REASON
 from ...entities.quotas import Tier
@@ -16,12 +16,12 @@ from ...entities.rules.rule import SYSTEM_FIELDS
 from ...entities.rules.values import Value
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import StoredMessage
-from ...entities.transaction import Verb
+from ...entities.transaction import SettlementVerb
 from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
 from ..message_form import delivered, peeked, stored_messages
 from ..rule_form import amqp_of, value_of
 from .management_call import Body, ManagementCall, nothing, ok
-from .request_response import Answer
+from .request_response import NodeResponse
 
 _LONG, _TIMESTAMP = 0x81, 0x83
 MAX_PEEKED = 256
@@ -29,7 +29,7 @@ MAX_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
 MAX_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
 
 
-def peek(call: ManagementCall) -> Answer:
+def peek(call: ManagementCall) -> NodeResponse:
     """Messages from a sequence number on, of one session if one is named; nothing changes."""
     start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
     messages: list[object] = []
@@ -44,7 +44,7 @@ def peek(call: ManagementCall) -> Answer:
     return ok({"messages": messages}) if messages else nothing()
 
 
-def schedule(call: ManagementCall) -> Answer:
+def schedule(call: ManagementCall) -> NodeResponse:
     """Schedule messages, each with its own time, all or none; their sequence numbers."""
     call.connection.frontend.check_room()
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
@@ -63,13 +63,13 @@ def _scheduled(entry: object, queue: Entity) -> StoredMessage:
     return message
 
 
-def cancel_scheduled(call: ManagementCall) -> Answer:
+def cancel_scheduled(call: ManagementCall) -> NodeResponse:
     """Cancel scheduled messages, all or none."""
     call.queue.cancel_scheduled(call.sequence_numbers(), call.now)
     return ok({})
 
 
-def receive_by_sequence_number(call: ManagementCall) -> Answer:
+def receive_by_sequence_number(call: ManagementCall) -> NodeResponse:
     """Deferred messages, locked or, with receiver-settle-mode 0, removed; all or none."""
     deletes = call.body.get("receiver-settle-mode") == 0
     numbers, session = call.sequence_numbers(), call.session_lock()
@@ -84,13 +84,13 @@ def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
     return entry
 
 
-def renew_lock(call: ManagementCall) -> Answer:
+def renew_lock(call: ManagementCall) -> NodeResponse:
     """Renew message locks; their new expiries."""
     until = tuple(Timestamp(call.renew(token)) for token in call.lock_tokens())
     return ok({"expirations": Array(_TIMESTAMP, until)})
 
 
-def update_disposition(call: ManagementCall) -> Answer:
+def update_disposition(call: ManagementCall) -> NodeResponse:
     """Settle messages received over any link, or deferred ones by number."""
     disposition = call.body.get("disposition-status")
     verb = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
@@ -99,13 +99,13 @@ def update_disposition(call: ManagementCall) -> Answer:
             f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
         )
     call.session_lock()
-    properties = {**_changes(call.body), **(_reasons(call.body) if verb is Verb.DEAD_LETTER else {})}
+    properties = {**_changes(call.body), **(_reasons(call.body) if verb is SettlementVerb.DEAD_LETTER else {})}
     for token in call.lock_tokens():
         call.settle(token, verb, properties)
     return ok({})
 
 
-def batch_delete(call: ManagementCall) -> Answer:
+def batch_delete(call: ManagementCall) -> NodeResponse:
     """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
     tier = call.connection.frontend.namespace.tier
     limit, requested = MAX_DELETED[tier], call.whole("message-count")
@@ -122,10 +122,10 @@ def batch_delete(call: ManagementCall) -> Answer:
 
 # the keys are the wire's spelling, "defered" too
 _DISPOSITIONS = {
-    "completed": Verb.COMPLETE,
-    "abandoned": Verb.ABANDON,
-    "defered": Verb.DEFER,
-    "suspended": Verb.DEAD_LETTER,
+    "completed": SettlementVerb.COMPLETE,
+    "abandoned": SettlementVerb.ABANDON,
+    "defered": SettlementVerb.DEFER,
+    "suspended": SettlementVerb.DEAD_LETTER,
 }
 
 
@@ -146,7 +146,7 @@ EVERY_SESSION = 253_402_300_800_000  # the first millisecond of the year 10000: 
 MAX_SESSIONS = 100
 
 
-def list_sessions(call: ManagementCall) -> Answer:
+def list_sessions(call: ManagementCall) -> NodeResponse:
     """Return a page of the sessions with active messages or state, or with state set after a given time."""
     after = call.whole("last-updated-time", EVERY_SESSION)
     skip, limit = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
@@ -155,12 +155,12 @@ def list_sessions(call: ManagementCall) -> Answer:
     return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
 
 
-def get_state(call: ManagementCall) -> Answer:
+def get_state(call: ManagementCall) -> NodeResponse:
     """Return the state of the session, or null."""
     return ok({"session-state": _sessions(call).state(_lock(call), call.now)})
 
 
-def set_state(call: ManagementCall) -> Answer:
+def set_state(call: ManagementCall) -> NodeResponse:
     """Set the state of the session; null clears it."""
     state = call.body.get("session-state")
     if state is not None and not isinstance(state, bytes):
@@ -171,12 +171,12 @@ def set_state(call: ManagementCall) -> Answer:
     return ok({})
 
 
-def renew_session_lock(call: ManagementCall) -> Answer:
+def renew_session_lock(call: ManagementCall) -> NodeResponse:
     """Renew the session's lock; its new expiry."""
     return ok({"expiration": Timestamp(_sessions(call).renew(_lock(call), call.now))})
 
 
-def _sessions(call: ManagementCall) -> Sessions:
+def _sessions(call: ManagementCall) -> SessionSource:
     if call.queue.sessions is None:
         raise NotAllowed(f"The entity '{call.queue.path}' does not require sessions: it has none.")
     return call.queue.sessions
@@ -195,7 +195,7 @@ RULE, NO_ACTION, ACTION = ULong(0x13700000004), ULong(0x13700000005), ULong(0x13
 SQL, TRUE, FALSE, CORRELATION = (ULong(0x1370000006 + offset) for offset in range(4))
 
 
-def add(call: ManagementCall) -> Answer:
+def add(call: ManagementCall) -> NodeResponse:
     """Add a rule to the subscription."""
     described = _map(call.body, "rule-description")
     rule = Rule(_name(call), _filter(described), _action(described), call.now)
@@ -203,13 +203,13 @@ def add(call: ManagementCall) -> Answer:
     return ok({})
 
 
-def remove(call: ManagementCall) -> Answer:
+def remove(call: ManagementCall) -> NodeResponse:
     """Remove a rule from the subscription."""
     remove_rule(_subscription(call), _name(call))
     return ok({})
 
 
-def enumerate_rules(call: ManagementCall) -> Answer:
+def enumerate_rules(call: ManagementCall) -> NodeResponse:
     """Return a page of the rules, by name."""
     skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MAX_RULES), MAX_RULES)
     page = list(_subscription(call).rules)[skip : skip + top]

@@ -43,8 +43,8 @@ from ...entities.queue_context import PER_STEP, SLICE
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...entities.transaction import Settlement, Verb
-from ...errors import BrokerError, LockLost, NotImplementedHere
+from ...entities.transaction import Settlement, SettlementVerb
+from ...errors import BrokerError, MessageLockLost, NotImplementedHere
 from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
 from ..message_form import delivered
 from .faults import end_faulted, fault_outcome
@@ -183,7 +183,7 @@ class QueueReceiver(Node):
     def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
         """End the lock of a delivered message as if it had expired, unless it is settled by now."""
         if message.lock_token is not None:
-            with suppress(LockLost):
+            with suppress(MessageLockLost):
                 self.queue.abandon(message.lock_token, now.entity)
 
     def _transfer_late(self, message: StoredMessage) -> None:
@@ -268,7 +268,7 @@ class QueueReceiver(Node):
     ) -> DeliveryState:
         try:
             if token is None:
-                raise LockLost
+                raise MessageLockLost
             if type(state) is Accepted:
                 self.complete(token, now.entity)
                 return ACCEPTED
@@ -284,7 +284,7 @@ class QueueReceiver(Node):
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Apply the client's ``state`` to its message; the state to answer with.
 
-        Raises LockLost and others.
+        Raises MessageLockLost and others.
         """
         if isinstance(state, TransactionalState):
             transaction = self.connection.links.transaction(state.txn_id)
@@ -310,18 +310,18 @@ def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) 
     """
     match state:
         case Accepted():
-            return Settlement(queue, token, Verb.COMPLETE)
+            return Settlement(queue, token, SettlementVerb.COMPLETE)
         case Modified(undeliverable_here=True, message_annotations=changes):
-            return Settlement(queue, token, Verb.DEFER, _properties(changes))
+            return Settlement(queue, token, SettlementVerb.DEFER, _properties(changes))
         case Modified(delivery_failed=False):
-            return Settlement(queue, token, Verb.RELEASE)
+            return Settlement(queue, token, SettlementVerb.RELEASE)
         case Modified(message_annotations=changes):
-            return Settlement(queue, token, Verb.ABANDON, _properties(changes))
+            return Settlement(queue, token, SettlementVerb.ABANDON, _properties(changes))
         case Rejected(error):
             reasons = dead_letter_properties(None if error is None else error.info)
-            return Settlement(queue, token, Verb.DEAD_LETTER, reasons)
+            return Settlement(queue, token, SettlementVerb.DEAD_LETTER, reasons)
         case Released() | None:
-            return Settlement(queue, token, Verb.RELEASE)
+            return Settlement(queue, token, SettlementVerb.RELEASE)
         case _:
             raise NotImplementedHere("A delivery state that is not an outcome settles nothing.")
 

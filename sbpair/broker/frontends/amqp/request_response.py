@@ -44,7 +44,7 @@ MAX_CLAIM_SIZE = 65_536  # a token has at most a quarter of that
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeResponse:
     """The answer to a request: status and description as application properties, a map as the body."""
 
     properties: dict[object, object]
@@ -52,7 +52,7 @@ class Answer:
 
 
 State = DeliveryState | None
-RequestHandler = Callable[["ConnectionContext", Entity | None, Message, State, ClockReading], Answer | None]
+RequestHandler = Callable[["ConnectionContext", Entity | None, Message, State, ClockReading], NodeResponse | None]
 
 
 class ResponseLink(Node):
@@ -74,7 +74,7 @@ class ResponseLink(Node):
         target = attach.target if attach is not None else None
         return target.address if isinstance(target, Target) else None
 
-    def respond(self, request: Message, answer: Answer) -> None:
+    def respond(self, request: Message, answer: NodeResponse) -> None:
         """Send ``answer``, correlated with ``request``."""
         requested = request.properties or Properties()
         response = Message(
@@ -168,16 +168,16 @@ _NAMES = ("status-code", "status-description")
 
 def put_token(
     connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
-) -> Answer:
+) -> NodeResponse:
     """Answer a put-token request: 202, 400, 401 or 404."""
     requested = request.application_properties
     audience, operation = requested.get("name"), requested.get("operation")
     token = request.body.value if isinstance(request.body, ValueBody) else None
     frontend = connection.frontend
 
-    def refused(code: int, words: str) -> Answer:
+    def refused(code: int, words: str) -> NodeResponse:
         frontend.rejections.note(now.entity, "$cbs", f"{code}", words)
-        return Answer(status(code, tracked(words, frontend.tracker("$cbs"), now.entity), names=_NAMES))
+        return NodeResponse(status(code, tracked(words, frontend.tracker("$cbs"), now.entity), names=_NAMES))
 
     if operation != "put-token":
         return refused(400, f"The operation {operation!r:.60} is not put-token.")
@@ -193,4 +193,4 @@ def put_token(
             frontend.namespace.queue(path)
     except EntityNotFound as missing:
         return refused(404, str(missing))
-    return Answer(status(202, "Accepted", names=_NAMES))
+    return NodeResponse(status(202, "Accepted", names=_NAMES))

@@ -22,7 +22,7 @@ from ...clock import ClockReading
 from ...entities.entity import Entity
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...errors import BrokerError, InvalidArgument, LockLost, OperationTimedOut, SessionLockLost
+from ...errors import BrokerError, InvalidArgument, MessageLockLost, OperationTimedOut, SessionLockLost
 from ..message_form import MAX_ID_LENGTH
 from ..refusals import condition_of
 from .node import ConnectionContext, Node
@@ -106,7 +106,7 @@ class SessionQueueReceiver(QueueReceiver):
         """Settle; a lost lock is reported as a lost session when the session is lost."""
         try:
             return super().apply(token, state, now)
-        except LockLost:
+        except MessageLockLost:
             if self.lock.is_lost:
                 raise SessionLockLost from None
             raise

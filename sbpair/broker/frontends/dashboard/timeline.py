@@ -45,7 +45,7 @@ class TimelineEvent:
 
 
 @dataclass(slots=True)
-class StateChange:
+class StatePeriod:
     """The state of an entity from ``at`` on."""
 
     state: str
@@ -58,7 +58,7 @@ class PairTimeline:
 
     records: int = 0
     events: deque[TimelineEvent] = field(default_factory=lambda: deque(maxlen=KEPT))
-    spans: dict[str, deque[StateChange]] = field(default_factory=dict)
+    spans: dict[str, deque[StatePeriod]] = field(default_factory=dict)
     messages: dict[str, int] = field(default_factory=dict)
     _open: dict[tuple[str, str, str, str], TimelineEvent] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class PairTimeline:
         if path not in self.spans and len(self.spans) >= MAX_ENTITIES:
             return
         spans = self.spans.setdefault(path, deque(maxlen=MAX_SPANS))
-        spans.append(StateChange(state, at))
+        spans.append(StatePeriod(state, at))
 
     def view(self) -> Row:
         """Return the history as plain values, the newest event first."""

@@ -34,7 +34,7 @@ from ...errors import (
     EntityNotFound,
     HeaderTooLarge,
     InvalidArgument,
-    LockLost,
+    MessageLockLost,
     MessageTooLarge,
     SessionLockLost,
 )
@@ -52,7 +52,7 @@ DEFAULT_TIMEOUT, MAX_TIMEOUT = 60.0, 3600.0  # seconds
 _GUID = re.compile(r"\{?[0-9A-Fa-f]{8}(?:-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?")
 _STATUSES: dict[type[BrokerError], int] = {
     EntityNotFound: 410,
-    LockLost: 404,
+    MessageLockLost: 404,
     SessionLockLost: 404,
     MessageTooLarge: 403,
     HeaderTooLarge: 403,
@@ -191,9 +191,9 @@ def _send(
 
 
 def _token(call: RestCall, queue: Entity, now: ClockReading) -> LockToken:
-    """Return the lock named in the call, if it holds the named message. Raises LockLost."""
+    """Return the lock named in the call, if it holds the named message. Raises MessageLockLost."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
     if call.reference not in (message_reference(message), str(message.sequence_number)):
-        raise LockLost
+        raise MessageLockLost
     return token
