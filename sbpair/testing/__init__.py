@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .chaos_proxy import ChaosProxy
     from .frames import Action, ActiveRule, FrameRule
-    from .ledger import Ledger, LedgerReport
+    from .ledger import Inversion, Ledger, LedgerReport
     from .pair import BearerCredential
 
 _HOMES = {
@@ -21,10 +21,20 @@ _HOMES = {
     "BearerCredential": "pair",
     "ChaosProxy": "chaos_proxy",
     "FrameRule": "frames",
+    "Inversion": "ledger",
     "Ledger": "ledger",
     "LedgerReport": "ledger",
 }
-__all__ = ["Action", "ActiveRule", "BearerCredential", "ChaosProxy", "FrameRule", "Ledger", "LedgerReport"]
+__all__ = [
+    "Action",
+    "ActiveRule",
+    "BearerCredential",
+    "ChaosProxy",
+    "FrameRule",
+    "Inversion",
+    "Ledger",
+    "LedgerReport",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,8 @@ A failed send is *ambiguous*: the message may have been stored nevertheless. Eac
 copy (G-4); copies beyond that are *unexplained*.
 
 An id received more than once is *duplicated*. Repeated attempts with one id count as one message. The order of
-calls does not matter, so a receiver may be faster than the sender's acknowledgement.
+calls does not matter, so a receiver may be faster than the sender's acknowledgement. The exception is a session:
+its messages must arrive in the order in which they were acknowledged (O-1).
 
 The ledger is independent of queues, brokers and time.
 """
@@ -25,12 +26,21 @@ from dataclasses import dataclass
 SHOWN = 5  # ids of each kind in a report's repr
 
 
+@dataclass(frozen=True, slots=True)
+class Inversion:
+    """The first break of a session's order: ``message_id`` first arrived after ``later``, which was sent after it."""
+
+    session: str
+    message_id: str
+    later: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerReport:
-    """The fate of every message id (G-1 to G-4).
+    """The fate of every message id (G-1 to G-4), and the order of sessions (O-1).
 
     ``sent``, ``acknowledged`` and ``delivered`` (attempted and received) count distinct ids; ``duplicates`` counts
-    extra copies.
+    extra copies, which do not affect the order. ``inversions`` has at most one for each of the ``sessions``.
     """
 
     sent: int
@@ -42,6 +52,13 @@ class LedgerReport:
     recovered: frozenset[str]
     duplicates: int
     unexplained: frozenset[str] = frozenset()
+    sessions: int = 0
+    inversions: tuple[Inversion, ...] = ()
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the messages of every session first arrived in the order sent (O-1)."""
+        return not self.inversions
 
     @property
     def is_bounded(self) -> bool:
@@ -59,6 +76,7 @@ class LedgerReport:
             ("lost", self.lost),
             ("unexpected", self.unexpected),
             ("more copies than ambiguities", self.unexplained),
+            ("out of order", frozenset(each.message_id for each in self.inversions)),
         )
         return f"<{''.join(f'{title}: {_some(ids)}; ' for title, ids in wrong if ids)}{self}>"
 
@@ -85,17 +103,25 @@ class Ledger:
         self._acknowledged: set[str] = set()
         self._received: Counter[str] = Counter()
         self._ambiguous: Counter[str] = Counter()
+        self._sessions: dict[str, dict[str, int]] = {}  # the place of each message in its session
 
     def attempted(self, message_id: str) -> None:
         """Record an attempt. Call it before the send."""
         with self._lock:
             self._attempted.add(message_id)
 
-    def acknowledged(self, message_id: str) -> None:
-        """Record a send that returned normally. Implies an attempt."""
+    def acknowledged(self, message_id: str, session: str | None = None) -> None:
+        """Record a send that returned normally. Implies an attempt.
+
+        With ``session``, the message belongs to that session, behind those acknowledged earlier. One sender sends the
+        messages of a session, one after the other, and repeats a send that raised before it goes on.
+        """
         with self._lock:
             self._attempted.add(message_id)
             self._acknowledged.add(message_id)
+            if session is not None:
+                places = self._sessions.setdefault(session, {})
+                places.setdefault(message_id, len(places))
 
     def ambiguous(self, message_id: str, times: int = 1) -> None:
         """Record ``times`` sends after which an unacknowledged copy may be stored."""
@@ -103,7 +129,7 @@ class Ledger:
             self._ambiguous[message_id] += times
 
     @contextmanager
-    def sending(self, message_id: str) -> Iterator[None]:
+    def sending(self, message_id: str, session: str | None = None) -> Iterator[None]:
         """Record the send in the ``with`` block: acknowledged if it returns, ambiguous if it raises."""
         self.attempted(message_id)
         try:
@@ -111,7 +137,7 @@ class Ledger:
         except BaseException:
             self.ambiguous(message_id)
             raise
-        self.acknowledged(message_id)
+        self.acknowledged(message_id, session)
 
     def received(self, message_id: str) -> None:
         """Record one arrival."""
@@ -151,4 +177,24 @@ class Ledger:
                 unexplained=frozenset(
                     key for key, copies in self._received.items() if copies - 1 > self._ambiguous[key]
                 ),
+                sessions=len(self._sessions),
+                inversions=tuple(self._inversions()),
             )
+
+    def _inversions(self) -> Iterator[Inversion]:
+        """The first inversion of each session that has one; first arrivals are in the order of ``_received``."""
+        place = {
+            key: (session, number) for session, ids in self._sessions.items() for key, number in ids.items()
+        }
+        latest: dict[str, tuple[int, str]] = {}
+        broken: set[str] = set()
+        for key in self._received:
+            session, number = place.get(key, ("", -1))
+            if number < 0 or session in broken:
+                continue
+            greatest, later = latest.get(session, (-1, ""))
+            if number < greatest:
+                broken.add(session)
+                yield Inversion(session, key, later)
+            else:
+                latest[session] = number, key

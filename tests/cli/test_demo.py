@@ -124,6 +124,38 @@ def test_with_consumers_that_never_stop_messages_are_handled_during_the_outage(s
     assert len(received) == 150
 
 
+@pytest.mark.spec("O-1")
+def test_ordered_sessions_arrive_in_the_order_sent(sbpair):
+    settings = ("--messages", "150", "--outage", "1", "--seed", "5")
+    done = sbpair("demo", "--sessions", "8", "--ordering", "session", *settings, "--json", timeout=110)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout.splitlines()[-1])
+
+    assert (numbers["sessions"], numbers["sessions_out_of_order"]) == (8, 0)
+    assert numbers["sent"] == numbers["delivered"] == 150
+    assert numbers["parked"] > 0
+    assert {int(place) for place in numbers["accepted_by"] if place != "primary"} <= {4, 5, 6, 7}  # the ordered
+
+
+@pytest.mark.spec("O-1", "O-6")
+def test_consumers_of_ordered_sessions_wait_for_the_primary(sbpair):
+    settings = ("--messages", "90", "--outage", "1", "--seed", "5")
+    flags = ("--consumers", "--sessions", "8", "--ordering", "session")
+    done = sbpair("demo", *flags, *settings, timeout=110)
+
+    assert done.returncode == 0, done.stderr
+    assert "the consumers wait for contoso" in done.stdout
+    assert "0 from contoso-dr" in done.stdout
+    assert "sessions: 8, each in the order sent" in done.stdout
+
+
+def test_an_order_to_keep_needs_sessions(sbpair):
+    done = sbpair("demo", "--ordering", "session")
+
+    assert done.returncode == 2
+    assert "--sessions 20" in done.stderr
+
+
 def test_without_a_terminal_it_tells_the_timeline_in_plain_lines(sbpair):
     done = sbpair("demo", "--messages", "60", "--outage", "0.5", timeout=90)
 
@@ -180,6 +212,17 @@ def test_the_verdict_names_what_is_lost_and_explains_a_duplicate():
     assert "duplicated 1" in said
     assert "Duplicate detection" in said
     assert "send to backlog 5" in said
+
+
+@pytest.mark.spec("O-1")
+def test_the_verdict_names_the_first_message_out_of_order():
+    ledger = Ledger()
+    for key in ("a", "b"):
+        ledger.acknowledged(key, "s")
+    ledger.received_all(["b", "a"])
+    said = verdict(DemoResult(ledger.check(), score(), {}, {}))
+
+    assert "sessions: 1 of 1 not in the order sent; in s, a arrived after b" in said
 
 
 def test_a_reader_of_the_scoreboard_holds_a_copy():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair import PairedNamespaceOptions
+from sbpair.cli.demo.application import SENDERS, lanes
 from sbpair.cli.demo.plan import PING_INTERVAL, Act, make_plan
 
 PLANS = st.builds(make_plan, st.integers(1, 700), st.floats(0.5, 60), st.integers(0, 2**32))
@@ -50,6 +51,41 @@ def test_some_sends_carry_one_message_and_some_a_list():
 
     assert 1 in lengths
     assert max(lengths) > 1
+
+
+@given(st.builds(make_plan, st.integers(1, 300), st.just(1.0), st.integers(0, 99), st.integers(1, 30)))
+def test_all_calls_of_a_session_are_made_by_one_thread_in_their_order(plan):
+    found = lanes(plan.calls)
+    sessions = [{call.session for call in lane} for lane in found]
+
+    assert len(found) == SENDERS
+    assert sorted(map(id, plan.calls)) == sorted(id(call) for lane in found for call in lane)
+    assert sum(map(len, sessions)) == len(set().union(*sessions))
+    place = {id(call): number for number, call in enumerate(plan.calls)}
+    assert all([place[id(call)] for call in lane] == sorted(place[id(call)] for call in lane) for lane in found)
+
+
+def test_without_sessions_the_threads_share_all_calls():
+    plan = make_plan(30, 1, seed=1)
+    found = lanes(plan.calls)
+
+    assert len(found) == SENDERS
+    assert all(lane is found[0] for lane in found)
+    assert tuple(found[0]) == plan.calls
+
+
+def test_sessions_do_not_change_the_grouping_of_messages():
+    plain, several = make_plan(300, 1, seed=7), make_plan(300, 1, seed=7, sessions=20)
+
+    assert [call.message_ids for call in plain.calls] == [call.message_ids for call in several.calls]
+    assert {call.session for call in plain.calls} == {None}
+    assert len({call.session for call in several.calls}) == 20
+
+
+@pytest.mark.parametrize(("sessions", "ordering"), [(-1, "none"), (0, "session")])
+def test_sessions_that_cannot_be_are_refused(sessions, ordering):
+    with pytest.raises(ValueError, match="sessions"):
+        make_plan(10, 1, 1, sessions, ordering)
 
 
 @pytest.mark.parametrize(("messages", "outage"), [(0, 1), (-5, 1), (10, 0.1), (10, 1e9)])

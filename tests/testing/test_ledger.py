@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.testing import Ledger
+from sbpair.testing import Inversion, Ledger
 
 IDS = st.sampled_from([f"order-{i}" for i in range(6)])
 EVENTS = st.lists(st.tuples(st.sampled_from(["attempted", "acknowledged", "received"]), IDS), max_size=60)
@@ -110,6 +110,51 @@ def test_the_report_is_what_counting_by_hand_gives(events):
     assert report.duplicated == {m for m, n in copies.items() if n > 1}
     assert report.duplicates == sum(n - 1 for n in copies.values() if n > 1)
     assert report.sent == len({m for v, m in events if v != "received"})
+
+
+def acknowledged_in(session, *ids):
+    ledger = Ledger()
+    for key in ids:
+        ledger.acknowledged(key, session)
+    return ledger
+
+
+@pytest.mark.spec("O-1")
+def test_a_session_that_arrives_as_it_was_sent_is_in_order_copies_or_not():
+    ledger = acknowledged_in("s", "5", "6", "7")
+    ledger.received_all(["5", "6", "5", "6", "7"])
+
+    assert (ledger.check().sessions, ledger.check().is_ordered) == (1, True)
+
+
+@pytest.mark.spec("O-1")
+def test_a_message_that_arrives_after_a_later_one_of_its_session_is_an_inversion():
+    ledger = acknowledged_in("s", "5", "6", "7", "8")
+    ledger.acknowledged("1", "another")
+    ledger.received_all(["5", "7", "1", "6", "8"])
+    report = ledger.check()
+
+    assert report.inversions == (Inversion("s", "6", "7"),)
+    assert (report.sessions, report.is_ordered, report.is_conserved) == (2, False, True)
+    assert repr(report).startswith("<out of order: 6; ")
+
+
+@pytest.mark.spec("O-1")
+def test_a_missing_message_and_one_whose_send_raised_do_not_break_an_order():
+    ledger = acknowledged_in("s", "5", "6", "7")
+    ledger.attempted("8")
+    ledger.received_all(["8", "5", "7"])
+
+    assert ledger.check().is_ordered
+    assert ledger.check().lost == {"6"}
+
+
+@given(st.permutations("abcdef"))
+def test_an_order_is_kept_if_no_message_arrives_before_one_sent_earlier(arrivals):
+    ledger = acknowledged_in("s", *"abcdef")
+    ledger.received_all(arrivals)
+
+    assert ledger.check().is_ordered == (arrivals == sorted(arrivals))
 
 
 def test_threads_may_write_at_the_same_time():

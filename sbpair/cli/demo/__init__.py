@@ -1,7 +1,8 @@
 """`sbpair demo`: an outage, the failover, and every message coming home, in under a minute.
 
 plan          the messages, cut into sends and spread over the outage
-stage         client, syphon, sender and receiver threads around one broker
+application   the threads that send and receive
+stage         client, syphon and backlogs around one broker
 story         the sequence of events, and its result
 scoreboard    the numbers while it runs, drawn live or as lines
 """
@@ -14,19 +15,20 @@ import random
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import SIGNALS
 
-from .plan import MAX_OUTAGE, SHORTEST_OUTAGE, DemoPlan, make_plan
+from .plan import MAX_OUTAGE, SHORTEST_OUTAGE, DemoPlan, Ordering, make_plan
 
 if TYPE_CHECKING:
     from .scoreboard import DemoResult
 
 MOST = 1_000_000
+MAX_SESSIONS = 1000
 
 
 @click.command("demo")
@@ -56,22 +58,48 @@ MOST = 1_000_000
     is_flag=True,
     help="Consumers that never stop: a processor reads both namespaces, and the syphon lands messages on contoso-dr.",
 )
+@click.option(
+    "--sessions",
+    type=click.IntRange(0, MAX_SESSIONS),
+    default=0,
+    show_default=True,
+    help="Send to so many sessions, and check the order of each; 0: a queue without sessions.",
+)
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="none",
+    show_default=True,
+    help="Keep the order of each session through the outage; needs --sessions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of the picture.")
 def command(
-    messages: int, outage: float, seed: int | None, journal: Path | None, consumers: bool, as_json: bool
+    messages: int,
+    outage: float,
+    seed: int | None,
+    journal: Path | None,
+    consumers: bool,
+    sessions: int,
+    ordering: Ordering,
+    as_json: bool,
 ) -> int:
     """Watch an outage, the failover, and every message coming home.
 
     Runs two namespaces, a sending application, a syphon and a receiver on this
-    machine. Exit code 1 if an accepted message is missing at the end.
+    machine. Exit code 1 if an accepted message is missing at the end, or, with
+    --ordering session, if a session was not received in the order sent.
 
     \b
     Examples:
       sbpair demo
       sbpair demo --consumers
+      sbpair demo --sessions 20 --ordering session
       sbpair demo --messages 500 --outage 10 --seed 7 --json
     """
-    plan = make_plan(messages, outage, random.randrange(2**32) if seed is None else seed)
+    if ordering == "session" and not sessions:
+        raise click.UsageError("--ordering session needs sessions to order, such as --sessions 20")
+    seed = random.randrange(2**32) if seed is None else seed
+    plan = make_plan(messages, outage, seed, sessions, ordering)
     for number in SIGNALS:
         signal.signal(number, signal.default_int_handler)  # like Ctrl-C: temporary certificates are removed
     for name in ("sbpair", "azure"):  # the timeline reports events; log lines would break the live display
@@ -79,7 +107,9 @@ def command(
         logging.getLogger(name).propagate = False
     outcome = _run(plan, journal, consumers, as_json)
     click.echo(json.dumps(as_dict(plan, outcome)) if as_json else _verdict(outcome))
-    return ExitCode.OK if outcome.report.is_conserved else ExitCode.FAILED
+    report = outcome.report
+    is_ordered = report.is_ordered or plan.ordering == "none"  # which promises no order
+    return ExitCode.OK if report.is_conserved and is_ordered else ExitCode.FAILED
 
 
 def _run(plan: DemoPlan, journal: Path | None, consumers: bool, as_json: bool) -> DemoResult:
@@ -114,6 +144,8 @@ def as_dict(plan: DemoPlan, outcome: DemoResult) -> dict[str, object]:
         "unexpected": len(report.unexpected),
         "recovered": len(report.recovered),
         "duplicates": report.duplicates,
+        "sessions": report.sessions,
+        "sessions_out_of_order": len(report.inversions),
         "sends_repeated": score.retried,
         "messages_repeated": len(score.retried_messages),
         "accepted_by": dict(sorted(score.where.items())),

@@ -4,20 +4,22 @@
     as fast as        spread over the outage     spread over the time in which
     possible          of `outage` seconds        the entity comes home
 
-Each act sends a third of the messages. Pure: the same messages, outage and seed give the same plan.
+Each act sends a third of the messages. Pure: the same arguments give the same plan.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from typing import Literal
 
 SHORTEST_OUTAGE, MAX_OUTAGE = 0.5, 600.0  # seconds
 PING_INTERVAL = timedelta(seconds=1)  # the minimum (P-32)
 LONGEST_LIST = 20
+Ordering = Literal["none", "session"]
 SINGLES = 0.8  # the share of calls that send one message
 
 
@@ -36,6 +38,7 @@ class SendCall:
     act: Act
     due: float
     message_ids: tuple[str, ...]
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class DemoPlan:
     outage: float  # seconds the primary is down
     seed: int
     calls: tuple[SendCall, ...]
+    sessions: int = 0  # 0: a queue without sessions
+    ordering: Ordering = "none"
 
     @property
     def failover_interval(self) -> timedelta:
@@ -56,15 +61,22 @@ class DemoPlan:
         return sum(len(call.message_ids) for call in self.calls if call.act is act)
 
 
-def make_plan(messages: int, outage: float, seed: int) -> DemoPlan:
-    """Group ``messages`` into send calls and spread them over the three acts.
+def make_plan(
+    messages: int, outage: float, seed: int, sessions: int = 0, ordering: Ordering = "none"
+) -> DemoPlan:
+    """Group ``messages`` into send calls and spread them over the three acts; each call is of one session, if any.
 
-    Raises ValueError when ``messages`` or ``outage`` (seconds) is out of range.
+    Raises ValueError when ``messages``, ``outage`` (seconds) or ``sessions`` is out of range, or there are no sessions
+    to order.
     """
     if messages < 1:
         raise ValueError(f"messages must be 1 or more, not {messages}")
     if not SHORTEST_OUTAGE <= outage <= MAX_OUTAGE:
         raise ValueError(f"outage must be from {SHORTEST_OUTAGE} to {MAX_OUTAGE} seconds, not {outage}")
+    if sessions < 0:
+        raise ValueError(f"sessions must be 0 or more, not {sessions}")
+    if ordering == "session" and not sessions:
+        raise ValueError("ordering='session' needs sessions")
     rng = random.Random(seed)
     third = messages // 3
     shares = {Act.BEFORE: third, Act.DURING: messages - 2 * third, Act.AFTER: third}
@@ -72,7 +84,9 @@ def make_plan(messages: int, outage: float, seed: int) -> DemoPlan:
     calls: list[SendCall] = []
     for act, share in shares.items():
         calls += _spread(act, share, spans[act], sum(shares[a] for a in _until(act)), rng)
-    return DemoPlan(messages, outage, seed, tuple(calls))
+    if sessions:
+        calls = [replace(call, session=f"customer-{rng.randrange(sessions):03}") for call in calls]
+    return DemoPlan(messages, outage, seed, tuple(calls), sessions, ordering)
 
 
 def _until(act: Act) -> list[Act]:

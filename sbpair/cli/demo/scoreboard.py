@@ -232,9 +232,22 @@ def verdict(outcome: DemoResult) -> str:
             f"consumers: {score.received_from['contoso']} from contoso, {score.received_from['contoso-dr']} from "
             f"contoso-dr; longest pause {score.longest_pause:.1f} s"
         )
+    if report.sessions:
+        lines.append(order_kept(report))
     if report.duplicated:
         lines.append(
             "A duplicate is a stored message whose acknowledgement was lost in the outage: the application "
             "repeated the send with the same message id. Duplicate detection on the queue removes it."
         )
     return "\n".join(lines)
+
+
+def order_kept(report: LedgerReport) -> str:
+    """Whether the sessions arrived in order, as text; with the first message that did not."""
+    if not report.inversions:
+        return f"sessions: {report.sessions}, each in the order sent"
+    first = report.inversions[0]
+    return (
+        f"sessions: {len(report.inversions)} of {report.sessions} not in the order sent; in {first.session}, "
+        f"{first.message_id} arrived after {first.later}"
+    )

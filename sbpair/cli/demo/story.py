@@ -4,6 +4,7 @@
        |  taken down after a third ^
        '--> backlogs (contoso-dr) -'  by the syphon, which runs throughout
 
+With sessions, each belongs to one sender thread, and the ledger checks its order.
 With consumers that never stop, a processor takes the place of the receivers: it reads both namespaces from the
 beginning, and the syphon lands messages on the secondary while the primary is down.
 
@@ -27,6 +28,7 @@ from sbpair import (
     EntityRecovered,
     EntityState,
     EntitySuspected,
+    FenceOpened,
     PingFailed,
     PingSent,
 )
@@ -35,19 +37,21 @@ from sbpair.cli.errors import CommandError, ExitCode, one_line
 from sbpair.observation import WriterRole
 from sbpair.testing import Ledger
 
+from .application import SENDERS, Application
 from .plan import Act, DemoPlan
 from .scoreboard import DemoResult, Score, Scoreboard
-from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Application, Stage, billed
+from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Stage, billed
 
 if TYPE_CHECKING:
     from sbpair import PairedServiceBusClient, PairingEvent
     from sbpair.observation import WriterRole
 
-SENDERS = 4
 RECEIVERS = 2
+SESSION_RECEIVERS = 10  # closing a session takes the SDK about a second
 PATIENCE = 60.0  # seconds for one step of the story, then the demo fails
 GLANCE = 0.05  # seconds between two readings of a queue that is about to be empty
 LOCK = 5000  # milliseconds; a lock that the outage breaks ends soon
+SESSION_LOCK = 60_000  # of receivers that accept sessions, when the outage is over
 PULL_AT = 0.9  # acknowledged share of the first third at which the outage begins, amid running sends
 SPANS = {
     "outage": ("down", "up"),
@@ -81,9 +85,7 @@ class Story:
                 journals.of(role) for role in (WriterRole.SENDER, WriterRole.SYPHON, WriterRole.RECEIVER)
             )
             application = Application(self._plan, self._board, self._ledger, sent, received)
-            stage.primary.create_queue(QUEUE, lock_duration=LOCK)
-            if self._has_consumers:
-                stage.secondary.create_queue(QUEUE, lock_duration=LOCK)
+            self._create_queues(stage)
             self._board.note(
                 f"{PRIMARY_NAME} and {SECONDARY_NAME} are up; queue {QUEUE!r} is on {PRIMARY_NAME}"
             )
@@ -96,6 +98,12 @@ class Story:
                 pieces.enter_context(application.consumers(client))
             self._outage(stage, client, application)
             return self._outcome(stage)
+
+    def _create_queues(self, stage: Stage) -> None:
+        has_sessions = self._plan.sessions > 0
+        lock = SESSION_LOCK if has_sessions and not self._has_consumers else LOCK
+        for side in (stage.primary, stage.secondary) if self._has_consumers else (stage.primary,):
+            side.create_queue(QUEUE, lock_duration=lock, requires_session=has_sessions)
 
     def _outage(self, stage: Stage, client: PairedServiceBusClient, application: Application) -> None:
         with stage.threads("sender", SENDERS, lambda: application.send(client), application.stop):
@@ -110,21 +118,24 @@ class Story:
             # on a busy machine the outage lasts longer: without a failover there is nothing to tell
             self._await(stage, "the entity to fail over", lambda s: s.state == EntityState.FAILED_OVER.name)
             if self._has_consumers:
-                self._await(
-                    stage,
-                    "the consumers to receive from the secondary",
-                    lambda score: score.received_from[SECONDARY_NAME] > 0,
-                )
-                self._board.note(
-                    f"the consumers receive from {SECONDARY_NAME}, where the syphon lands messages"
-                )
+                self._see_consumers(stage)
             stage.primary.bring_up()
             self._power(is_up=True, text=f"{PRIMARY_NAME} is back")
             application.begin(Act.AFTER)
             self._await(stage, "the entity to come home", lambda s: s.state == EntityState.HEALTHY.name)
-            receivers = 0 if self._has_consumers else RECEIVERS
+            receivers = SESSION_RECEIVERS if self._plan.sessions else RECEIVERS
+            if self._has_consumers:
+                receivers = 0
             with stage.threads("receiver", receivers, lambda: application.receive(client), application.stop):
                 self._homecoming(stage, application)
+
+    def _see_consumers(self, stage: Stage) -> None:
+        if self._plan.ordering == "session":  # O-6
+            self._board.note(f"ordered sessions are not landed: the consumers wait for {PRIMARY_NAME}")
+            return
+        is_landing = "the consumers to receive from the secondary"
+        self._await(stage, is_landing, lambda score: score.received_from[SECONDARY_NAME] > 0)
+        self._board.note(f"the consumers receive from {SECONDARY_NAME}, where the syphon lands messages")
 
     def _homecoming(self, stage: Stage, application: Application) -> None:
         everything = self._plan.messages
@@ -181,6 +192,8 @@ class Story:
             case EntityRecovered():
                 self._marks["recovered"] = self._board.elapsed()
                 self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
+            case FenceOpened(backlog=backlog, sessions=sessions) if sessions:
+                self._board.note(f"backlog {backlog} was seen empty: {sessions} sessions use the primary again")
             case PingSent(number=number):
                 self._board.note(f"ping {number}")
             case PingFailed():
