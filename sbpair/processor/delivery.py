@@ -32,6 +32,9 @@ class SettlingLink(Protocol):
     def give_back(self, delivery: Delivery) -> None:
         """Release a delivery that is waiting or running; without effect on any other."""
 
+    def returned(self, delivery: Delivery) -> None:
+        """Note that the handler of a delivery has ended, after its message was settled with the outcome."""
+
 
 class Delivery:
     """A message in hand; times are monotonic seconds."""

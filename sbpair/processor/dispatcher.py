@@ -132,6 +132,7 @@ class Dispatcher:
         if delivery.name is not None and not delivery.is_open:
             self._conclude(delivery)
         self._start_waiting()
+        delivery.link.returned(delivery)
         if not self._running:
             self.is_idle.set()
         self._changed()

@@ -129,6 +129,9 @@ class EntityLink(ABC):
                 self._release([delivery.delivery_id])
             self._context.dispatcher.left(delivery)
 
+    def returned(self, delivery: Delivery) -> None:
+        """Note that the handler of a delivery has ended."""
+
     def find(self, tag: bytes) -> Delivery | None:
         """The delivery with this tag, while it can be settled."""
         return self._open.get(tag)

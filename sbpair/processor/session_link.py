@@ -112,7 +112,8 @@ class SessionLink(EntityLink):
     def _admit(self, delivery: Delivery) -> None:
         self._waiting.append(delivery)
         self._context.dispatcher.in_hand += 1
-        self._next()
+        if self._head is None:
+            self._next()
 
     def _next(self) -> None:
         """Hand over the next message, once the handler of the last has ended and settled it."""
@@ -132,6 +133,10 @@ class SessionLink(EntityLink):
                 dispatcher.in_hand -= 1  # take() counts it
                 dispatcher.take(delivery)
                 return
+
+    def returned(self, delivery: Delivery) -> None:
+        """Hand over the next message at once: in this turn of the loop, so that one disposition settles many."""
+        self._next()
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
         if delivery.is_open and verb in REORDERING:

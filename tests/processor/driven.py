@@ -87,6 +87,13 @@ class Story:
         for pipe in self.driven.network.pipes(side=side):
             pipe.cut()
 
+    def count_frames(self) -> dict[str, int]:
+        """The frames that the clients' ends write from now on, by side, over the connections that are open."""
+        counts = dict.fromkeys(self.driven.servers, 0)
+        for pipe in self.driven.network.pipes():
+            count_frames(pipe, counts)
+        return counts
+
     @contextmanager
     def down(self, side: str = "contoso") -> Iterator[None]:
         """Let a side be out of reach meanwhile."""
@@ -99,3 +106,22 @@ class Story:
 def play_with(story: Callable[[Story], Coroutine[object, object, None]]) -> None:
     """Play a story on a clock of its own."""
     play(lambda driven: story(Story(driven)))
+
+
+def count_frames(pipe: Any, counts: dict[str, int]) -> None:
+    """Count the frames that the client's end of a connection writes."""
+    write = pipe.client.write
+
+    def counted(data: bytes) -> None:
+        counts[pipe.side] += frames_in(bytes(data))
+        write(data)
+
+    pipe.client.write = counted
+
+
+def frames_in(data: bytes) -> int:
+    at = found = 0
+    while at < len(data):
+        at += int.from_bytes(data[at : at + 4], "big")
+        found += 1
+    return found

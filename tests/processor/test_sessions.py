@@ -51,6 +51,21 @@ def test_sessions_are_handled_in_order_one_message_at_a_time() -> None:
     play_with(story)
 
 
+@pytest.mark.spec("C-13", "C-16")
+def test_one_disposition_settles_the_messages_of_a_session_that_were_handled_together() -> None:
+    async def story(story: Story) -> None:
+        story.make("contoso", "chats", requires_session=True)
+        await story.put(of_sessions(2, 1), path="chats")
+        async with story.processor(path="chats", max_concurrent_sessions=2) as processor:
+            await story.until(lambda: processor.counters.completed == 2)
+            frames = story.count_frames()
+            await story.put(of_sessions(2, 500), path="chats")
+            await story.until(lambda: processor.counters.completed == 1002)
+            assert frames["contoso"] < 200  # dispositions and flows
+
+    play_with(story)
+
+
 @pytest.mark.spec("C-16")
 def test_a_message_that_is_abandoned_comes_again_before_those_behind_it() -> None:
     async def story(story: Story) -> None:

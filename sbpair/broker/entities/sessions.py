@@ -243,7 +243,8 @@ class MessageSessions:
         """Record a message removed from the queue."""
         session = self._session_of(message)
         session.forget(self._queue.message)
-        self._drop_unneeded(session)
+        if not session.count:
+            self._drop_unneeded(session)
 
     def offer(self, message: StoredMessage) -> None:
         """Add a waiting message: notify the holder of its session, or make the session available."""

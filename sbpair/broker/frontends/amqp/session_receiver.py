@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ....amqp.link import SenderLink
-from ....amqp.performatives import ACCEPTED, Attach, DeliveryState, Source
+from ....amqp.performatives import Attach, DeliveryState, Source
 from ....amqp.types import Described
 from ...clock import ClockReading
 from ...entities.entity import Entity
@@ -99,17 +99,24 @@ class SessionQueueReceiver(QueueReceiver):
         return self.lock.queue.receive_batch(limit, now, self.lock)
 
     def complete(self, token: LockToken, now: int) -> None:
-        """As :meth:`apply`."""
-        self.apply(token, ACCEPTED, now)
+        """Complete a message of the session. Raises as :meth:`apply`."""
+        try:
+            self.queue.complete(token, now)
+        except MessageLockLost:
+            self._check_session()
+            raise
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
-        """Settle; a lost lock is reported as a lost session when the session is lost."""
+        """Settle. Raises SessionLockLost, rather than LockLost, when the session is lost."""
         try:
             return super().apply(token, state, now)
         except MessageLockLost:
-            if self.lock.is_lost:
-                raise SessionLockLost from None
+            self._check_session()
             raise
+
+    def _check_session(self) -> None:
+        if self.lock.is_lost:
+            raise SessionLockLost from None
 
     def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
         """End the lock of the session, and with it those of its messages."""
