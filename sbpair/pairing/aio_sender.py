@@ -21,7 +21,7 @@ from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
-from .request import PairedMessageBatch, SendRequest, cancellation, freeze, one_session, scheduled
+from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, scheduled
 
 
 class PairedServiceBusSender(BaseSender):
@@ -88,9 +88,16 @@ class PairedServiceBusSender(BaseSender):
         request = scheduled(messages, schedule_time_utc)
         if not request:
             return []
-        if self._keeps_order:
-            return request.sequence_numbers(await self._sent_in_turn(request, budget, time.monotonic()))
-        return request.sequence_numbers(await self._sent(request, budget))
+        started = time.monotonic()
+        session = self._session_of(request) if self._keeps_order else None
+        if session is not None:
+            await self._wait_for_turn(session, budget, started)
+        try:
+            in_session(request, session)
+            return request.sequence_numbers(await self._sent(request, budget, started=started))
+        finally:
+            if session is not None:
+                self._turns.leave(session)
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
@@ -130,47 +137,33 @@ class PairedServiceBusSender(BaseSender):
     async def _send_in_order(
         self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
     ) -> SendReceipt:
-        """Send, one message of a session after the other (O-3)."""
+        """Send, and report the receipt, when it is the turn of the message's session (O-3)."""
         started, runtime = time.monotonic(), self._runtime
-        if not isinstance(message, ServiceBusMessage):
-            budget = timeout_seconds(timeout, runtime.options)
-            request = freeze(message)
-            if not request:
-                return SendReceipt(StoredIn.PRIMARY, None, ())
-            return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
-        outgoing = prepare(message)
-        properties = outgoing.properties  # short, since nearly every message passes here
-        session = None if properties is None else properties.group_id
-        if session is None or session.__class__ is not str or not self._turns.take(session):
-            budget = timeout_seconds(timeout, runtime.options)
-            request = SendRequest(outgoing, (outgoing,))
-            return self._reported(receipt(await self._sent_in_turn(request, budget, started), request))
+        given = prepare(message) if isinstance(message, ServiceBusMessage) else freeze(message)
+        session = self._session_of(given)
+        if session is not None and not self._turns.take(session):
+            await self._wait_for_turn(session, timeout_seconds(timeout, runtime.options), started)
         try:
             first: Result | None = None
-            if self._may_go_fast(outgoing):
-                first = await runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
+            if self._may_go_fast(given, session):
+                first = await runtime.send_fast(self._key, given, started, self._fast_seconds(timeout))
                 if first is ACCEPTED:
                     if self._health.is_calm:
-                        return self._reported(at_primary(message_id_of(outgoing)))
+                        return self._reported(at_primary(message_id_of(given)))
                     first = Result(time.monotonic())
             budget = timeout_seconds(timeout, runtime.options)
-            request = SendRequest(outgoing, (outgoing,))
-            request.session = session
+            request = in_session(given, session)
+            if not request:
+                return SendReceipt(StoredIn.PRIMARY, None, ())
             return self._reported(receipt(await self._sent(request, budget, first, started), request))
         finally:
-            self._turns.leave(session)
+            if session is not None:
+                self._turns.leave(session)
 
-    async def _sent_in_turn(self, request: SendRequest, budget: float, started: float) -> Stored:
-        """Send when it is the turn of this request's session. Raises MixedSessionsError, OperationTimeoutError."""
-        session = request.session = one_session(self.entity_name, request.messages)
-        if session is None:
-            return await self._sent(request, budget, started=started)
+    async def _wait_for_turn(self, session: str, budget: float, started: float) -> None:
+        """Raises OperationTimeoutError when it does not come within the budget."""
         if not await self._turns.wait(session, started + budget - time.monotonic()):
             raise self._too_late(session)
-        try:
-            return await self._sent(request, budget, started=started)
-        finally:
-            self._turns.leave(session)
 
     async def _sent(
         self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None

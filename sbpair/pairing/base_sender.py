@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
-from sbpair.envelope.park import message_id_of, prepare
+from sbpair.envelope.park import message_id_of, prepare, session_of
 
 from .address import LinkSettings
 from .base_runtime import BaseRuntime
@@ -19,7 +19,7 @@ from .classify import Phase
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from .options import timeout_seconds
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
-from .request import PairedMessageBatch, SendRequest
+from .request import PairedMessageBatch, SendRequest, one_session
 from .rotation import Choice
 from .sdk import is_smaller
 
@@ -83,15 +83,25 @@ class BaseSender:
             return None  # it may be too large to park: the flow checks (P-22)
         return outgoing, message_id_of(outgoing)
 
-    def _may_go_fast(self, outgoing: AmqpAnnotatedMessage) -> bool:
+    def _session_of(self, given: AmqpAnnotatedMessage | SendRequest) -> str | None:
+        """The session whose order is kept, None without one. Raises MixedSessionsError when there are several."""
+        if isinstance(given, SendRequest):
+            return one_session(self.entity_name, given.messages)
+        properties = given.properties  # short, since nearly every message passes here
+        found = None if properties is None else properties.group_id
+        return found if found is None or found.__class__ is str else session_of(given)
+
+    def _may_go_fast(
+        self, given: AmqpAnnotatedMessage | SendRequest, session: str | None
+    ) -> TypeGuard[AmqpAnnotatedMessage]:
         """Whether the fast path may send this message of an ordered session, whose turn it is."""
         fence, core = self._fence, self._core
-        if fence is None or not (fence.is_open and self._health.is_calm):
+        if fence is None or session is None or isinstance(given, SendRequest):
             return False
-        if core.is_spooling(self.entity_name):
+        if not (fence.is_open and self._health.is_calm) or core.is_spooling(self.entity_name):
             return False
         headroom = core.headroom
-        return headroom is None or is_smaller(outgoing, headroom.roomy)
+        return headroom is None or is_smaller(given, headroom.roomy)
 
     def _too_late(self, session: str) -> ServiceBusError:
         """The error of a send whose turn did not come in time; nothing was sent."""

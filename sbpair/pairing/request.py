@@ -223,6 +223,13 @@ def one_session(path: str, messages: Sequence[Message]) -> str | None:
     return next(iter(sessions), None)
 
 
+def in_session(given: Message | SendRequest, session: str | None) -> SendRequest:
+    """The request of one prepared message, or ``given``, with the session whose order is kept."""
+    request = given if isinstance(given, SendRequest) else SendRequest(given, (given,))
+    request.session = session
+    return request
+
+
 class SpooledRequest(SendRequest):
     """Messages from the spool."""
 
