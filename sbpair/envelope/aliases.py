@@ -29,6 +29,8 @@ RESERVED = frozenset(
 
 ANNOTATION_SCHEDULED = "x-opt-scheduled-enqueue-time"
 ANNOTATION_PARTITION_KEY = "x-opt-partition-key"
+ANNOTATION_DESTINATION = "x-opt-sbpair-path"
+"""The destination of a message sent via its backlog queue, for the case that it cannot be transferred (C-2)."""
 
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"  # P-30
 

@@ -40,6 +40,8 @@ class ParkedMessage:
     sequence_number: int | None
     message_id: str | None
     path: str | None
+    """Its destination; of one that could not be transferred, that of its annotation."""
+
     aliases: dict[str, str]
     """The aliases other than the path, as text; ISO 8601 for spans and instants."""
 
@@ -68,7 +70,9 @@ def read_parked(payload: bytes) -> ParkedMessage:
     return ParkedMessage(
         sequence_number=_whole(annotations.get(SEQUENCE_NUMBER)),
         message_id=_id_text(properties.message_id),
-        path=_shown(names.PATH, carried[names.PATH]) if names.PATH in carried else None,
+        path=_shown(names.PATH, carried[names.PATH])
+        if names.PATH in carried
+        else _text(annotations.get(names.ANNOTATION_DESTINATION)),
         aliases={name: _shown(name, carried[name]) for name in _ALIASES if name in carried},
         parked_at=_whole(annotations.get(ENQUEUED_TIME)),
         reason=_text(carried.get(REASON)),

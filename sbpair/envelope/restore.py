@@ -84,7 +84,7 @@ SERVER_ANNOTATIONS = frozenset(
         b"x-opt-via-partition-key",
     }
 )
-_DEAD_LETTER_PROPERTIES = frozenset({REASON.encode(), DESCRIPTION.encode()})
+DEAD_LETTER_PROPERTIES = frozenset({REASON.encode(), DESCRIPTION.encode()})
 
 
 class Forward(NamedTuple):
@@ -348,7 +348,7 @@ def redriven(payload: bytes) -> bytes:
     sections = split(payload)
     fields = split_fields(sections.header)[: TTL + 1] if sections.header else []
     annotations = part_entries(sections.message_annotations, SERVER_ANNOTATIONS)
-    carried = part_entries(sections.application_properties, _DEAD_LETTER_PROPERTIES)
+    carried = part_entries(sections.application_properties, DEAD_LETTER_PROPERTIES)
     wide = is_needlessly_wide(sections.application_properties)
     return b"".join(
         (

@@ -1,4 +1,4 @@
-"""The dead letters of a backlog queue: redrive them to the queue, or purge them.
+"""The dead letters of a backlog queue, and those that could not be transferred: redrive them to the queue, or purge them.
 
 A redrive works in rounds:
 
@@ -10,6 +10,9 @@ Dead letters with other reasons stay locked until the end, their locks renewed, 
 again and hide those behind them. Each message is sent before it is completed: an interruption in between leaves a
 duplicate, never a loss. Messages dead-lettered meanwhile are left for the next redrive, or they would circulate
 between it and a syphon.
+
+Messages of the transfer dead-letter queue are parked again on the way: their entity on the secondary refused them after
+the syphon had restored them.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from sbpair.client.link import Receiver, Sender
 from sbpair.client.locks import renew_locks
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import redriven
+from sbpair.envelope.transfer import DestinationUnknown, parked_again
 
-from .look import DEAD_LETTERS, look
+from .look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, look
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds: another redrive may have locked them
@@ -48,7 +52,7 @@ class RedriveCounts:
     """The outcome of a redrive."""
 
     redriven: int = 0  # sent to their backlog and removed from the dead letters
-    left: int = 0  # dead-lettered for another reason, or malformed
+    left: int = 0  # dead-lettered for another reason, malformed, or without a destination
     missed: int = 0  # locked by another receiver
     refused: int = 0  # not accepted by the backlog: they are still dead letters
     twice: int = 0  # sent to their backlog, but perhaps still dead letters too
@@ -61,15 +65,18 @@ async def redrive(
     counts: RedriveCounts,
     *,
     reason: str | None = None,
+    untransferred: bool = False,
     stop: asyncio.Event,
 ) -> None:
     """Send the dead letters of ``backlog`` to it again: all, or those with this ``reason``, in any case.
 
-    ``stop`` ends it between two rounds. Raises TokenRefused, LinkRefused, ConnectionLost; ``counts`` is up to date
-    then too.
+    With ``untransferred`` those of its transfer dead-letter queue. ``stop`` ends it between two rounds. Raises
+    TokenRefused, LinkRefused, ConnectionLost; ``counts`` is up to date then too.
     """
+    path = backlog + (TRANSFER_DEAD_LETTERS if untransferred else DEAD_LETTERS)
+    rewrite = parked_again if untransferred else redriven
     wanted = set()
-    async for message in look(connection, backlog + DEAD_LETTERS):
+    async for message in look(connection, path):
         if reason is not None and (message.reason or "").casefold() != reason.casefold():
             counts.left += 1
         elif message.sequence_number is not None:
@@ -77,14 +84,19 @@ async def redrive(
     if wanted:
         sender = await connection.open_sender(backlog)
         try:
-            async with _Rounds.of(connection, backlog + DEAD_LETTERS) as rounds:
-                await _redrive(rounds, sender, wanted, counts, stop)
+            async with _Rounds.of(connection, path) as rounds:
+                await _redrive(rounds, sender, wanted, counts, rewrite, stop)
         finally:
             await sender.close()
 
 
 async def _redrive(
-    rounds: _Rounds, sender: Sender, wanted: set[int], counts: RedriveCounts, stop: asyncio.Event
+    rounds: _Rounds,
+    sender: Sender,
+    wanted: set[int],
+    counts: RedriveCounts,
+    rewrite: Callable[[bytes], bytes],
+    stop: asyncio.Event,
 ) -> None:
     while wanted and not counts.refused and not stop.is_set():
         taken = await rounds.take() or await rounds.wait_for(wanted)
@@ -94,15 +106,21 @@ async def _redrive(
         ours = [event for number, event in taken if number in wanted]
         rounds.keep([event for number, event in taken if number not in wanted])
         wanted.difference_update(number for number, _ in taken)
-        await asyncio.gather(*(_one(event, rounds.receiver, sender, counts) for event in ours))
+        await asyncio.gather(*(_one(event, rewrite, rounds.receiver, sender, counts) for event in ours))
         if sender.detached.done() or rounds.receiver.detached.done():
             raise ConnectionLost("the links were lost during the redrive")
 
 
-async def _one(event: MessageReceived, receiver: Receiver, sender: Sender, counts: RedriveCounts) -> None:
+async def _one(
+    event: MessageReceived,
+    rewrite: Callable[[bytes], bytes],
+    receiver: Receiver,
+    sender: Sender,
+    counts: RedriveCounts,
+) -> None:
     try:
-        payload = redriven(event.payload)
-    except (DecodeError, IndexError):
+        payload = rewrite(event.payload)
+    except (DecodeError, IndexError, DestinationUnknown):
         counts.left += 1
         receiver.give_back(event.delivery_id, event.delivery_id, Released())
         return

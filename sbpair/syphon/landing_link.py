@@ -8,7 +8,8 @@
 
 A message sent via another entity is transferred after the commit; an entity that refuses it then, because it is full
 for example, has it put into the transfer dead-letter queue of the backlog. So before a transaction, and at most once a
-second, its first message is sent to the entity itself in a transaction that is rolled back: the trial. Where a
+second, its first message is sent to the entity itself in a transaction that is rolled back: the trial. A message sent
+via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from there. Where a
 transaction is not possible (the Basic tier, a partitioned backlog) messages are sent plainly, and completed once
 accepted, as on their way home.
 """
@@ -18,12 +19,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from sbpair.amqp.errors import NOT_ALLOWED
+from sbpair.amqp.errors import NOT_ALLOWED, DecodeError
 from sbpair.amqp.performatives import ACCEPTED, DeliveryState, Rejected, TransactionalState
 from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.link import OutgoingMessage, Sender
 from sbpair.client.transaction import TransactionController
+from sbpair.envelope.transfer import addressed
 
 from .answers import DeliveryAction, action_for
 from .delivery import InFlightMessage
@@ -175,16 +178,15 @@ class LandingLink:
         if via is None:
             self._send_plainly(batch)
             return
-        limit = None if attach is None else attach.max_message_size
-        large = [message for message in batch if limit and len(message.payload) > limit]
-        self._send_plainly(large)  # the entity may refuse them, which it cannot after a commit
-        batch = [message for message in batch if message not in large]
+        payloads = _addressed(batch, (attach and attach.max_message_size) or None)
+        self._send_plainly(each for each in batch if each not in payloads)
+        batch = list(payloads)
         if not batch:
             return
         txn_id = await self._controller.declare()
         state = TransactionalState(txn_id)
         try:
-            outcomes = await asyncio.gather(*(via.send(each.payload, 0, state) for each in batch))
+            outcomes = await asyncio.gather(*(via.send(each, 0, state) for each in payloads.values()))
         except BaseException:
             await self._controller.roll_back(txn_id)
             raise
@@ -238,6 +240,20 @@ class LandingLink:
         for message in batch:
             self._running.pop(message, None)
             message.answered(state)
+
+
+def _addressed(batch: Iterable[InFlightMessage], limit: int | None) -> dict[InFlightMessage, bytes]:
+    """Return what to send via the backlog, by message.
+
+    Those above the ``limit`` of the entity are left out: it can refuse them now, and not after a commit.
+    """
+    payloads: dict[InFlightMessage, bytes] = {}
+    for message in batch:
+        with suppress(DecodeError, IndexError):
+            payload = addressed(message.payload, message.path)
+            if limit is None or len(payload) <= limit:
+                payloads[message] = payload
+    return payloads
 
 
 def _is_not_allowed(state: DeliveryState | None) -> bool:

@@ -11,14 +11,15 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.amqp.message import Message, split
-from sbpair.amqp.performatives import Condition, Rejected
+from sbpair.amqp.performatives import Condition, Rejected, TransactionalState
 from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import parse
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
+from sbpair.client.transaction import TransactionController
 from tests.cli.conftest import AS_CREATED, make_backlogs
-from tests.syphon.pair import parked, put, take
+from tests.syphon.pair import message_id, parked, put, take
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
 DEAD = BACKLOG + "/$DeadLetterQueue"
@@ -262,6 +263,70 @@ def test_a_redriven_message_is_brought_home_by_the_syphon(backlog, sbpair, broke
 
     (home,) = asyncio.run(take(broker.namespace("contoso"), "invoices", 1))
     assert Message.decode(home).application_properties == {"number": 1}
+
+
+@pytest.mark.spec("C-2", "C-3")
+@pytest.mark.usefixtures("backlogs")
+def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog, sbpair, broker, secondary):
+    primary = broker.namespace("contoso")
+    secondary.create_queue("orders", max_size_in_megabytes=1)
+    fill(secondary, BACKLOG.format(1), [parked(n, body=b"x" * 20_000) for n in range(100)])
+    keys = {"SBPAIR_PRIMARY": primary.connection_string, "SBPAIR_SECONDARY": secondary.connection_string}
+    primary.take_down("refuse")
+    drained = sbpair("syphon", "--drain", "--land", "either", "--land-after", "0s", *FLAGS, **keys)
+    assert drained.returncode == 0, drained.stderr
+    primary.bring_up()
+    landed = secondary.counts("orders").active
+    refused = 100 - landed
+    assert 0 < landed < 100
+
+    assert f"{refused} landed messages were refused on the secondary" in backlog("list").stdout
+    listed = json.loads(backlog("list", "--json").stdout)["backlogs"]
+    assert [row["untransferred"] for row in listed] == [0, refused]
+    seen = [json.loads(line) for line in backlog("peek", "--transfer", "--count", "200", "--json").stdout.splitlines()]
+    assert {(each["path"], each["reason"]) for each in seen} == {("orders", "QuotaExceededException")}
+    examined = sbpair("doctor", *FLAGS, "--ca-file", str(broker.ca_file), **keys)
+    assert examined.returncode == 1
+    assert "landed messages were refused on the secondary" in examined.stdout
+
+    done = backlog("redrive", "--transfer")
+    assert (done.returncode, done.stdout) == (0, f"{refused} redriven, 0 left\n"), done.stderr
+    again = backlog("redrive", "--transfer", "--json")
+    assert json.loads(again.stdout)["redriven"] == 0, "each once"
+    sbpair("syphon", "--drain", *FLAGS, **keys)
+
+    both = [
+        message_id(each)
+        for namespace, count in ((primary, refused), (secondary, landed))
+        for each in asyncio.run(take(namespace, "orders", count))
+    ]
+    assert sorted(both) == sorted(f"m{n}" for n in range(100))
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_what_could_not_be_transferred_and_has_no_destination_stays_and_is_counted(backlog, secondary):
+    """Somebody else sent it via the queue."""
+    secondary.create_queue("small", max_size_in_megabytes=1)
+
+    async def send_via() -> None:
+        connection = await connect(parse(secondary.connection_string))
+        controller = TransactionController(connection)
+        sender = await connection.open_sender("small", via=BACKLOG.format(0))
+        txn_id = await controller.declare()
+        for number in range(60):
+            state = TransactionalState(txn_id)
+            await sender.send(parked(number, None, body=b"x" * 20_000), 0, state)
+        await controller.commit(txn_id)
+        await connection.close()
+
+    asyncio.run(send_via())
+    there = secondary.counts(BACKLOG.format(0)).transfer_dead_letter
+    assert there > 0
+
+    done = backlog("redrive", "--transfer")
+
+    assert (done.returncode, done.stdout) == (0, f"0 redriven, {there} left\n"), done.stderr
+    assert secondary.counts(BACKLOG.format(0)).transfer_dead_letter == there
 
 
 @pytest.mark.usefixtures("backlogs")

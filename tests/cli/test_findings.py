@@ -122,6 +122,7 @@ def test_a_healthy_pairing_has_no_findings():
             "requires_session",
         ),
         ({"backlogs": (Backlog("b", has_dead_letters=True),)}, "warning", "b", "dead letters"),
+        ({"backlogs": (Backlog("b", has_untransferred=True),)}, "warning", "b", "refused on the secondary"),
         (
             {"backlogs": (Backlog("b", oldest_age=61, time_to_live=120),)},
             "error",

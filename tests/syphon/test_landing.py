@@ -9,8 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair.auth.connection_string import parse
 from sbpair.broker.faults import Full, NoCredit, Operation, RejectWith, Withhold
+from sbpair.client.dial import connect
 from sbpair.syphon import SyphonState
+from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.events import (
     LandingBegan,
     LandingEnded,
@@ -18,8 +21,8 @@ from sbpair.syphon.events import (
     MessageSetAside,
     MessagesForwarded,
 )
-from tests.syphon.driven import BACKLOGS, ROOMY, Driven, play
-from tests.syphon.pair import parked
+from tests.syphon.driven import BACKLOGS, CLOCK, ROOMY, STRING, Driven, play
+from tests.syphon.pair import message_id, parked, take_over
 
 HERE, THERE = "contoso", "contoso-dr"
 AFTER = 300.0  # seconds: the default of land_after
@@ -337,5 +340,48 @@ def test_what_only_the_primary_takes_is_what_tries_it_again() -> None:
                 await asyncio.sleep(100.0)
                 assert placed(world) == (0, 1)
             assert await world.until(lambda: placed(world) == (4, 1)) < 60.0
+
+    play(story)
+
+
+async def fill_a_twin_during_its_commit(world: Driven) -> int:
+    """Land more than the twin holds, in transactions of which the first message fits; return how many were refused."""
+    world.make("orders", THERE, replace(ROOMY, max_size_in_megabytes=1))
+    syphon = landing_syphon(world, land_after=timedelta(0))
+    world.cut(HERE)
+    async with world.running(syphon):
+        await world.park(parked(number, body=b"x" * 20_000) for number in range(100))
+        await world.until(lambda: syphon.counters.completed == 100)
+    landed = world.active(THERE, "orders")
+    assert 0 < landed < 100
+    return 100 - landed
+
+
+def untransferred(world: Driven, backlog: str = BACKLOGS[0]) -> int:
+    return world.queue(THERE, backlog).counts(CLOCK.now()).transfer_dead_letter
+
+
+@pytest.mark.spec("C-2", "C-4")
+@pytest.mark.parametrize("where", ["the twin", "the primary"])
+def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home(where: str) -> None:
+    async def story(world: Driven) -> None:
+        refused = await fill_a_twin_during_its_commit(world)
+        assert untransferred(world) == refused
+        connection = await connect(parse(STRING.format(THERE)))
+        landed = await take_over(connection, "orders", 100 - refused)  # the twin has room again
+        counts = RedriveCounts()
+        await redrive(connection, BACKLOGS[0], counts, untransferred=True, stop=asyncio.Event())
+        await connection.close()
+        assert (counts.redriven, counts.left, counts.refused) == (refused, 0, 0)
+        assert (untransferred(world), world.active(THERE, BACKLOGS[0])) == (0, refused)
+        if where == "the primary":
+            world.restored(HERE)
+        await landing_syphon(world, land_after=timedelta(0)).drain()
+        at = THERE if where == "the twin" else HERE
+        connection = await connect(parse(STRING.format(at)))
+        landed += await take_over(connection, "orders", refused)
+        await connection.close()
+        assert sorted(map(message_id, landed)) == sorted(f"m{number}" for number in range(100)), "each once"
+        assert placed(world) == (0, 0)
 
     play(story)

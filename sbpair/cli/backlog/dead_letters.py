@@ -39,8 +39,15 @@ class IndexOrAll(click.ParamType[int | None]):
 @with_target
 @click.option("--index", type=IndexOrAll(), default="all", show_default=True, help="Which backlog queue.")
 @click.option("--reason", help="Only messages dead-lettered for this reason, e.g. DestinationNotFound.")
+@click.option(
+    "--transfer",
+    is_flag=True,
+    help="Redrive the transfer dead-letter queues: what an entity of the secondary refused after landing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
-def redrive(target: BacklogTarget, index: int | None, reason: str | None, as_json: bool) -> int:
+def redrive(
+    target: BacklogTarget, index: int | None, reason: str | None, transfer: bool, as_json: bool
+) -> int:
     """Send dead-lettered messages back to their backlog queue.
 
     Run it after fixing the cause: the syphon then handles them like newly parked messages.
@@ -48,17 +55,21 @@ def redrive(target: BacklogTarget, index: int | None, reason: str | None, as_jso
     Listen rights on the secondary. Exit code 1 if messages were refused or missed, or after
     a signal.
 
+    With --transfer it redrives the messages that a syphon landed on the secondary and that
+    their entity there refused after all, because it was full. They are parked again.
+
     \b
     Examples:
       sbpair backlog redrive --reason DestinationNotFound
       sbpair backlog redrive --index 3 --json
+      sbpair backlog redrive --transfer
     """
     from ...syphon.deadletters import RedriveCounts
 
     counts = RedriveCounts()
     stopped = False
     try:
-        stopped = asyncio.run(_redrive(target, index, reason, counts))
+        stopped = asyncio.run(_redrive(target, index, reason, transfer, counts))
     finally:
         click.echo(json.dumps(asdict(counts)) if as_json else _as_text(counts))
     if stopped:
@@ -67,7 +78,7 @@ def redrive(target: BacklogTarget, index: int | None, reason: str | None, as_jso
 
 
 async def _redrive(
-    target: BacklogTarget, index: int | None, reason: str | None, counts: RedriveCounts
+    target: BacklogTarget, index: int | None, reason: str | None, transfer: bool, counts: RedriveCounts
 ) -> bool:
     """Redrive. Returns whether a signal stopped it early."""
     from ...syphon.deadletters import redrive as send_back
@@ -78,7 +89,9 @@ async def _redrive(
     async with connected(target) as connection:
         for backlog in backlogs:
             with missing.tolerated():
-                await send_back(connection, backlog, counts, reason=reason, stop=stop)
+                await send_back(
+                    connection, backlog, counts, reason=reason, untransferred=transfer, stop=stop
+                )
             if stop.is_set():
                 return True
     return False

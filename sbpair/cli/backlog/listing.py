@@ -30,6 +30,7 @@ class Row:
     index: int
     active: int
     dead_lettered: int
+    untransferred: int
     oldest_age: float | None
     oldest_dead_letter_age: float | None
     size_in_bytes: int
@@ -98,6 +99,7 @@ def _row(
         index=index_of(queue.name),
         active=(counts and counts.active_message_count) or 0,
         dead_lettered=(counts and counts.dead_letter_message_count) or 0,
+        untransferred=(counts and counts.transfer_dead_letter_message_count) or 0,
         oldest_age=None,
         oldest_dead_letter_age=None,
         size_in_bytes=(counts and counts.size_in_bytes) or 0,
@@ -142,6 +144,11 @@ def _show(target: BacklogTarget, listing: BacklogListing) -> None:
         sum(row.dead_lettered for row in listing.backlogs),
     )
     click.echo(f"{active} messages wait, {dead} are dead-lettered")
+    untransferred = sum(row.untransferred for row in listing.backlogs)
+    if untransferred:
+        click.echo(
+            f"{untransferred} landed messages were refused on the secondary: sbpair backlog redrive --transfer"
+        )
     for line in _warnings(target, listing):
         click.echo(f"sbpair: warning: {line}", err=True)
 

@@ -24,6 +24,7 @@ Found = list[tuple[str, "ParkedMessage"]]
 @with_target
 @index_option
 @click.option("--dead-letter", is_flag=True, help="Peek the dead-letter queues instead.")
+@click.option("--transfer", is_flag=True, help="Peek the transfer dead-letter queues instead.")
 @click.option(
     "--count",
     type=click.IntRange(1, 100_000),
@@ -32,7 +33,9 @@ Found = list[tuple[str, "ParkedMessage"]]
     help="The maximum number of messages from each backlog queue.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each message.")
-def peek(target: BacklogTarget, index: int | None, dead_letter: bool, count: int, as_json: bool) -> None:
+def peek(
+    target: BacklogTarget, index: int | None, dead_letter: bool, transfer: bool, count: int, as_json: bool
+) -> None:
     """Show parked messages, oldest first, without locking or changing them.
 
     For each message it shows the destination and the properties that are restored on delivery.
@@ -43,7 +46,12 @@ def peek(target: BacklogTarget, index: int | None, dead_letter: bool, count: int
       sbpair backlog peek --count 3
       sbpair backlog peek --dead-letter --index 4 --json
     """
-    found = asyncio.run(_found(target, index, dead_letter, count))
+    if dead_letter and transfer:
+        raise click.UsageError("give --dead-letter or --transfer, not both", click.get_current_context())
+    from sbpair.syphon.look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS
+
+    part = DEAD_LETTERS if dead_letter else TRANSFER_DEAD_LETTERS if transfer else ""
+    found = asyncio.run(_found(target, index, part, count))
     if as_json:
         for backlog, message in found:
             click.echo(json.dumps({"backlog": backlog, **asdict(message)}))
@@ -51,17 +59,16 @@ def peek(target: BacklogTarget, index: int | None, dead_letter: bool, count: int
     _show(found)
 
 
-async def _found(target: BacklogTarget, index: int | None, dead_letter: bool, count: int) -> Found:
-    from sbpair.syphon.look import DEAD_LETTERS, look
+async def _found(target: BacklogTarget, index: int | None, part: str, count: int) -> Found:
+    from sbpair.syphon.look import look
 
     found: Found = []
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
     async with connected(target) as connection:
         for backlog in backlogs:
-            path = backlog + DEAD_LETTERS if dead_letter else backlog
             with missing.tolerated():
-                found += [(backlog, each) async for each in look(connection, path, most=count)]
+                found += [(backlog, each) async for each in look(connection, backlog + part, most=count)]
     return found
 
 

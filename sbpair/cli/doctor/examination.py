@@ -32,7 +32,7 @@ from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
-from sbpair.syphon.look import DEAD_LETTERS, look
+from sbpair.syphon.look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, look
 
 from .facts import Backlog, PrimaryEntity, PairFacts, Load, Ping, Refusal
 from .probes import ping_trial, read_status, scratch_queue
@@ -169,8 +169,16 @@ class Examination:
             ages.append(age)
             if message.path is not None and path_refusal(message.path) is None:
                 self.oldest[message.path] = max(age, self.oldest.get(message.path) or 0.0)
-        dead = [each async for each in look(connection, name + DEAD_LETTERS, most=1)]
-        return replace(backlog, oldest_age=max(ages, default=None), has_dead_letters=bool(dead))
+        dead, untransferred = [
+            [each async for each in look(connection, name + part, most=1)]
+            for part in (DEAD_LETTERS, TRANSFER_DEAD_LETTERS)
+        ]
+        return replace(
+            backlog,
+            oldest_age=max(ages, default=None),
+            has_dead_letters=bool(dead),
+            has_untransferred=bool(untransferred),
+        )
 
     # The primary.
 

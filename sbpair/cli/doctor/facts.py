@@ -37,6 +37,9 @@ class Backlog:
     name: str
     oldest_age: float | None = None
     has_dead_letters: bool = False
+    has_untransferred: bool = False
+    """Whether messages that a syphon landed were refused there."""
+
     differences: tuple[str, ...] = ()
     time_to_live: float | None = None
     lock: float | None = None

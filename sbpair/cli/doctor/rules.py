@@ -224,6 +224,10 @@ def _backlogs(facts: PairFacts) -> Iterator[Finding]:
             yield Finding(
                 WARNING, backlog.name, "it has dead letters", "they stay until redriven or purged", step
             )
+        if backlog.has_untransferred:
+            what = "landed messages were refused on the secondary after all"
+            why = "nobody receives them: they are in its transfer dead-letter queue until redriven"
+            yield Finding(WARNING, backlog.name, what, why, "`sbpair backlog redrive --transfer`")
         age, limit = backlog.oldest_age, backlog.time_to_live
         if age is not None and limit is not None and age > limit / 2:
             what = f"the oldest message has waited {age_text(age)} of its {age_text(limit)}"
