@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.trials.bench.aims import AIMS, Figure
@@ -36,7 +37,9 @@ def main() -> int:
     parser.add_argument(
         "--rounds", type=int, help="rounds of each; each has a default of its own, 5 at least"
     )
-    parser.add_argument("--quick", action="store_true", help="one small round: to see that all runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="one small round, two benchmarks at once: to see that all run"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these only, such as syphon or broker")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--out", type=Path, metavar="FILE", help="store the figures as JSON")
@@ -58,11 +61,13 @@ def run(names: Sequence[str], asked: argparse.Namespace) -> int:
     begun, run_on = time.time(), machine()
     figures: list[Figure] = []
     failed = []
-    for name in names:
-        found, code = one(f"bench_{name}", asked)
-        figures += found
-        if code:
-            failed.append(f"{name} ended with exit code {code}")
+    with ThreadPoolExecutor(2 if asked.quick else 1) as at_once:
+        for name, (found, code) in zip(
+            names, at_once.map(lambda name: one(f"bench_{name}", asked), names), strict=True
+        ):
+            figures += found
+            if code:
+                failed.append(f"{name} ended with exit code {code}")
     stored = {
         "machine": run_on,
         "quick": asked.quick,
@@ -82,6 +87,7 @@ def run(names: Sequence[str], asked: argparse.Namespace) -> int:
 
 def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
     """The figures of one benchmark, shown as they come, and its exit code."""
+    begun = time.monotonic()
     print(f"== {module}", flush=True)
     command = [sys.executable, "-m", f"tests.trials.bench.{module}", *ARGUMENTS.get(module, ())]
     command += ["--quick"] if asked.quick else []
@@ -97,6 +103,7 @@ def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
             figures.append({**json.loads(line), "by": module})
     code = process.wait()
     patience.cancel()
+    print(f"== {module} took {time.monotonic() - begun:.0f} s", flush=True)
     return figures, code
 
 
