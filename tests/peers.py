@@ -89,6 +89,14 @@ def run_java(program: Path, *arguments: str, within: float) -> str:
     return done.stdout
 
 
+def prometheus_program(name: str) -> str:
+    """The path of ``prometheus`` or ``promtool``; skips without Debian's package prometheus, which has both."""
+    found = shutil.which(name)
+    if found is None:
+        missing(f"{name} is not installed (Debian's package prometheus)")
+    return found
+
+
 def start_java(program: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start a Java program of one file; its input and output are text, by pipe."""
     command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]

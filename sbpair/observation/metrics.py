@@ -39,6 +39,11 @@ METRICS = (
     Metric("sbpair_failovers_total", ("path",), "times an entity failed over"),
     Metric("sbpair_failbacks_total", ("path",), "times an entity returned to the primary"),
     Metric("sbpair_parked_messages_total", ("path", "backlog"), "messages that a backlog queue accepted"),
+    Metric(
+        "sbpair_raised_sends_total",
+        ("path", "cause"),
+        "sends that raised to their caller, by the class of the last error",
+    ),
     Metric("sbpair_pings_total", ("path",), "pings sent, billed as messages"),
     Metric("sbpair_ping_failures_total", ("path",), "pings that were not accepted"),
     Metric("sbpair_backlog_withdrawals_total", ("backlog",), "times a backlog queue left the rotation"),
@@ -122,6 +127,7 @@ READ = (
 _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "entity_suspected": ("sbpair_suspicions_total", ("path",), ""),
     "message_parked": ("sbpair_parked_messages_total", ("path", "backlog"), "count"),
+    "send_raised": ("sbpair_raised_sends_total", ("path", "cause"), ""),
     "ping_sent": ("sbpair_pings_total", ("path",), ""),
     "ping_failed": ("sbpair_ping_failures_total", ("path",), ""),
     "backlog_withdrawn": ("sbpair_backlog_withdrawals_total", ("backlog",), ""),

@@ -45,6 +45,7 @@ EVERY_EVENT = (
     processor.SettlementUnknown(0.0, "orders", "primary", ("m1", "m2")),
     processor.DuplicatesCompleted(0.0, "orders", "primary", ("m1",)),
     processor.LinkSilent(0.0, "orders", "primary", 65.0),
+    pairing.SendRaised(0.0, "orders", "BacklogUnavailableError", ("a", "b")),
 )
 
 
@@ -77,6 +78,7 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_entity_state", "path=orders", "state=suspect"): 0,
         ("sbpair_entity_state", "path=orders", "state=failed_over"): 1,
         ("sbpair_parked_messages_total", "backlog=1", "path=orders"): 7,
+        ("sbpair_raised_sends_total", "cause=BacklogUnavailableError", "path=orders"): 1,
         ("sbpair_pings_total", "path=orders"): 1,
         ("sbpair_ping_failures_total", "path=orders"): 1,
         ("sbpair_backlog_withdrawals_total", "backlog=2"): 1,
