@@ -26,6 +26,13 @@ COMMANDS = {
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
+    "peek": ("sbpair.cli.entity.peek", "Show messages without locking or changing them, oldest first."),
+    "purge": ("sbpair.cli.entity.purge", "Delete the messages of a queue or subscription. They are lost."),
+    "receive": (
+        "sbpair.cli.entity.receive",
+        "Receive messages, print them, and remove them from the entity.",
+    ),
+    "send": ("sbpair.cli.entity.send", "Send messages to a queue or topic, from standard input."),
     "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs and settle checkpoints with Spark."),
     "spool": ("sbpair.cli.spool", "List, redrive or purge the messages in a spool on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring parked messages home: as a daemon, or one drain."),

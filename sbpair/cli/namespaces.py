@@ -92,7 +92,15 @@ def _resolved(
 ) -> NamespaceArgument | None:
     if value is None:
         return None
-    flag = parameter.opts[0]
+    is_visible = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    return namespace_argument(value, parameter.opts[0], is_visible=is_visible)
+
+
+def namespace_argument(value: str, flag: str, *, is_visible: bool) -> NamespaceArgument:
+    """Return the namespace that ``value`` names; ``flag`` is what errors call it.
+
+    ``is_visible``: the value stands in the process list, so a key in it earns a warning. Raises ConfigurationError.
+    """
     text = fetched(value, flag)
     if NAME.fullmatch(text):
         return NamespaceArgument(flag, _host(text))
@@ -100,8 +108,7 @@ def _resolved(
     secrets = [fields[name] for name in SECRET_FIELDS if name in fields]
     for secret in [*secrets, text]:
         remember(secret)
-    from_argv = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-    if text == value and secrets and from_argv:
+    if text == value and secrets and is_visible:
         warning = f"warning: the key in {flag} is visible in the process list; use env:NAME or file:PATH"
         click.echo(f"sbpair: {warning}", err=True)
     netloc = fields["endpoint"].split("://", 1)[1].split("/", 1)[0]

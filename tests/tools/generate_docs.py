@@ -25,7 +25,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     for subject in (pairing, syphon, processor, broker, command_line, observation, evidence, api)
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRCO]-\d+"
+REQUIREMENT = r"[PQTGFSRCOE]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -161,7 +161,7 @@ async def connected(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]
 
 
 @contextmanager
-def over_amqp() -> Iterator[None]:
+def over_amqp(endings: Mapping[str, Ending] = BY_CONDITION) -> Iterator[None]:
     """Convert the errors of the AMQP client to CommandError, by their AMQP condition."""
     from sbpair.client.errors import ClientError
 
@@ -169,7 +169,7 @@ def over_amqp() -> Iterator[None]:
         yield
     except ClientError as error:
         symbol = str(error.condition.symbol) if error.condition else ""
-        ending = BY_CONDITION.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
+        ending = endings.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
         raise _ended(error, ending) from error
 
 

@@ -96,6 +96,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "findings-proved": partial(proved, "R"),
     "consumers-proved": partial(proved, "C"),
     "order-proved": partial(proved, "O"),
+    "everyone-proved": partial(proved, "E"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }

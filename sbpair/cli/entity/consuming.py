@@ -1,0 +1,182 @@
+"""Receiving from one entity until enough messages are handled, none arrive for a while, or a signal.
+
+A message is completed after the caller has handled it, and the broker's answer is awaited. What was received and not
+handled is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sbpair.amqp.events import MessageReceived
+    from sbpair.client.connection import NamespaceConnection
+    from sbpair.client.link import Receiver
+
+WINDOW = 100  # messages received and not yet completed
+RENEWED_EVERY = 5.0  # seconds: less than half of the shortest lock of a session
+Handle = Callable[[bytes], None]
+
+
+@dataclass(slots=True)
+class Consumed:
+    """The count so far."""
+
+    completed: int = 0
+    lost: int = 0
+    """Handled, but the lock had ended: they are delivered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChoice:
+    """Which session to receive from: ``session_id``, or the next available for None."""
+
+    session_id: str | None
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """Messages received and not yet handled."""
+
+    messages: deque[MessageReceived] = field(default_factory=deque)
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, event: MessageReceived) -> None:
+        self.messages.append(event)
+        self.some.set()
+
+
+async def consume(
+    connection: NamespaceConnection,
+    path: str,
+    handle: Handle,
+    counts: Consumed,
+    *,
+    most: int | None,
+    wait: float | None,
+    sessions: SessionChoice | None,
+    stop: asyncio.Event,
+) -> None:
+    """Receive up to ``most`` messages, each handled and then completed.
+
+    ``wait``: seconds without a message that end it; 0 takes what is there, and None goes on until ``stop``.
+    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and what ``handle`` raises; its message is then not completed.
+    """
+    arrivals = _Arrivals()
+    async with _receiving(connection, path, arrivals, sessions, wait) as receiver:
+        renewing = asyncio.ensure_future(_renew(connection, path, receiver)) if sessions else None
+        try:
+            left = most
+            while (left is None or left > 0) and not stop.is_set():
+                receiver.flow(WINDOW if left is None else min(left, WINDOW), drain=wait == 0)
+                if not await _arrived(arrivals, receiver, stop, wait):
+                    return
+                handled = await _handle(arrivals, receiver, handle, counts, left)
+                left = None if left is None else left - handled
+        finally:
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _receiving(
+    connection: NamespaceConnection,
+    path: str,
+    arrivals: _Arrivals,
+    sessions: SessionChoice | None,
+    wait: float | None,
+) -> AsyncIterator[Receiver]:
+    """A receiver, closed at the end; what it holds then is given back."""
+    from sbpair.amqp.performatives import Released
+
+    receiver: Receiver
+    if sessions is None:
+        receiver = await connection.open_receiver(path, arrivals.add)
+    else:
+        receiver = await connection.open_session_receiver(
+            path, arrivals.add, session_id=sessions.session_id, timeout=60.0 if wait is None else max(wait, 1.0)
+        )
+    try:
+        yield receiver
+    finally:
+        if receiver.credit:
+            receiver.flow(receiver.credit, drain=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await receiver.drained()
+        for event in arrivals.messages:
+            receiver.give_back(event.delivery_id, event.delivery_id, Released())
+        await receiver.close()
+
+
+async def _arrived(
+    arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None
+) -> bool:
+    """Wait for messages; false after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
+    from sbpair.client.errors import ConnectionLost
+
+    if wait == 0:
+        await receiver.drained()
+    elif arrivals.messages:
+        return True
+    arrivals.some.clear()
+    waiting = [asyncio.ensure_future(each.wait()) for each in (arrivals.some, stop)]
+    try:
+        either: set[asyncio.Future[object]] = {*waiting, receiver.detached}  # type: ignore[arg-type]
+        if not arrivals.messages and wait != 0:
+            await asyncio.wait(either, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    if receiver.detached.done() and not arrivals.messages:
+        raise ConnectionLost(f"the link to {receiver.path} ended", receiver.detached.result())
+    return bool(arrivals.messages) and not stop.is_set()
+
+
+async def _handle(
+    arrivals: _Arrivals, receiver: Receiver, handle: Handle, counts: Consumed, most: int | None
+) -> int:
+    """Handle and complete what has arrived; returns the number of messages."""
+    from sbpair.amqp.performatives import Accepted
+    from sbpair.client.link import runs
+
+    done: list[int] = []
+    try:
+        while arrivals.messages and (most is None or len(done) < most):
+            handle(arrivals.messages[0].payload)
+            done.append(arrivals.messages.popleft().delivery_id)
+    finally:
+        answers = [
+            answer
+            for first, last in runs(done)
+            for answer in await receiver.settled_run(first, last, Accepted())
+        ]
+        completed = sum(isinstance(answer, Accepted) for answer in answers)
+        counts.completed += completed
+        counts.lost += len(done) - completed
+    return len(done)
+
+
+async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver) -> None:
+    """Keep a session locked; when that fails, the broker ends the link, which the receiver sees."""
+    from sbpair.client.errors import ClientError
+    from sbpair.client.request import RequestNode
+    from sbpair.client.session import SessionReceiver
+
+    if not isinstance(receiver, SessionReceiver):
+        return
+    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
+    try:
+        while True:
+            await asyncio.sleep(RENEWED_EVERY)
+            with suppress(ClientError):
+                await receiver.renew(node)
+    finally:
+        await node.close()
