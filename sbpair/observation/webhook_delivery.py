@@ -72,11 +72,15 @@ class WebhookKind(Enum):
     FAILOVER = "failover"  # an entity's messages are now parked
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon dead-lettered a parked message
+    LANDING = "landing"  # parked messages of an entity land on the secondary, no longer do, or cannot
     BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none does any more
 
 
 _KIND_OF = {
     "message_set_aside": WebhookKind.DEAD_LETTER,
+    "landing_began": WebhookKind.LANDING,
+    "landing_ended": WebhookKind.LANDING,
+    "landing_refused": WebhookKind.LANDING,
     "backlog_overdue": WebhookKind.BACKLOG_AGE,
     "backlog_caught_up": WebhookKind.BACKLOG_AGE,
 }

@@ -61,6 +61,11 @@ class HostedSyphon:
         return self._syphon.refusals
 
     @property
+    def landing(self) -> tuple[str, ...]:
+        """The entities whose parked messages land on the secondary now."""
+        return self._syphon.landing
+
+    @property
     def levels(self) -> dict[str, BacklogDepth]:
         """How many messages wait in each backlog, where the status pages show it."""
         return self._syphon.levels

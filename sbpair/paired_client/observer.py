@@ -189,6 +189,7 @@ class Observer:
                 "state": syphon.status.state,
                 "reason": syphon.status.reason,
                 "refused": syphon.refusals,
+                "landing": syphon.landing,
                 "counters": syphon.counters,
             },
         }

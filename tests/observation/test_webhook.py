@@ -17,7 +17,14 @@ import respx
 from sbpair.observation import Patience, SignatureRefused, Webhook, WebhookKind, WriterRole, verify
 from sbpair.observation.webhook_delivery import sign
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, PingSent
-from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, MessageSetAside
+from sbpair.syphon.events import (
+    BacklogCaughtUp,
+    BacklogOverdue,
+    LandingBegan,
+    LandingEnded,
+    LandingRefused,
+    MessageSetAside,
+)
 
 URL = "https://hooks.example/sbpair?token=CANARY-in-the-url"
 SECRET = "CANARY-0123456789"
@@ -101,6 +108,21 @@ def test_dead_letters_and_backlogs_that_age_or_catch_up_are_reported(receiver, m
         300.0,
     )
     assert (fine["kind"], fine["event"]) == ("backlog-age", "backlog_caught_up")
+
+
+@pytest.mark.spec("C-3")
+def test_landing_is_reported_when_it_begins_ends_and_is_refused(receiver, make):
+    with make(role=WriterRole.SYPHON) as webhook:
+        webhook.write(LandingBegan(1795242840.0, "orders", 301.5))
+        webhook.write(LandingRefused(1795242841.0, "bills", "not found", 30.0))
+        webhook.write(LandingEnded(1795242842.0, "orders"))
+
+    told = [(each["kind"], each["event"], each["path"]) for each in posted(receiver)]
+    assert told == [
+        ("landing", "landing_began", "orders"),
+        ("landing", "landing_refused", "bills"),
+        ("landing", "landing_ended", "orders"),
+    ]
 
 
 def test_only_the_kinds_asked_for_are_told(receiver, make):

@@ -14,6 +14,7 @@ from sbpair.broker import Broker, RejectWith, ShiftedClock
 from sbpair.broker.server.dashboard import Page
 from sbpair.observation import Journal, PairLabels, WriterRole
 from sbpair.observation.journal_reading import JournalTail
+from sbpair.syphon.events import LandingBegan, LandingEnded, MessagesForwarded
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, MessageParked
 
 pytestmark = pytest.mark.interop
@@ -196,6 +197,25 @@ def test_the_story_of_an_outage_is_told_from_the_journal(browser, broker, tmp_pa
             browser.wait_for_text("All on the primary")
         states = "[...document.querySelectorAll('.ribbon rect')].map(r => r.getAttribute('class')).join()"
         assert browser.value(states) == "is-healthy,is-suspect,is-failed_over,is-healthy"
+
+
+@pytest.mark.spec("C-3")
+def test_landing_is_seen_while_it_lasts_and_landed_messages_are_told_apart(browser, broker, tmp_path):
+    pair, backlog = PairLabels("contoso", "contoso-dr"), "contoso/x-servicebus-transfer/0"
+    with Page(broker, records=JournalTail(tmp_path).new_records) as page:
+        opened(browser, page)
+        with Journal(tmp_path, role=WriterRole.SENDER, pair=pair) as sender:
+            sender.write(EntityFailedOver(at=1.0, path="orders", cause="the failover interval passed"))
+        with Journal(tmp_path, role=WriterRole.SYPHON, pair=pair) as syphon:
+            syphon.write(LandingBegan(2.0, "orders", 301.0))
+            syphon.write(MessagesForwarded(3.0, backlog, "orders", ("a", "b"), "secondary"))
+            browser.wait_for_text("1 landing on the secondary")
+            browser.wait_for_text("Landed on the secondary · 2 messages")
+            assert "Lands on the secondary" in browser.value("document.querySelector('.ribbon').innerText")
+            syphon.write(LandingEnded(4.0, "orders"))
+            syphon.write(MessagesForwarded(5.0, backlog, "orders", ("c",)))
+            browser.wait_for_text("Brought home by the syphon · 1 message")
+            browser.wait_for("!document.body.innerText.includes('1 landing on the secondary')")
 
 
 def test_nothing_is_asked_of_anybody_else_and_the_policy_is_strict(browser, page, contoso):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
+
 from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
 from sbpair.amqp.types import Int, Symbol, Timestamp
 from sbpair.broker.entities.indexes import NumberedItems
 from sbpair.broker.frontends.dashboard.message import MAX_BODY, body_view, message_view
-from sbpair.broker.frontends.dashboard.timeline import KEPT, PairTimeline
+from sbpair.broker.frontends.dashboard.timeline import KEPT, MAX_ENTITIES, PairTimeline
 from sbpair.broker.frontends.dashboard.views import MAX_KEYS, SAMPLES, History
 from sbpair.broker.frontends.refusals import KEPT as REFUSALS_KEPT
 from sbpair.broker.frontends.refusals import MAX_CONDITIONS, Rejections
@@ -39,6 +41,34 @@ def test_what_a_broker_wrote_of_its_messages_is_no_part_of_the_pairings_story():
     story = PairTimeline()
     story.take([record("messages_stored", 1) | {"role": "broker"}, record("entity_failed_over", 2)])
     assert [each["event"] for each in story.view()["events"]] == ["entity_failed_over"]
+
+
+@pytest.mark.spec("C-3")
+def test_messages_that_landed_are_told_apart_from_those_that_came_home():
+    story = PairTimeline()
+    forwarded = {"message_ids": ["a", "b"], "backlog_queue": "b0"}
+    story.take([record("landing_began", 1), record("landing_began", 1, "bills")])
+    story.take([record("messages_forwarded", 2, side="secondary", **forwarded)] * 3)
+    assert story.view()["landing"] == ["orders", "bills"]
+    story.take([record("landing_refused", 3, "bills", reason="not found"), record("landing_ended", 4)])
+    story.take([record("messages_forwarded", 5, side="primary", **forwarded)])
+    view = story.view()
+    assert view["landing"] == []
+    assert [(each["event"], each["messages"]) for each in view["events"]] == [
+        ("messages_forwarded", 2),
+        ("landing_ended", 0),
+        ("landing_refused", 0),
+        ("messages_landed", 6),
+        ("landing_began", 0),
+        ("landing_began", 0),
+    ]
+
+
+@pytest.mark.spec("C-3")
+def test_landings_that_are_shown_are_bounded():
+    story = PairTimeline()
+    story.take(record("landing_began", n % 60, path=f"path-{n}") for n in range(500))
+    assert len(story.view()["landing"]) == MAX_ENTITIES
 
 
 def test_a_story_is_bounded_whatever_the_journals_say():

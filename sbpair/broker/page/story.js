@@ -7,6 +7,10 @@ const WORDS = {
   entity_recovered: ["Back on the primary", "good", "✓"],
   message_parked: ["Parked in a backlog queue", "warn", "↓"],
   messages_forwarded: ["Brought home by the syphon", "good", "↑"],
+  messages_landed: ["Landed on the secondary", "good", "↑"],
+  landing_began: ["Parked messages land on the secondary", "warn", "⇥"],
+  landing_ended: ["Parked messages go home again", "good", "✓"],
+  landing_refused: ["The secondary has no usable twin", "bad", "!"],
   backlogs_drained: ["Backlogs are empty", "good", "✓"],
   backlogs_created: ["Backlog queues exist", "good", "+"],
   backlogs_not_created: ["Ensuring the backlog queues failed", "warn", "!"],
@@ -42,7 +46,7 @@ const WORDS = {
 const STATES = { healthy: ["On the primary", "good"], suspect: ["Suspect", "warn"], failed_over: ["Failed over", "bad"] };
 const WHOLE = 1000;
 
-function ribbon(entity, from, to) {
+function ribbon(entity, from, to, lands) {
   const spans = entity.spans.map((each) => ({ ...each, at: Date.parse(each.at) }));
   const x = (at) => ((Math.min(Math.max(at, from), to) - from) / Math.max(1, to - from)) * WHOLE;
   const marks = [{ state: "healthy", at: from }, ...spans].map((each, i, all) => {
@@ -53,7 +57,8 @@ function ribbon(entity, from, to) {
   });
   const [word, tone] = STATES[entity.state] ?? [entity.state, ""];
   return h("div", { class: "ribbon", key: entity.path },
-    h("div", { class: "name" }, h("b", { class: "path" }, entity.path), badge(word, tone)),
+    h("div", { class: "name" }, h("b", { class: "path" }, entity.path),
+      h("span", { class: "badges" }, lands && badge("Lands on the secondary", "warn"), badge(word, tone))),
     h("svg", { viewBox: `0 0 ${WHOLE} 10`, preserveAspectRatio: "none", role: "img",
       "aria-label": `${entity.path}: ${spans.map((each) => `${STATES[each.state]?.[0] ?? each.state} at ${when(each.at)}`).join(", ")}` }, marks));
 }
@@ -82,10 +87,11 @@ export function storyCard(story) {
   return h("section", { class: "card", key: "story", "aria-label": "Pairing" },
     h("div", { class: "head" }, h("h2", {}, "Pairing"),
       story.entities.length > 0 && badge(away ? `${away} not on the primary` : "All on the primary", away ? "bad" : "good"),
+      story.landing.length > 0 && badge(`${count(story.landing.length)} landing on the secondary`, "warn"),
       h("span", { class: "quiet small push" }, `${count(story.records)} journal records`)),
     story.events.length === 0 ? h("p", { class: "empty" }, "The journals have no events yet.")
       : h("div", { class: "body" },
-        story.entities.length > 0 && h("div", { class: "ribbons" }, story.entities.map((each) => ribbon(each, from, to)),
+        story.entities.length > 0 && h("div", { class: "ribbons" }, story.entities.map((each) => ribbon(each, from, to, story.landing.includes(each.path))),
           h("div", { class: "scale" }, h("span", {}, when(from)), h("span", { class: "legend" }, Object.entries(STATES).map(([name, [word]]) =>
             h("span", {}, h("i", { class: `is-${name}` }), word))), h("span", {}, "now"))),
         h("ol", { class: "story", "aria-label": "What happened, the newest first", tabindex: "0" }, story.events.map(happened))));

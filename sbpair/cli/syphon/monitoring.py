@@ -195,6 +195,7 @@ def _state_of(
             "reason": syphon.status.reason,
             "refused": syphon.refusals,
             "backlogs": syphon.backlogs,
+            "landing": syphon.landing,
             "counters": syphon.counters,
             "journal": journal and journal.counters,
             "webhook": webhook and webhook.counters,

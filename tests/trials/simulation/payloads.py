@@ -13,7 +13,10 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from sbpair.amqp.message import decode_properties, encode_properties, split
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.frontends.message_form import stored_messages
+from sbpair.envelope.aliases import ANNOTATION_DESTINATION
 from sbpair.envelope.copies import Message, raw
+from sbpair.envelope.restore import MESSAGE_ANNOTATIONS
+from sbpair.envelope.scan import join_entries, part_entries
 
 from .virtual_loop import EPOCH
 
@@ -61,7 +64,7 @@ def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[
     With a deadline, a time to live is what was left of it (G-15): only that there is one must come through.
 
     A list may leave out the nulls at its end (1.4), and the SDK stamps its own now on each encoding of a
-    message with a time to live: these two instants are left out.
+    message with a time to live: these two instants are left out. So is the destination of one that landed.
     """
     section = split(message.bare).properties
     properties = decode_properties(section)
@@ -70,7 +73,7 @@ def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[
     return (
         encode_properties(properties),
         message.bare[len(section) :],
-        message.annotations,
+        _without_destination(message.annotations),
         message.message_id,
         message.session_id,
         message.partition_key,
@@ -79,3 +82,10 @@ def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[
         message.durable,
         message.priority,
     )
+
+
+def _without_destination(annotations: bytes) -> bytes:
+    parted = part_entries(annotations, frozenset((ANNOTATION_DESTINATION.encode(),)))
+    if not parted.found:
+        return annotations
+    return join_entries(MESSAGE_ANNOTATIONS, parted.kept, parted.kept_values, wide=False)

@@ -1,6 +1,7 @@
 """The history of a pair, built from the journal records of senders and syphons.
 
 spans     the states of each entity, with their start times
+landing   the entities whose parked messages land on the secondary now
 events    the events, the newest last; repeated events within one state count as one, with a count
 """
 
@@ -24,6 +25,8 @@ STATE_AFTER = {
     "entity_failed_over": "failed_over",
     "entity_recovered": "healthy",
 }
+LANDING_AFTER = {"landing_began": True, "landing_ended": False, "landing_refused": False}
+FORWARDED, LANDED = "messages_forwarded", "messages_landed"
 BROKER = "broker"  # the dashboard shows the broker's own messages directly
 _UNTOLD = ("journal_opened", "journal_closed", "syphon_counters")
 _REASONS = ("cause", "reason", "description")
@@ -60,6 +63,7 @@ class PairTimeline:
     events: deque[TimelineEvent] = field(default_factory=lambda: deque(maxlen=KEPT))
     spans: dict[str, deque[StatePeriod]] = field(default_factory=dict)
     messages: dict[str, int] = field(default_factory=dict)
+    landing: dict[str, None] = field(default_factory=dict)
     _open: dict[tuple[str, str, str, str], TimelineEvent] = field(default_factory=dict)
 
     def take(self, records: Iterable[Mapping[str, object]]) -> None:
@@ -70,7 +74,7 @@ class PairTimeline:
                 self._take(record)
 
     def _take(self, record: Mapping[str, object]) -> None:
-        event, at, path = _text(record, "event"), _text(record, "at"), _text(record, "path")
+        event, at, path = _kind(record), _text(record, "at"), _text(record, "path")
         if event in _UNTOLD or record.get("role") == BROKER:
             return
         count = _messages(record)
@@ -79,6 +83,9 @@ class PairTimeline:
         if event in STATE_AFTER:
             self._open.clear()
             self._change(path, STATE_AFTER[event], at)
+        if event in LANDING_AFTER:
+            self._open.clear()
+            self._lands(path, LANDING_AFTER[event])
         where = _text(record, "backlog_queue") or _text(record, "side")
         key = (_text(record, "role"), event, path, where)
         alike = self._open.get(key)
@@ -97,17 +104,30 @@ class PairTimeline:
         spans = self.spans.setdefault(path, deque(maxlen=MAX_SPANS))
         spans.append(StatePeriod(state, at))
 
+    def _lands(self, path: str, lands: bool) -> None:
+        if not lands:
+            self.landing.pop(path, None)
+        elif len(self.landing) < MAX_ENTITIES:
+            self.landing[path] = None
+
     def view(self) -> Row:
         """Return the history as plain values, the newest event first."""
         return {
             "records": self.records,
             "messages": self.messages,
+            "landing": list(self.landing),
             "entities": [
                 {"path": path, "state": spans[-1].state, "spans": [asdict(span) for span in spans]}
                 for path, spans in self.spans.items()
             ],
             "events": [asdict(each) for each in sorted(self.events, key=lambda each: each.at, reverse=True)],
         }
+
+
+def _kind(record: Mapping[str, object]) -> str:
+    """Return the name of the event; what was forwarded to the secondary has landed."""
+    event = _text(record, "event")
+    return LANDED if event == FORWARDED and record.get("side") == "secondary" else event
 
 
 def _text(record: Mapping[str, object], name: str) -> str:
