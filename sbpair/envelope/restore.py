@@ -197,7 +197,7 @@ def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], boo
         return Poison(EXPIRED, f"the message was due at {parked.path} before its deadline, which has passed")
     annotations, lock = _annotations(sections.message_annotations, parked)
     rebuilt = _rebuild(sections, annotations, parked, carried, now)
-    if rebuilt.properties is sections.properties and parked.deadline is None:
+    if rebuilt.properties is sections.properties and parked.deadline is None and stamp is None:
         plan = Plan(parked.path, rebuilt.header + rebuilt.message_annotations)
         _SHAPES.learn(payload, plan, lambda: _parts(sections, parked, carried, rebuilt))
     order = None if stamp is None else parse_stamp(decode(stamp)[0])

@@ -9,6 +9,7 @@ import pytest
 from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.types import Symbol, Timestamp, UInt
 from sbpair.envelope import restore as restore_module
+from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, anywhere, restore
 from sbpair.envelope.shape import MAX_LESSONS, Shapes
 
@@ -128,7 +129,16 @@ def test_a_length_that_is_never_shaped_alike_is_not_learnt_for_ever(nothing_is_k
     assert restore(last, NOW) == at_length(last)
 
 
-def usual(number: int, *, name: str = "kind", tenant: str = "t1", locked_until: object = ...) -> bytes:
+@pytest.mark.spec("O-7")
+def test_a_stamped_message_keeps_its_stamp_each_time_it_is_restored(nothing_is_known):
+    stamped = usual(1, name="x-sbpair-order", kind="abc/1000/7")
+    for _ in range(3):
+        restored = restore(stamped, NOW)
+        assert isinstance(restored, Forward)
+        assert restored.order == OrderStamp("abc", 1000, 7)
+
+
+def usual(number: int, *, name: str = "kind", kind: str = "order", tenant: str = "t1", locked_until: object = ...) -> bytes:
     lock = Timestamp(NOW + number) if locked_until is ... else locked_until
     return Message(
         header=Header(delivery_count=0),
@@ -136,7 +146,7 @@ def usual(number: int, *, name: str = "kind", tenant: str = "t1", locked_until: 
         message_annotations={Symbol("x-opt-locked-until"): lock},
         properties=Properties(message_id=f"m{number}"),
         application_properties={
-            name: "order",
+            name: kind,
             "tenant": tenant,
             "x-ms-path": "orders",
             "x-ms-timetolive": "P1D",

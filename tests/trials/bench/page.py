@@ -15,6 +15,7 @@ SECTIONS = {
     "bench_amqp": "The AMQP engine",
     "bench_broker": "The broker, and RabbitMQ",
     "bench_start": "Start",
+    "bench_restart": "Start with a million messages on disk",
     "bench_store": "The store on disk, and the disk alone",
     "bench_memory": "Memory",
     "bench_waiting": "Growth",

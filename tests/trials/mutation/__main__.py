@@ -6,9 +6,10 @@ unless `--all` is given. The command prints one line of JSON for each room, with
 and exits with 1 when fewer than 85 of 100 mutants are noticed (R-66).
 
 Of the tests that reach a function the quickest are run, as many as take `--seconds` together: the score is
-then at most too low. To find out which test reaches what takes a run of all of them, so `--keep DIR` keeps
-that for the next command, which does it only for tests that are new. `--again FILE` tries what survived in an
-earlier command, whose output is in that file.
+then at most too low. A test that hangs with a mutant fails after half a minute, so that every run ends; mutants that
+hang mostly wait, so `-n` may be twice the number of cores. To find out which test reaches what takes a run of all of
+them, so `--keep DIR` keeps that for the next command, which does it only for tests that are new. `--again FILE` tries
+what survived in an earlier command, whose output is in that file.
 
 mutmut runs a mutant in a process that has imported everything already. What runs on import (a table of readers)
 is not mutated then, and a mutant that breaks the data of a test module ends its process before any test. Such a
@@ -45,6 +46,7 @@ SURVIVED, FAILED, UNREACHED, TIMED_OUT = (
 )  # exit codes of mutmut; 33: no test reaches the function
 CRASHED = 255  # the process of the mutant ended before its tests
 LIMIT = 10  # seconds for each second that the tests take without a mutant, and for the start
+HANGS = 30  # seconds after which a test fails; the quickest are run, which take far less
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _run(name: str, room: Room, asked: argparse.Namespace, source: Path, tree: P
     if not known or not (tree / "reached.json").exists():
         raise SystemExit(f"{name}: no mutants, or the tests fail without any:\n{_log(tree)[-3000:]}")
     chosen = known if asked.all else random.Random(asked.seed).sample(known, min(asked.sample, len(known)))
-    _mutmut(tree, "run", "--max-children", str(asked.n), *chosen)
+    _mutmut(tree, "run", "--max-children", str(asked.n), *chosen, limit=HANGS)
     verdicts = _verdicts(tree)
     on_import = _called_on_import(tree)
     doubtful = [
@@ -223,9 +225,9 @@ def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
     for mutant in mutants:
         tests = reached["tests_by_mangled_function_name"][_function(mutant)]
         seconds = sum(reached["duration_by_test"][test] for test in tests)
-        verdicts[mutant] = _pytest(tree, mutant, tests, LIMIT * (1 + seconds))
+        verdicts[mutant] = _pytest(tree, mutant, tests, LIMIT * (HANGS + seconds))
         if verdicts[mutant] not in (SURVIVED, FAILED, TIMED_OUT):  # the mutant broke what the tests import,
-            if _pytest(tree, "", ["--collect-only", *tests], LIMIT * (1 + seconds)):  # or the fault is ours
+            if _pytest(tree, "", ["--collect-only", *tests], LIMIT * (HANGS + seconds)):  # or the fault is ours
                 raise SystemExit(f"the tests of {mutant} cannot be collected: see {tree / 'alone.log'}")
             verdicts[mutant] = FAILED
     return verdicts
@@ -233,6 +235,7 @@ def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
 
 def _pytest(tree: Path, mutant: str, words: list[str], limit: float) -> int:
     command = [sys.executable, "-m", "pytest", "--rootdir=.", "-x", "-q", "-p", "no:cacheprovider", *words]
+    command += [f"--timeout={HANGS}"]
     environment = {**os.environ, "MUTANT_UNDER_TEST": mutant}
     with (tree / "alone.log").open("a") as log:
         print(mutant, file=log, flush=True)
@@ -283,6 +286,8 @@ def _configure(tree: Path, room: Room) -> None:
         "also_copy": ["docs", "samples", "README.md"],
         "pytest_add_cli_args_test_selection": list(room.tests),
         "pytest_add_cli_args": ["-p", "no:cacheprovider", *map(_leaving_out, room.left_out)],
+        "timeout_constant": HANGS,  # on a busy machine a process needs seconds to start: by mutmut's own limit
+        "timeout_multiplier": LIMIT,  # such a mutant would be taken for noticed
         "process_isolation": "forkserver",  # some tests leave threads behind that do not survive a fork
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in options.items()]
@@ -294,12 +299,16 @@ def _leaving_out(tests: str) -> str:
     return f"--deselect={tests}" if "::" in tests else f"--ignore={tests}"
 
 
-def _mutmut(tree: Path, *words: str) -> None:
-    """Run mutmut; what it prints goes to a log, since its verdicts are in files."""
+def _mutmut(tree: Path, *words: str, limit: float | None = None) -> None:
+    """Run mutmut, each test for ``limit`` seconds; what it prints goes to a log, since its verdicts are in files."""
+    more = {} if limit is None else {"PYTEST_ADDOPTS": f"--timeout={limit}"}
     with (tree / "mutmut.log").open("a") as log:
         print(f"mutmut {words[0]}: {len(words)} words", file=sys.stderr, flush=True)
         command = [sys.executable, "-c", "from mutmut.__main__ import cli; cli()", *words]
-        subprocess.run(command, cwd=tree, stdout=log, stderr=subprocess.STDOUT, check=False)
+        environment = {**os.environ, **more}
+        subprocess.run(
+            command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+        )
 
 
 def _verdicts(tree: Path) -> dict[str, int | None]:
