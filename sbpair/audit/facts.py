@@ -21,7 +21,7 @@ from .clocks import ClockCorrection, moment
 from .evidence import SyphonFacts
 from .flow import FlowStep, FlowFacts, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
-from .journal_files import Unread
+from .journal_listing import Unread
 from .mentions import Block, Kind
 from .timeline import STATE_CHANGES, StateEvent
 from .writers import WriterFacts, greatest, runs, smallest

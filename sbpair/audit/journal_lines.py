@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from .columns import POSITION, UNREAD, UNREADABLE
-from .journal_files import FileRange, Unread, is_gzipped
+from .journal_files import FileRange
+from .journal_listing import Unread, is_gzipped
 
 NEWLINE = 10
 _FILE = re.compile(r"(?:.*/)?[a-z]+-(.+)-\d+\.jsonl(?:\.gz)?$")

@@ -6,6 +6,7 @@ What is known depends on how the installed pyarrow was built.
 from __future__ import annotations
 
 import io
+import re
 from functools import lru_cache
 from typing import BinaryIO, cast
 
@@ -14,6 +15,11 @@ from pyarrow import fs
 
 def is_uri(directory: str) -> bool:
     return "://" in directory
+
+
+def without_secret(directory: str) -> str:
+    """``directory`` as it may be shown: a URI can contain a key, ``s3://id:key@bucket``."""
+    return re.sub(r"^([a-z0-9+.-]{1,20}://[^/:@]*):[^/@]*@", r"\1:***@", directory, count=1)
 
 
 @lru_cache(64)
@@ -29,8 +35,15 @@ def open_file(uri: str, name: str) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(system.open_input_file(f"{path}/{name}")))
 
 
-def files_below(uri: str) -> list[str]:
-    """The files at any depth, by their path relative to ``uri``. Raises FileNotFoundError for a missing directory."""
+def files_below(uri: str) -> list[tuple[str, int, int]]:
+    """The files at any depth: path relative to ``uri``, size in bytes, and time of the last change (ns, 0 if unknown).
+
+    Raises FileNotFoundError for a missing directory.
+    """
     system, path = resolved(uri)
     found = system.get_file_info(fs.FileSelector(path, recursive=True))
-    return sorted(each.path[len(path) + 1 :] for each in found if each.type == fs.FileType.File)
+    return sorted(
+        (each.path[len(path) + 1 :], each.size or 0, each.mtime_ns or 0)
+        for each in found
+        if each.type == fs.FileType.File
+    )

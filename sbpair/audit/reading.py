@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from .columns import arrow_schema
 from .engine import TaskResult, Packet
 from .facts import Facts, facts
-from .journal_files import FileRange, Unread, list_files, packed, ranges, whole_lines
+from .journal_files import FileRange, nothing, packed, ranges, whole_lines
 from .journal_lines import batches, unread_rows
+from .journal_listing import Unread, list_files
 from .mentions import block, mentions
 from .packets import joined, scattered
 
@@ -44,7 +45,7 @@ def plan(directory: str) -> ReadPlan:
     """Plan the reading of the journals below ``directory``. Raises OSError when it cannot be listed."""
     available = whole_lines(directory)
     empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
-    tasks = [tuple(each) for each in packed(ranges(directory, {}, available, TASK_BYTES), TASK_BYTES)]
+    tasks = [tuple(each) for each in packed(ranges(directory, nothing, available, TASK_BYTES), TASK_BYTES)]
     size = sum(each.end - each.start for task in tasks for each in task)
     return ReadPlan(tasks, size, (*list_files(directory).unread, *empty))
 

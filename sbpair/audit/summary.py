@@ -11,7 +11,7 @@ from .clocks import ClockCorrection, moment
 from .facts import Facts
 from .flow import FlowStep
 from .folding import MOST_ROWS, Found
-from .journal_files import Unread
+from .journal_listing import Unread
 from .order import SessionCounts
 from .timeline import Episode, timeline
 from .verdict import SOUND, Verdict

@@ -141,20 +141,21 @@ def _print(summary: Summary) -> None:
 
 def _planned(directory: str) -> ReadPlan:
     """Plan the audit. Raises ConfigurationError when there are no journals, or one cannot be read."""
-    from sbpair.audit.journal_files import list_files
-    from sbpair.audit.object_storage import is_uri
+    from sbpair.audit.journal_listing import list_files
+    from sbpair.audit.object_storage import is_uri, without_secret
     from sbpair.audit.reading import plan
 
     try:
         found = list_files(directory)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{directory} cannot be listed: {one_line(error)}") from error
+        why = one_line(error).replace(directory, "it")
+        raise ConfigurationError(f"{without_secret(directory)} cannot be listed: {why}") from error
     if not found.journals:
         others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""
         raise ConfigurationError(
-            f"{directory} contains no journals: no file ends in .jsonl or .jsonl.gz{others}"
+            f"{without_secret(directory)} contains no journals: no file ends in .jsonl or .jsonl.gz{others}"
         )
-    for path in [] if is_uri(directory) else found.journals.values():
+    for path in [] if is_uri(directory) else [each.path for each in found.journals.values()]:
         if not os.access(Path(directory, path), os.R_OK):
             raise ConfigurationError(
                 f"{Path(directory, path)} cannot be read; run the audit as the user who wrote it"

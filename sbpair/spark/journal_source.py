@@ -10,15 +10,17 @@ offsets. Lines become Arrow batches without passing through Python objects.
 Subfolders and ``.jsonl.gz`` files are read too. A batch read has a row for each file that may be a journal but is
 not read.
 
-Options: ``path`` (the directory), ``partitionBytes`` (bytes per task, approximate; 32 MiB by default),
+Options: ``path`` (a directory, or the URI of a file system that Arrow knows), ``partitionBytes`` (bytes per task, approximate; 32 MiB by default),
 ``maxBytesPerTrigger`` (streams only; unlimited by default).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -30,9 +32,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sbpair.audit.columns import JOURNAL_COLUMNS, TYPES
-from sbpair.audit.journal_files import FileRange, Unread, admit, list_files, packed, ranges, whole_lines
+from sbpair.audit.journal_files import FileRange, LineEnds, Reached, admit, nothing, packed, ranges, whole_lines
+from sbpair.audit.journal_listing import Unread, list_files
+from sbpair.audit.object_storage import is_uri, resolved, without_secret
 
 from .format_options import FormatOptions
+from .journal_positions import Offset, Positions
+from .polling import Polling
 from .versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
 PARTITION_BYTES = 32 * 1024 * 1024
 LEAST_BYTES, MOST_BYTES = 1024, 2**40
 FORM = "sbpair-journal"
+POLL = 1.0  # seconds between two looks for new lines while there are none
 KNOWN = ("path", "partitionBytes", "maxBytesPerTrigger")
 
 
@@ -66,13 +73,27 @@ class JournalOptions:
         if directory is None:
             raise given.wrong('the directory is missing: give it to .load("DIR")')
         directory = directory.removeprefix("file://")
-        if not os.path.isdir(directory):
+        if is_uri(directory):
+            _check_uri(given, directory)
+        elif not os.path.isdir(directory):
             raise given.wrong(f"{directory} is not a directory")
         return cls(
             directory,
             given.whole("partitionBytes", PARTITION_BYTES, LEAST_BYTES, MOST_BYTES),
             given.whole("maxBytesPerTrigger", 0, LEAST_BYTES, MOST_BYTES) or None,
         )
+
+
+def _check_uri(given: FormatOptions, uri: str) -> None:
+    """Raises ValueError with the next step when Arrow cannot open ``uri``."""
+    try:
+        resolved(uri)
+    except (ValueError, OSError, NotImplementedError) as error:
+        why = " ".join(str(error).replace(uri, "it").split())
+        raise given.wrong(
+            f"{without_secret(uri)} cannot be opened: {why}. Arrow opens s3, gs, abfss and hdfs URIs, with its own credentials; "
+            "mount any other storage on all executors, and give the directory"
+        ) from None
 
 
 def _known(schema: StructType) -> StructType:
@@ -123,9 +144,9 @@ class _Pieces:
         self._options = options
         self._schema = schema
 
-    def _cut(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
+    def _cut(self, reached: Reached, end: Mapping[str, int]) -> list[InputPartition]:
         directory, most = self._options.directory, self._options.partition_bytes
-        return [JournalPartition(tuple(each)) for each in packed(ranges(directory, start, end, most), most)]
+        return [JournalPartition(tuple(each)) for each in packed(ranges(directory, reached, end, most), most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -147,7 +168,7 @@ class JournalReader(_Pieces, DataSourceReader):
         available = whole_lines(directory)
         empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
         unread = (*list_files(directory).unread, *empty)
-        tasks = self._cut({}, available)
+        tasks = self._cut(nothing, available)
         return [*tasks, UnreadPartition(unread)] if unread else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -155,30 +176,53 @@ class JournalReader(_Pieces, DataSourceReader):
 
 
 class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader. An offset is ``{file name: byte}``: each file was read up to that byte."""
+    """The stream reader. Its offsets are those of :class:`Positions`: each file was read up to a byte."""
 
     _target: dict[str, int] | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def __init__(self, options: JournalOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._ends = LineEnds(options.directory)
+        self._polling = Polling(POLL, POLL)
+        self._last: tuple[Offset, Positions] = ({}, Positions({}, {}))
+
+    def initialOffset(self) -> Offset:
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = whole_lines(self._options.directory)
+        self._target = self._ends.poll()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        available = whole_lines(self._options.directory) if self._target is None else self._target
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The end of the next batch; ``start`` when there is nothing new.
+
+        Without ``availableNow`` it waits up to POLL seconds for its turn to list the directory.
+        """
+        available = self._target
+        if available is None:
+            sleep(self._polling.wait(time.monotonic()))
+            available = self._ends.poll()
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return admit(self._options.directory, start, available, most)
+        positions = self._positions(start)
+        ends = admit(self._options.directory, positions.reached, available, most)
+        self._polling.polled(time.monotonic(), has_found=bool(ends), has_more=bool(ends))
+        if not ends:
+            return start
+        after = positions.advanced(ends)
+        self._last = after.offset(), after
+        return self._last[0]
+
+    def _positions(self, offset: Offset) -> Positions:
+        return self._last[1] if offset == self._last[0] else Positions.of(offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return self._cut(start, end)
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return self._cut(self._positions(start).reached, self._positions(end).named)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Do nothing: journals are not consumed."""

@@ -84,7 +84,7 @@ def test_a_file_that_is_gone_is_named(directory: str) -> None:
 def test_without_a_limit_all_there_is_is_admitted(directory: str) -> None:
     there = whole_lines(directory)
 
-    assert admit(directory, {}, there, None) == there
+    assert admit(directory, {}.get, there, None) == there
 
 
 def test_a_directory_whose_name_ends_like_a_journals_is_none(directory: str) -> None:
@@ -97,7 +97,7 @@ def test_a_directory_whose_name_ends_like_a_journals_is_none(directory: str) -> 
 def test_a_limit_admits_whole_lines_and_everything_in_the_end(directory: str) -> None:
     there, start, read = whole_lines(directory), {}, []
     for _ in range(100):
-        end = admit(directory, start, there, 300)
+        end = start | admit(directory, start.get, there, 300)
         for name, stop in sorted(end.items()):
             if stop > start.get(name, 0):
                 read.append(content(FileRange(directory, name, start.get(name, 0), stop)))
@@ -109,5 +109,8 @@ def test_a_limit_admits_whole_lines_and_everything_in_the_end(directory: str) ->
     assert max(map(len, read)) < 300 + 2 * len(LINES[-1])
 
 
-def test_a_file_that_has_vanished_keeps_its_place(directory: str) -> None:
-    assert admit(directory, {"gone.jsonl": 7}, {}, None) == {"gone.jsonl": 7}
+def test_only_files_with_new_lines_are_admitted(directory: str) -> None:
+    there = whole_lines(directory)
+    (first, end), (second, _) = there.items()
+
+    assert admit(directory, {"gone.jsonl": 7, first: end}.get, there, None) == {second: there[second]}

@@ -10,8 +10,9 @@ import pytest
 
 from sbpair.audit import journal_lines
 from sbpair.audit.columns import UNREAD, UNREADABLE, arrow_schema
-from sbpair.audit.journal_files import Unread, admit, list_files, ranges, whole_lines
+from sbpair.audit.journal_files import admit, ranges, whole_lines
 from sbpair.audit.journal_lines import batches, unread_rows
+from sbpair.audit.journal_listing import Unread, list_files
 from sbpair.audit.reading import plan
 
 LINES = [b'{"event": "e%d"}\n' % n for n in range(20)]
@@ -27,7 +28,7 @@ def write(directory: Path, name: str, content: bytes = b"".join(LINES)) -> Path:
 
 def events(directory: Path, start: dict[str, int] | None = None) -> list[str]:
     there = whole_lines(str(directory))
-    pieces = ranges(str(directory), start or {}, there, 100)
+    pieces = ranges(str(directory), (start or {}).get, there, 100)
     return [row["event"] for piece in pieces for batch in batches(piece, SCHEMA) for row in batch.to_pylist()]
 
 
@@ -130,7 +131,7 @@ def test_a_line_without_an_end_takes_no_memory(
     monkeypatch.setattr(journal_lines, "BLOCK", 64)
     write(tmp_path, name, LINES[0] + b"x" * 10_000 + b"\n" + LINES[1])
     there = whole_lines(str(tmp_path))
-    (piece,) = ranges(str(tmp_path), {}, there, 2**20)
+    (piece,) = ranges(str(tmp_path), {}.get, there, 2**20)
     rows = [row for batch in batches(piece, SCHEMA) for row in batch.to_pylist()]
 
     assert [row["event"] for row in rows] == ["e0", UNREADABLE, "e1"]
@@ -154,7 +155,7 @@ def test_a_limit_admits_compressed_files_one_after_another(tmp_path: Path) -> No
         write(tmp_path, f"sender-{name}-000001.jsonl.gz")
     there, start, steps = whole_lines(str(tmp_path)), {}, 0
     while start != there:
-        start, steps = admit(str(tmp_path), start, there, 1), steps + 1
+        start, steps = start | admit(str(tmp_path), start.get, there, 1), steps + 1
 
     assert steps == 3
 
@@ -176,6 +177,6 @@ def test_a_uri_is_read_as_the_directory_that_it_names(tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
 
     assert list_files(uri) == list_files(str(tmp_path))
-    pieces = ranges(uri, {}, whole_lines(uri), 100)
+    pieces = ranges(uri, {}.get, whole_lines(uri), 100)
     rows = [row["event"] for piece in pieces for batch in batches(piece, SCHEMA) for row in batch.to_pylist()]
     assert sorted(rows) == sorted(f"e{n}" for n in range(20))

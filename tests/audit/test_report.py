@@ -12,7 +12,7 @@ from sbpair.audit.bill import Charge, Meter
 from sbpair.audit.clocks import EPOCH, ClockCorrection
 from sbpair.audit.flow import FlowStep
 from sbpair.audit.folding import MOST_ROWS
-from sbpair.audit.journal_files import Unread
+from sbpair.audit.journal_listing import Unread
 from sbpair.audit.report import headline, page
 from sbpair.audit.summary import Duplicate, EntityVerdicts, Summary, Trouble, Wait, Writer
 from sbpair.audit.timeline import Episode
