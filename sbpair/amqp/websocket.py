@@ -16,7 +16,7 @@ from typing import Protocol
 PATH = "/$servicebus/websocket"
 SUBPROTOCOL = "AMQPWSB10"  # the older name of Service Bus, which most SDKs request
 STANDARD_SUBPROTOCOL = "amqp"  # AMQP WebSocket Binding 1.0, 2.1; the Go SDK's documentation has it
-LARGEST_MESSAGE = 4 * 1024 * 1024  # bytes of one received message
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # bytes of one received message
 PIECE = 256 * 1024  # bytes of one sent message
 HIGH_WATER = 256 * 1024  # bytes in the outbox above which the protocol is paused
 BINARY = 2  # RFC 6455, 5.2

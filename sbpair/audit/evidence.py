@@ -13,7 +13,7 @@ from .clocks import MICROS
 from .writers import WriterFacts, greatest, smallest
 
 SHORT = 8  # characters of a writer's UUID, enough to find its files
-MOST_NAMED = 3  # writers named in a reason
+MAX_NAMED = 3  # writers named in a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ class Evidence:
             return f"there is no journal of a {role} of {namespace}"
         if not broken:
             return f"the journals of its {role}s do not tell"
-        named = [f"{_name(each)}: {each.reason}" for each in broken[:MOST_NAMED]]
-        more = f"; and {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
+        named = [f"{_name(each)}: {each.reason}" for each in broken[:MAX_NAMED]]
+        more = f"; and {len(broken) - MAX_NAMED} more" if len(broken) > MAX_NAMED else ""
         return f"a journal is incomplete ({'; '.join(named)}{more})"
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DIRECT, PARKED, FORWARDED = "#4c78a8", "#e0a030", "#54a24b"
 SUSPECT, FAILED_OVER = "#f2cf5b", "#d1495b"
 WIDTH = 9.5  # inches
-MOST_LANES = 20
-MOST_BARS = 40
+MAX_LANES = 20
+MAX_BARS = 40
 SECONDS_OF_A_DAY = 86_400
 Lane = tuple[str, str]  # the primary and the path of an entity
 
@@ -30,7 +30,7 @@ def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> s
     """
     if not flow:
         return ""
-    lanes = sorted({_lane(episode) for episode in timeline})[:MOST_LANES]
+    lanes = sorted({_lane(episode) for episode in timeline})[:MAX_LANES]
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 3.2 + 0.35 * len(lanes)), layout="constrained")
@@ -96,7 +96,7 @@ def waits_figure(waits: list[Wait]) -> str:
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.subplots()
     is_one = len({wait.primary for wait in waits}) == 1
-    waits = waits[:MOST_BARS]
+    waits = waits[:MAX_BARS]
     places = range(len(waits))
     labels = [
         f"backlog {wait.backlog}\n{wait.messages} messages" + ("" if is_one else f"\n{wait.primary}")

@@ -16,10 +16,10 @@ from .clocks import MICROS, moment
 from .grouping import Ints
 from .writers import greatest, smallest
 
-MOST_BUCKETS = 120  # steps on the time axis
-LEAST_STEP = 0.1  # seconds
-FINE = round(LEAST_STEP * MICROS)
-MOST_FINE = 2**17  # fine steps with messages; more than three hours before they become wider
+MAX_BUCKETS = 120  # steps on the time axis
+MIN_STEP_SECONDS = 0.1  # seconds
+FINE = round(MIN_STEP_SECONDS * MICROS)
+MAX_FINE_STEPS = 2**17  # fine steps with messages; more than three hours before they become wider
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class FlowFacts:
         ratio = self.width // other.width
         steps = np.concatenate([self.steps, other.steps // ratio])
         self.steps, self.counts = _summed(steps, np.concatenate([self.counts, other.counts]))
-        while len(self.steps) > MOST_FINE:
+        while len(self.steps) > MAX_FINE_STEPS:
             self._widen(self.width * 2)
 
     def _widen(self, width: int) -> None:
@@ -85,8 +85,8 @@ def flow(found: Iterable[tuple[FlowFacts, int]]) -> tuple[list[FlowStep], float]
     first = smallest(facts.first + shift for facts, shift in shifted if facts.first is not None)
     last = greatest(facts.last + shift for facts, shift in shifted if facts.last is not None)
     if first is None or last is None:
-        return [], LEAST_STEP
-    step = max(LEAST_STEP, round((last - first) / MICROS / MOST_BUCKETS, 1))
+        return [], MIN_STEP_SECONDS
+    step = max(MIN_STEP_SECONDS, round((last - first) / MICROS / MAX_BUCKETS, 1))
     width = round(step * MICROS)
     buckets = np.concatenate([(facts.steps * facts.width + shift) // width for facts, shift in shifted])
     start = min(int(buckets.min()), first // width)

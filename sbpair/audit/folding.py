@@ -22,7 +22,7 @@ from .tables import MISSING, chosen, duplicates_table, messages_table, times_acc
 from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
 from .waits import Waits
 
-MOST_ROWS = 50  # rows per table of the report; the Parquet tables contain all
+MAX_ROWS = 50  # rows per table of the report; the Parquet tables contain all
 Rows: TypeAlias = "list[dict[str, Any]]"
 
 
@@ -59,8 +59,8 @@ class Found:
             self.entities.setdefault(key, EntityCounts(entity.path)).add(entity)
         for queue, waits in other.waits.items():
             self.waits.setdefault(queue, Waits()).add(waits.times, waits.counts)
-        self.troubles = sorted(self.troubles + other.troubles, key=_trouble)[:MOST_ROWS]
-        self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MOST_ROWS]
+        self.troubles = sorted(self.troubles + other.troubles, key=_trouble)[:MAX_ROWS]
+        self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MAX_ROWS]
         self.duplicated += other.duplicated
         self.unexplained += other.unexplained
         self.repeated += other.repeated
@@ -146,7 +146,7 @@ _BY_NAME = [("path", "ascending"), ("message_id", "ascending")]
 
 
 def _top(table: pa.Table, order: list[tuple[str, str]]) -> Rows:
-    rows: Rows = table.sort_by(order).slice(0, MOST_ROWS).to_pylist() if table.num_rows else []
+    rows: Rows = table.sort_by(order).slice(0, MAX_ROWS).to_pylist() if table.num_rows else []
     return rows
 
 

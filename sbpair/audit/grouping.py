@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-MOST = 2**62  # a combined number beyond this would overflow
+MAX_COMBINED = 2**62  # a combined number beyond this would overflow
 NULL = np.iinfo(np.int64).min
 """The null of a column of integers in numpy: no time, number or ordinal is as low."""
 
@@ -29,7 +29,7 @@ def combined(parts: Sequence[tuple[Ints, int]]) -> Ints:
     """One number for each row, equal where all ``parts`` are; each part is a column and its number of values."""
     whole, size = parts[0]
     for part, values in parts[1:]:
-        if size * values > MOST:
+        if size * values > MAX_COMBINED:
             kinds, whole = np.unique(whole, return_inverse=True)
             size = len(kinds)
         whole, size = whole * values + part, size * values

@@ -24,7 +24,7 @@ READ = (
 
 TASK_BYTES = 32 * 1024 * 1024  # of journals per task
 PART_BYTES = 64 * 1024 * 1024  # of journals per part of the messages, as long as there are few parts
-MOST_PARTS = 2000
+MAX_PARTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ReadPlan:
     @property
     def parts(self) -> int:
         """Into how many parts the messages are divided: each is folded in memory."""
-        return min(MOST_PARTS, 1 + self.size // PART_BYTES)
+        return min(MAX_PARTS, 1 + self.size // PART_BYTES)
 
 
 def plan(directory: str) -> ReadPlan:

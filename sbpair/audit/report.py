@@ -8,7 +8,7 @@ from html import escape
 
 from .bill import Meter
 from .figures import flow_figure, waits_figure
-from .folding import MOST_ROWS
+from .folding import MAX_ROWS
 from .summary import EntityVerdicts, Summary
 from .timeline import Episode
 from .verdict import SOUND, Verdict
@@ -139,7 +139,7 @@ def _entities(summary: Summary) -> str:
         for each in worst
     ]
     heads = ("primary", "entity", "messages", *(kind.value for kind in kinds))
-    return _table(heads, rows[:MOST_ROWS]) + _more(len(rows))
+    return _table(heads, rows[:MAX_ROWS]) + _more(len(rows))
 
 
 def _bad(entity: EntityVerdicts) -> int:
@@ -147,7 +147,7 @@ def _bad(entity: EntityVerdicts) -> int:
 
 
 def _more(total: int) -> str:
-    return "" if total <= MOST_ROWS else f"<p><small>{MOST_ROWS} of {total} are shown; {ALL}.</small></p>"
+    return "" if total <= MAX_ROWS else f"<p><small>{MAX_ROWS} of {total} are shown; {ALL}.</small></p>"
 
 
 def _timeline(episodes: Sequence[Episode]) -> str:
@@ -164,7 +164,7 @@ def _timeline(episodes: Sequence[Episode]) -> str:
             ),
             False,
         )
-        for episode in episodes[:MOST_ROWS]
+        for episode in episodes[:MAX_ROWS]
     ]
     heads = ("primary", "entity", "suspect (UTC)", "failed over", "recovered", "seconds", "cause")
     return _table(heads, rows) + _more(len(episodes)) if rows else ""
@@ -224,7 +224,7 @@ def _writers(summary: Summary) -> str:
              each.reason or "complete"),
             each.reason is not None,
         )
-        for each in summary.writers[:MOST_ROWS]
+        for each in summary.writers[:MAX_ROWS]
     ]  # fmt: skip
     heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state")
     return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
@@ -242,7 +242,7 @@ def _clocks(summary: Summary) -> str:
     if not rows:
         return note if summary.is_skew_exceeded else ""
     found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"
-    return note + found + _table(("writer", "corrected by"), rows[:MOST_ROWS]) + _more(len(rows))
+    return note + found + _table(("writer", "corrected by"), rows[:MAX_ROWS]) + _more(len(rows))
 
 
 def _bill(summary: Summary) -> str:

@@ -10,7 +10,7 @@ from .bill import Charge, bill
 from .clocks import ClockCorrection, moment
 from .facts import Facts
 from .flow import FlowStep
-from .folding import MOST_ROWS, Found
+from .folding import MAX_ROWS, Found
 from .journal_listing import Unread
 from .order import SessionCounts
 from .timeline import Episode, timeline
@@ -87,11 +87,11 @@ class Summary:
 
     entities: list[EntityVerdicts]
     writers: list[Writer]
-    troubles: list[Trouble]  # at most MOST_ROWS
+    troubles: list[Trouble]  # at most MAX_ROWS
     repeated: int  # message ids that were accepted more than once
     duplicated: int  # messages that arrived more than once
     unexplained: int  # of these, messages with more copies than can be explained
-    duplicates: list[Duplicate]  # at most MOST_ROWS
+    duplicates: list[Duplicate]  # at most MAX_ROWS
     sessions: int
     sessions_out_of_order: int
     waits: list[Wait]
@@ -184,7 +184,7 @@ def summarise(facts: Facts, clocks: list[ClockCorrection], found: Found, session
         flow=flow,
         step=step,
         unread=sorted(facts.unread, key=lambda each: each.name),
-        reasons=dict(reasons.most_common(MOST_ROWS)),
+        reasons=dict(reasons.most_common(MAX_ROWS)),
         clocks=clocks,
         skew=skew,
         shown=found.shown,

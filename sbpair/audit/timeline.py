@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 STATE_CHANGES = ("entity_suspected", "entity_failed_over", "entity_recovered")
-LONGEST_CAUSE = 200  # characters
+MAX_CAUSE_LENGTH = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _episodes(changes: Iterable[StateEvent]) -> Iterator[Episode]:
     for each in changes:
         key = (each.writer, each.primary, each.path.lower())
         episode = unfinished.pop(key, None) or Episode(
-            each.primary, each.path, each.writer, None, None, None, each.cause[:LONGEST_CAUSE]
+            each.primary, each.path, each.writer, None, None, None, each.cause[:MAX_CAUSE_LENGTH]
         )
         match each.event:
             case "entity_suspected":

@@ -10,7 +10,7 @@ from .clocks import MICROS
 from .grouping import Ints
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "longest": 1.0}
-MOST_EXACT = 10_000  # distinct times; with more, times are rounded to five digits
+MAX_EXACT = 10_000  # distinct times; with more, times are rounded to five digits
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Waits:
         both = np.concatenate([self.times, times])
         weights = np.concatenate([self.counts, np.ones(len(times), np.int64) if counts is None else counts])
         self._sum(both, weights)
-        if len(self.times) > MOST_EXACT:
+        if len(self.times) > MAX_EXACT:
             self._sum(_rounded(self.times), self.counts)
 
     def _sum(self, times: Ints, counts: Ints) -> None:

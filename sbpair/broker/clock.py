@@ -120,10 +120,10 @@ def milliseconds(span: int | timedelta) -> int:
     return span // timedelta(milliseconds=1) if isinstance(span, timedelta) else span
 
 
-LARGEST = "P10675199DT2H48M5.4775807S"
+MAX_DURATION = "P10675199DT2H48M5.4775807S"
 """The largest count of 100 ns ticks in 64 bits; an SDK may send it back as ...5.477539S: both are never."""
 
-_LARGEST_MS = 922_337_203_685_477
+_MAX_DURATION_MS = 922_337_203_685_477
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _PATTERN = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,9})Y)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})D)?"
@@ -143,15 +143,15 @@ def parse_duration(text: str) -> int | None:
     *units, fraction = found.groups()
     whole = sum(int(unit or 0) * size for unit, size in zip(units, _UNITS_MS, strict=True))
     milliseconds = whole + int((fraction or "").ljust(3, "0")[:3])
-    if milliseconds > _LARGEST_MS:
-        raise ValueError(f"it is longer than {LARGEST}")
-    return None if milliseconds == _LARGEST_MS else milliseconds
+    if milliseconds > _MAX_DURATION_MS:
+        raise ValueError(f"it is longer than {MAX_DURATION}")
+    return None if milliseconds == _MAX_DURATION_MS else milliseconds
 
 
 def format_duration(milliseconds: int | None) -> str:
     """``milliseconds`` (0 or more) as an ISO 8601 duration of days and smaller units; None gives the largest."""
-    if milliseconds is None or milliseconds >= _LARGEST_MS:
-        return LARGEST
+    if milliseconds is None or milliseconds >= _MAX_DURATION_MS:
+        return MAX_DURATION
     days, rest = divmod(milliseconds, _DAY_MS)
     hours, rest = divmod(rest, _HOUR_MS)
     minutes, rest = divmod(rest, _MINUTE_MS)

@@ -26,7 +26,7 @@ import click
 from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.parameters import DurationType
 
-LARGEST = 1_048_576  # bytes
+MAX_FILE_BYTES = 1_048_576  # bytes
 META = "sbpair.config_file"
 FIELDS = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file"}  # where the flag is shorter
 PATHS = ("ca_file", "connection_verify")  # paths among the text options
@@ -122,7 +122,7 @@ def read_config_text(file: Path) -> str:
     from sbpair.auth.reference import read_text  # late: most commands run without a file
 
     try:
-        text = read_text(file, "--config", LARGEST)
+        text = read_text(file, "--config", MAX_FILE_BYTES)
         if SECRET.search(text):
             _warn_of_keys(file, stat.S_IMODE(file.stat().st_mode))
     except (OSError, ValueError) as error:

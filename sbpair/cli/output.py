@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LOGGER = "sbpair.command"
-SHORTEST_SECRET = 6  # characters; a shorter "secret" would blank ordinary words
+MIN_SECRET_LENGTH = 6  # characters; a shorter "secret" would blank ordinary words
 WIDTH_IN_A_FILE = 200  # columns
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -34,7 +34,7 @@ _is_json = False
 
 def remember(secret: str) -> None:
     """Blank this value in all later output: as it is, URL-encoded and in base64."""
-    if len(secret) >= SHORTEST_SECRET:
+    if len(secret) >= MIN_SECRET_LENGTH:
         encoded = base64.b64encode(secret.encode()).decode()
         _secrets.update({secret, quote(secret, safe=""), quote(secret), quote_plus(secret), encoded})
 

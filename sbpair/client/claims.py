@@ -39,7 +39,7 @@ CONDITIONS = {
 }
 REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
 SHORT_PART = 0.75  # of its life, after which a token too short for that margin is renewed
-FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds between attempts to renew
+FIRST_RETRY, MAX_RETRY_SECONDS = 1.0, 30.0  # seconds between attempts to renew
 
 
 class TokenHost(LinkHost, Protocol):
@@ -157,7 +157,7 @@ class Tokens:
             logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
             if left > 0:
-                pause = min(LONGEST_RETRY, max(FIRST_RETRY, left / 4))
+                pause = min(MAX_RETRY_SECONDS, max(FIRST_RETRY, left / 4))
                 self._puts[path] = _Put(put.token, time.time() + pause)
             else:
                 self.forget(path)

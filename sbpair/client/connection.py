@@ -44,7 +44,7 @@ AnyLink = TypeVar("AnyLink", bound=ClientLink)
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
-LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
+MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
 WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
 
 
@@ -59,7 +59,7 @@ class NamespaceConnection(asyncio.Protocol):
             container_id=container_id or f"sbpair-syphon-{uuid4()}",
             hostname=namespace.name,
             idle_time_out=IDLE_TIME_OUT,
-            limits=Limits(max_message_size=LARGEST_MESSAGE, max_held=64 * LARGEST_MESSAGE),
+            limits=Limits(max_message_size=MAX_MESSAGE_BYTES, max_held=64 * MAX_MESSAGE_BYTES),
             now=self._loop.time(),
         )
         self._transport: asyncio.Transport | None = None

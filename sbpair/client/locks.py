@@ -15,7 +15,7 @@ from .errors import LinkRefused
 from .request import CREDIT, RequestNode
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
-SHORTEST_LOCK, LONGEST_LOCK = 5.0, 300.0  # seconds, of any queue
+MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
 OK, GONE = 200, 410
@@ -48,7 +48,7 @@ class LockClock:
     def difference(self) -> float | None:
         """About how many seconds the broker's clock is ahead of the local one; None when they may agree."""
         lead = self._lead
-        if lead is None or 0 < lead <= LONGEST_LOCK + SHORTEST_LOCK:
+        if lead is None or 0 < lead <= MAX_LOCK_SECONDS + MIN_LOCK_SECONDS:
             return None
         return lead - DEFAULT_LOCK
 
@@ -56,7 +56,7 @@ class LockClock:
         """Return the seconds certainly left of a lock taken after ``since``; 0 when it must be renewed first."""
         lead = ends - now
         if self._lead is None:
-            if now - since > SHORTEST_LOCK * TRUSTED_PART:
+            if now - since > MIN_LOCK_SECONDS * TRUSTED_PART:
                 return 0.0
             self._learn(lead)
             return self.span
@@ -76,9 +76,9 @@ class LockClock:
         self._lead, self.span = None, DEFAULT_LOCK
 
     def _learn(self, lead: float) -> None:
-        is_plausible = 0 < lead <= LONGEST_LOCK  # otherwise the clocks differ, and the lead is not a span
+        is_plausible = 0 < lead <= MAX_LOCK_SECONDS  # otherwise the clocks differ, and the lead is not a span
         self._lead = lead
-        self.span = min(max(lead, SHORTEST_LOCK), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
+        self.span = min(max(lead, MIN_LOCK_SECONDS), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
 
 
 async def renew_locks(

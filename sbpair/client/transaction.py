@@ -31,7 +31,7 @@ from .errors import ClientError, ConnectionLost, RolledBack
 from .link import ANSWER_TIMEOUT, Sender
 
 NODE = "$coordinator"
-MOST_OPEN = 64  # transactions at a time; the service allows a connection 100
+MAX_OPEN = 64  # transactions at a time; the service allows a connection 100
 
 
 class TransactionController:
@@ -40,14 +40,14 @@ class TransactionController:
     def __init__(self, connection: NamespaceConnection) -> None:
         self._connection = connection
         self._opening: asyncio.Task[Sender] | None = None
-        self._room = asyncio.Semaphore(MOST_OPEN)
+        self._room = asyncio.Semaphore(MAX_OPEN)
 
     async def ready(self) -> None:
         """Open the link. Raises LinkRefused when the peer refuses transactions, ConnectionLost."""
         await self._link()
 
     async def declare(self) -> bytes:
-        """Begin a transaction and return its id; waits while :data:`MOST_OPEN` are open.
+        """Begin a transaction and return its id; waits while :data:`MAX_OPEN` are open.
 
         End each with :meth:`commit` or :meth:`roll_back`. Raises RolledBack when the peer refuses it, LinkRefused when
         it refuses transactions, ConnectionLost.

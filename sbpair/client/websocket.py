@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
-from sbpair.amqp.websocket import LARGEST_MESSAGE, PATH, SUBPROTOCOL, WebSocketTransport
+from sbpair.amqp.websocket import MAX_MESSAGE_BYTES, PATH, SUBPROTOCOL, WebSocketTransport
 from sbpair.auth.connection_string import TLS_PORT, NamespaceAccess
 
 from .errors import ConnectionLost, SyphonFaulted
@@ -70,7 +70,7 @@ async def _upgrade(
             protocols=(SUBPROTOCOL,),
             ssl=True if context is None else context,
             proxy=proxy,
-            max_msg_size=LARGEST_MESSAGE,
+            max_msg_size=MAX_MESSAGE_BYTES,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_WITHIN),
         )
     except aiohttp.ClientConnectorCertificateError as error:

@@ -31,7 +31,7 @@ from .record import Instant, Origin, PairLabels, WriterRole, to_line, to_record
 from .sinks import renew_in_children
 
 ROLL_BYTES = 64 * 1024 * 1024
-LEAST_ROLL_BYTES = 4096
+MIN_ROLL_BYTES = 4096
 
 logger = logging.getLogger("sbpair.journal")
 
@@ -170,8 +170,8 @@ class Journal:
         fsync: Fsync = Fsync.ON_ROLL,
         clock: Callable[[], Instant] = system_instant,
     ) -> None:
-        if roll_bytes < LEAST_ROLL_BYTES:
-            raise ValueError(f"roll_bytes must be at least {LEAST_ROLL_BYTES}, not {roll_bytes!r}")
+        if roll_bytes < MIN_ROLL_BYTES:
+            raise ValueError(f"roll_bytes must be at least {MIN_ROLL_BYTES}, not {roll_bytes!r}")
         self.directory = Path(directory)
         self._role, self._pair = role, pair
         self._roll_bytes = roll_bytes

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx
 
 CAPACITY = 1000  # waiting notices
-SHORTEST_SECRET = 16  # characters
+MIN_SECRET_LENGTH = 16  # characters
 THREAD_NAME = "sbpair-webhook"
 STOP_TIMEOUT = 2.0  # seconds for the thread to end after its last notice
 
@@ -80,8 +80,8 @@ class Webhook:
         clock: Callable[[], Instant] = system_instant,
     ) -> None:
         self.name = _host_of(url)
-        if len(secret) < SHORTEST_SECRET:
-            raise ValueError(f"the webhook secret must have at least {SHORTEST_SECRET} characters")
+        if len(secret) < MIN_SECRET_LENGTH:
+            raise ValueError(f"the webhook secret must have at least {MIN_SECRET_LENGTH} characters")
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity!r}")
         self._receiver = WebhookReceiver(url, secret, patience or Patience())

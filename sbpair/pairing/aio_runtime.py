@@ -28,9 +28,9 @@ from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop
 from .base_runtime import (
     ACCEPTED,
     CLOSING,
-    LONGEST_ENTRY,
-    LONGEST_LOOK,
-    LONGEST_PING,
+    MAX_ENTRY_SECONDS,
+    MAX_PROBE_SECONDS,
+    MAX_PING_SECONDS,
     BaseRuntime,
     backlogs_event,
     closed,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusClient
 
-MOST_WRITERS = 16  # concurrent spool writes, each on a thread
+MAX_WRITERS = 16  # concurrent spool writes, each on a thread
 
 
 class AsyncBackgroundService(Protocol):
@@ -101,7 +101,7 @@ class AsyncRuntime(BaseRuntime):
         self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
-        self._writing = asyncio.Semaphore(MOST_WRITERS)
+        self._writing = asyncio.Semaphore(MAX_WRITERS)
         self._threads = Threads()
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
@@ -228,7 +228,7 @@ class AsyncRuntime(BaseRuntime):
         self.bind()
         if self.pair.state_of(path) is not EntityState.FAILED_OVER:
             budget = self.options.operation_timeout.total_seconds()
-            await self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+            await self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> TaskTurns:
         """The turns of an entity, shared by all its senders (O-3)."""
@@ -430,7 +430,7 @@ class AsyncRuntime(BaseRuntime):
 
     async def _learn_from(self, pool: AsyncSenderPool) -> None:
         try:
-            pooled = await pool.acquire(time.monotonic() + LONGEST_PING)
+            pooled = await pool.acquire(time.monotonic() + MAX_PING_SECONDS)
         except Exception as error:  # retried later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
@@ -536,7 +536,7 @@ class AsyncRuntime(BaseRuntime):
     async def _look(self, role: Role) -> None:
         """Probe a side that refused this client."""
         try:
-            await self.reach(role, LONGEST_LOOK)
+            await self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
             return

@@ -16,7 +16,7 @@ from sbpair.envelope.park import message_id_of, prepare
 from .address import LinkSettings
 from .aio_runtime import AsyncRuntime
 from .base_runtime import ACCEPTED
-from .base_sender import LONGEST_ASK, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
+from .base_sender import MAX_REQUEST_SECONDS, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
@@ -116,7 +116,7 @@ class PairedServiceBusSender(BaseSender):
         self._check_open()
         self._runtime.bind()
         budget = timeout_seconds(timeout, self._runtime.options)
-        return empty_batch(max_size_in_bytes, await self._limit(min(budget, LONGEST_ASK)))
+        return empty_batch(max_size_in_bytes, await self._limit(min(budget, MAX_REQUEST_SECONDS)))
 
     async def close(self) -> None:
         """Close the sender; the links of the entity are closed with its last sender."""

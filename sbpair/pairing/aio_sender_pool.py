@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from .sdk import AsyncWire
-from .waiting import LONGEST_OPENING, SignsOfLife, StillWaiting, own_copy
+from .waiting import MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
 
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
@@ -31,7 +31,7 @@ LOOK = 0.2  # seconds between two checks of an opening
 ABORT_GRACE = 0.1  # seconds within which a call fails by itself once its connection is gone
 CLOSE_TIMEOUT = 2.0  # seconds for closing a link, and for a cancelled call to end
 CLOSED = "The paired client was closed during a call."
-MOST_SENDERS = 16  # per entity
+MAX_SENDERS = 16  # per entity
 CROWD = 100  # calls on one sender above which another is opened
 IDLE = 60.0  # seconds after which unused senders, except the last, are closed
 
@@ -356,7 +356,7 @@ class AsyncSenderPool:
         if (
             self._opening is not None
             or (self._is_closed and self._senders)
-            or len(self._senders) >= MOST_SENDERS
+            or len(self._senders) >= MAX_SENDERS
         ):
             return
         self._opening = opening = _Opening()
@@ -365,10 +365,10 @@ class AsyncSenderPool:
 
     async def _open(self, opening: _Opening) -> None:
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + LONGEST_OPENING):
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + MAX_OPENING_SECONDS):
                 await self._find()
             opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
-            await pooled.run(pooled.sender.__aenter__(), opening.began + LONGEST_OPENING)
+            await pooled.run(pooled.sender.__aenter__(), opening.began + MAX_OPENING_SECONDS)
             if pooled.has_overrun:  # opened, but its connection was dropped at the same time
                 raise ServiceBusError(CLOSED)
         except BaseException as error:

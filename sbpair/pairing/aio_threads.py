@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
 
-MOST_LOOKUPS = 8  # concurrent look-ups of one host
+MAX_LOOKUPS = 8  # concurrent look-ups of one host
 STUCK = 5.0  # seconds after which a look-up counts as hanging, and another is started
-LONGEST_TOKEN = 30.0  # seconds that a thread waits for a token from the loop
+MAX_TOKEN_SECONDS = 30.0  # seconds that a thread waits for a token from the loop
 
 
 class Threads:
@@ -55,7 +55,7 @@ class Lookups:
 
     def __init__(self, host: str | None) -> None:
         self._host = host
-        self._workers = Workers(MOST_LOOKUPS)
+        self._workers = Workers(MAX_LOOKUPS)
         self._looking: asyncio.Task[None] | None = None
         self._all: set[asyncio.Task[None]] = set()
         self._began = 0.0
@@ -66,7 +66,7 @@ class Lookups:
             return
         now = asyncio.get_running_loop().time()
         looking = self._looking
-        is_stuck = now - self._began > STUCK and len(self._all) < MOST_LOOKUPS
+        is_stuck = now - self._began > STUCK and len(self._all) < MAX_LOOKUPS
         if looking is None or looking.done() or is_stuck:
             self._looking = looking = asyncio.create_task(self._look(self._host))
             self._began = now
@@ -110,7 +110,7 @@ class LoopCredential:
     def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
         """A token from the credential. Raises its exceptions, and TimeoutError after 30 s."""
         asked = asyncio.run_coroutine_threadsafe(self._get_token(*scopes, **keywords), self._loop)
-        return asked.result(LONGEST_TOKEN)
+        return asked.result(MAX_TOKEN_SECONDS)
 
     async def _get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401
         return await self._credential.get_token(*scopes, **keywords)

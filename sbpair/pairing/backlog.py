@@ -28,7 +28,7 @@ FOREVER = "P10675199DT2H48M5.4775807S"  # the service's notation for "no limit"
 _LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than this
 
 CONFLICT = "SubCode=40901"  # a concurrent change; the SDK raises the same exception for every 409
-LONGEST_WAIT = 60.0  # seconds between two attempts in the background
+MAX_WAIT_SECONDS = 60.0  # seconds between two attempts in the background
 
 
 class Backlogs:
@@ -74,7 +74,7 @@ class Backlogs:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
-            wait=tenacity.wait_exponential_jitter(initial=1.0, max=LONGEST_WAIT),
+            wait=tenacity.wait_exponential_jitter(initial=1.0, max=MAX_WAIT_SECONDS),
             stop=tenacity.stop_when_event_set(closed),
             sleep=tenacity.sleep_using_event(closed),
             reraise=True,

@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from .outcome import SendReceipt
 
 
-LONGEST_LOOK = 3.0  # seconds for a probe of a side that refused the client (P-50)
-LONGEST_ENTRY = 5.0  # seconds that entering a sender waits for its link
-LONGEST_PING = 30.0  # seconds for one ping, including opening its link
+MAX_PROBE_SECONDS = 3.0  # seconds for a probe of a side that refused the client (P-50)
+MAX_ENTRY_SECONDS = 5.0  # seconds that entering a sender waits for its link
+MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
 CLOSING = 5.0  # seconds that close() waits for operations in progress
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message
 KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
@@ -534,7 +534,7 @@ class BaseRuntime:
         now = time.monotonic()
         is_message = self.options.probe == "message"
         self.pair.ping_left(path, now, is_billed=is_message)
-        until = now + min(LONGEST_PING, self.options.operation_timeout.total_seconds())
+        until = now + min(MAX_PING_SECONDS, self.options.operation_timeout.total_seconds())
         return Attempt(None, until, is_fresh=True), ping() if is_message else LinkProbe()
 
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:

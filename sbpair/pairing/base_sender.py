@@ -26,7 +26,7 @@ from .sdk import is_smaller
 STANDARD_BATCH = 256 * 1024
 """Bytes in a batch if no link has reported a limit: that of the Standard tier."""
 
-LONGEST_ASK = 5.0
+MAX_REQUEST_SECONDS = 5.0
 """Maximum seconds that creating a batch waits for a link, which knows the size limit (R-11)."""
 
 OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]

@@ -36,7 +36,7 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.MessageSpooled: logging.DEBUG,
     events.SendRaised: logging.DEBUG,
 }
-MOST_EARLY = 100  # events kept for the first callback
+MAX_EARLY_EVENTS = 100  # events kept for the first callback
 
 
 class EventDispatcher:
@@ -46,12 +46,12 @@ class EventDispatcher:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
         # Until the first callback subscribes.
-        self._early: deque[PairingEvent] | None = deque(maxlen=MOST_EARLY)
+        self._early: deque[PairingEvent] | None = deque(maxlen=MAX_EARLY_EVENTS)
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.
 
-        The first callback is first called with the latest events, up to MOST_EARLY, since a new client emits events
+        The first callback is first called with the latest events, up to MAX_EARLY_EVENTS, since a new client emits events
         before its application can subscribe.
         """
         while early := self._early_or_added(callback):

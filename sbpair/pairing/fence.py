@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from sbpair.envelope.ordering import SessionPlace
 
 PEEK_EVERY = 1.0  # minimum seconds between two peeks of a session, and between two of a whole queue
-MOST_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unknown
+MAX_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Fence:
 
     def _make_room(self, queue: _Queue) -> None:
         """Bound the memory of a queue: what is forgotten counts as fenced until the queue is seen empty."""
-        if len(queue.fenced) + len(queue.cleared) < MOST_SESSIONS:
+        if len(queue.fenced) + len(queue.cleared) < MAX_SESSIONS:
             return
         queue.is_known = self.is_open = False
         queue.cleared.clear()

@@ -48,7 +48,7 @@ class Input(Enum):
 
 
 CALM = 60.0  # seconds after a recovery within which a failure is a relapse
-LONGEST_HOLD = 300.0  # maximum delay in seconds of the first ping, unless the ping interval is longer
+MAX_HOLD_SECONDS = 300.0  # maximum delay in seconds of the first ping, unless the ping interval is longer
 
 _H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 
@@ -203,7 +203,7 @@ class EntityHealth:
             self._relapses = 0
             return 0.0
         self._relapses += 1
-        longest = max(LONGEST_HOLD, self._ping_interval)
+        longest = max(MAX_HOLD_SECONDS, self._ping_interval)
         return min(self._ping_interval * 2.0 ** min(self._relapses - 1, 16), longest)
 
     def _forget_relapses(self) -> None:

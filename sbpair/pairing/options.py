@@ -13,7 +13,7 @@ from sbpair.envelope.names import check_namespace_name
 
 from .outcome import Failure
 
-SHORTEST_SECRET = 16  # characters
+MIN_SECRET_LENGTH = 16  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class ObservationOptions:
             raise ValueError("webhook and webhook_secret go together; one of them is missing")
         if self.webhook is not None and not self.webhook.startswith(("http://", "https://")):
             raise ValueError("webhook must be an http or https URL")  # not quoted: it may hold a token
-        if self.webhook_secret is not None and len(self.webhook_secret) < SHORTEST_SECRET:
-            raise ValueError(f"webhook_secret must have at least {SHORTEST_SECRET} characters")
+        if self.webhook_secret is not None and len(self.webhook_secret) < MIN_SECRET_LENGTH:
+            raise ValueError(f"webhook_secret must have at least {MIN_SECRET_LENGTH} characters")
 
 
 def _check_address(address: object) -> None:
@@ -201,7 +201,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
-LONGEST_TIMEOUT = 1e9  # seconds (31 years), short of any clock overflow
+MAX_TIMEOUT_SECONDS = 1e9  # seconds (31 years), short of any clock overflow
 
 
 def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
@@ -215,4 +215,4 @@ def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> f
         raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
     if not math.isfinite(timeout) or timeout <= 0:
         raise ValueError(f"timeout must be a finite number of seconds greater than 0, not {timeout}")
-    return min(float(timeout), LONGEST_TIMEOUT)
+    return min(float(timeout), MAX_TIMEOUT_SECONDS)

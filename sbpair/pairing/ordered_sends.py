@@ -32,7 +32,7 @@ from .steps import (
     may_be_stale,
 )
 
-LONGEST_PEEK = 5.0  # seconds; a peek that fails costs no more of a send
+MAX_PEEK_SECONDS = 5.0  # seconds; a peek that fails costs no more of a send
 
 
 class OrderedSends:
@@ -59,7 +59,7 @@ class OrderedSends:
             return now, False
         place = self.place(send.path, send.session)
         while (peek := self.fence.next_peek(place, now)) is not None and now < send.deadline:
-            until = now + min(LONGEST_PEEK, (send.deadline - now) / 2)
+            until = now + min(MAX_PEEK_SECONDS, (send.deadline - now) / 2)
             result = yield Peek(self._count + peek.index, peek.parked_id, until)
             now = self._peeked(send, peek, result)
         return now, not self.fence.lets_pass(place)

@@ -79,8 +79,8 @@ __all__ = [
 ]
 
 BUSY_PAUSE = 10.0  # minimum seconds before a busy service is retried
-LONGEST_RESERVE, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
-LEAST_SHARE = 2.0  # seconds; with less time left, one backlog queue gets all of it
+MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
+MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
 JITTER = 0.25  # seconds over which the first pings of many clients are spread
 
 
@@ -503,10 +503,10 @@ def primary_flow(
 
 
 def _reserve(budget: float) -> float:
-    return min(LONGEST_RESERVE, RESERVE_SHARE * budget)
+    return min(MAX_RESERVE_SECONDS, RESERVE_SHARE * budget)
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:
     """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
     left = deadline - now
-    return deadline if is_last or left <= LEAST_SHARE else now + max(left / 2, LEAST_SHARE)
+    return deadline if is_last or left <= MIN_SHARE_SECONDS else now + max(left / 2, MIN_SHARE_SECONDS)

@@ -22,7 +22,7 @@ from enum import Enum, StrEnum
 
 GRACE = 5.0  # seconds within which the other side must be closed too
 LOOK = 1.0  # seconds until a refused side is first probed; doubles with each probe
-LONGEST_LOOK_WAIT = 60.0  # maximum seconds between two probes
+MAX_PROBE_INTERVAL_SECONDS = 60.0  # maximum seconds between two probes
 
 
 class Role(StrEnum):
@@ -152,7 +152,7 @@ class PairState:
     def _wait_after(self, looks: int) -> float:
         if SideState.REFUSED in self._ends:  # within GRACE there is no time for a backoff
             return LOOK
-        return min(LOOK * 2.0 ** min(looks, 16), LONGEST_LOOK_WAIT)
+        return min(LOOK * 2.0 ** min(looks, 16), MAX_PROBE_INTERVAL_SECONDS)
 
     def _leave(self, role: Role, state: SideState, cause: str, now: float) -> list[SideChange]:
         if self.fault is not None:

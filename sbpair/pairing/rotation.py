@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
 FIRST_QUARANTINE = 5.0
-LONGEST_QUARANTINE = 300.0
+MAX_QUARANTINE_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Rotation:
         if record.until <= now:
             record.failures += 1
             span = FIRST_QUARANTINE * 2.0 ** min(record.failures - 1, 16)  # bounded against overflow
-            record.until = now + min(span, LONGEST_QUARANTINE)
+            record.until = now + min(span, MAX_QUARANTINE_SECONDS)
         return record.until
 
     def succeeded(self, backlog: int, now: float) -> bool:

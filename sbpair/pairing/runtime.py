@@ -25,9 +25,9 @@ from .address import Side
 from .base_runtime import (
     ACCEPTED,
     CLOSING,
-    LONGEST_ENTRY,
-    LONGEST_LOOK,
-    LONGEST_PING,
+    MAX_ENTRY_SECONDS,
+    MAX_PROBE_SECONDS,
+    MAX_PING_SECONDS,
     BaseRuntime,
     backlogs_event,
     closed,
@@ -216,7 +216,7 @@ class Runtime(BaseRuntime):
             state = self.pair.state_of(path)
         if state is not EntityState.FAILED_OVER:
             budget = self.options.operation_timeout.total_seconds()
-            self.primary_pool(path).warmed(time.monotonic() + min(budget, LONGEST_ENTRY))
+            self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> ThreadTurns:
         """The turns of an entity, shared by all its senders (O-3)."""
@@ -407,7 +407,7 @@ class Runtime(BaseRuntime):
 
     def _learn_from(self, pool: SenderPool) -> None:
         try:
-            pooled = pool.acquire(time.monotonic() + LONGEST_PING)
+            pooled = pool.acquire(time.monotonic() + MAX_PING_SECONDS)
         except Exception as error:  # retried later
             logger.debug("the limit of the backlog queues is unknown: %s", type(error).__name__)
             return
@@ -515,7 +515,7 @@ class Runtime(BaseRuntime):
     def _look(self, role: Role) -> None:
         """Probe a side that refused this client."""
         try:
-            self.reach(role, LONGEST_LOOK)
+            self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
             return

@@ -15,7 +15,7 @@ from sbpair.envelope.park import message_id_of, prepare
 
 from .address import LinkSettings
 from .base_runtime import ACCEPTED
-from .base_sender import LONGEST_ASK, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
+from .base_sender import MAX_REQUEST_SECONDS, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
@@ -128,7 +128,7 @@ class PairedServiceBusSender(BaseSender):
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        return empty_batch(max_size_in_bytes, self._limit(min(budget, LONGEST_ASK)))
+        return empty_batch(max_size_in_bytes, self._limit(min(budget, MAX_REQUEST_SECONDS)))
 
     def close(self) -> None:
         """Close; the links of the entity go with its last sender."""

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from .sdk import Wire
 from .threads import POLL, Job, Watch, Workers
-from .waiting import LONGEST_OPENING, SignsOfLife, StillWaiting
+from .waiting import MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 
 _logger = logging.getLogger("sbpair")
 
@@ -275,7 +275,7 @@ class SenderPool:
     def _begun(self, *, is_wanted: bool) -> _Opening:
         pooled = PooledSender(self._make())
         # Set before it is watched, so that closing the watch ends it.
-        pooled.until = time.monotonic() + LONGEST_OPENING
+        pooled.until = time.monotonic() + MAX_OPENING_SECONDS
         opening = _Opening(pooled, is_wanted=is_wanted)
         self._watch.add(pooled)
         self._openings.add(opening)
@@ -294,7 +294,7 @@ class SenderPool:
     def _open(self, opening: _Opening) -> None:
         """Open the link; runs on a worker."""
         pooled = opening.pooled
-        pooled.until = time.monotonic() + LONGEST_OPENING
+        pooled.until = time.monotonic() + MAX_OPENING_SECONDS
         error: Exception | None = None
         is_late = pooled.has_overrun  # before it began: the watch may no longer be able to end it
         try:

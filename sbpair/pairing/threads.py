@@ -21,7 +21,7 @@ from .waiting import StillWaiting
 
 _logger = logging.getLogger("sbpair")
 
-MOST_WORKERS = 64
+MAX_WORKERS = 64
 POLL = 0.25  # seconds between two checks of the calls in progress
 
 
@@ -74,7 +74,7 @@ class Job(threading.Thread):
 class Workers:
     """The jobs of one client."""
 
-    def __init__(self, most: int = MOST_WORKERS) -> None:
+    def __init__(self, most: int = MAX_WORKERS) -> None:
         self._most = most
         self._free = threading.Condition()
         self._running: set[Job] = set()

@@ -17,7 +17,7 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 OVERDUE = 1.0
 """Seconds without a sign of life after which a late opening counts as a failure of the peer."""
 
-LONGEST_OPENING = 30.0
+MAX_OPENING_SECONDS = 30.0
 """Seconds after which an opening is given up; it outlives the call that started it (R-8)."""
 
 

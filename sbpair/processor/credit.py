@@ -8,11 +8,11 @@ handlers at a time. As many may wait as start within a quarter of a lock; none u
 
 from __future__ import annotations
 
-MOST_WAITING = 2000  # messages that wait for a handler: a second's worth at 20 ms of round trip
-MOST_SETTLING = 8000  # settlements without their confirmation
-MOST_BYTES = 64 * 1024 * 1024  # of messages in hand
+MAX_WAITING = 2000  # messages that wait for a handler: a second's worth at 20 ms of round trip
+MAX_SETTLING = 8000  # settlements without their confirmation
+MAX_BYTES = 64 * 1024 * 1024  # of messages in hand
 INITIAL_SIZE = 64 * 1024  # bytes assumed of a message before the first
-SHORTEST_CALL = 1e-6  # seconds
+MIN_CALL_SECONDS = 1e-6  # seconds
 WAIT_PART = 1 / 4  # of a lock that the last of those waiting should wait at most
 PATIENT_PART = 1 / 2  # of a lock after which a message that still waits is given back (C-12)
 MEMORY = 1 / 16  # weight of the latest call in the mean
@@ -36,8 +36,8 @@ class ProcessorWindow:
     def _may_wait(self) -> int:
         if self._call_time is None:
             return 0
-        in_time = self._calls * self.lock_span * WAIT_PART / max(self._call_time, SHORTEST_CALL)
-        return int(min(MOST_WAITING, in_time, MOST_BYTES / max(self._size, 1.0)))
+        in_time = self._calls * self.lock_span * WAIT_PART / max(self._call_time, MIN_CALL_SECONDS)
+        return int(min(MAX_WAITING, in_time, MAX_BYTES / max(self._size, 1.0)))
 
     def handled(self, took: float, size: int) -> None:
         """Note a handler that took ``took`` seconds for a message of ``size`` bytes."""
@@ -56,7 +56,7 @@ class ProcessorWindow:
         Topped up by halves: one flow for many messages. Each link may use all the room, so what arrives can exceed it
         by the credit of the others; without room, credit is taken back.
         """
-        room = max(0, min(self.limit - in_hand, MOST_SETTLING - settling))
+        room = max(0, min(self.limit - in_hand, MAX_SETTLING - settling))
         if room == 0:
             return 0 if credit else None
         return room if credit <= room // 2 else None

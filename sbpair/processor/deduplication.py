@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-MOST_IDS = 200_000  # remembered at most; the oldest are forgotten first
+MAX_IDS = 200_000  # remembered at most; the oldest are forgotten first
 
 
 class Sighting(Enum):
@@ -18,7 +18,7 @@ class Sighting(Enum):
 class Deduplication:
     """Remembers handled ids for ``window`` seconds, at most ``most`` of them; times are monotonic seconds."""
 
-    def __init__(self, window: float, most: int = MOST_IDS) -> None:
+    def __init__(self, window: float, most: int = MAX_IDS) -> None:
         self._window = window
         self._most = most
         self._handled: dict[str, float] = {}  # in the order of their times

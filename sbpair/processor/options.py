@@ -52,8 +52,8 @@ class ProcessorOptions:
         "missing_entity_interval": (1, 3600),
         "retry_backoff_max": (0.1, 600),
     }
-    MOST_CALLS: ClassVar[int] = 5000
-    MOST_SESSIONS: ClassVar[int] = 1000
+    MAX_CALLS: ClassVar[int] = 5000
+    MAX_SESSIONS: ClassVar[int] = 1000
 
     @property
     def calls(self) -> int:
@@ -62,9 +62,9 @@ class ProcessorOptions:
         return self.max_concurrent_calls if sessions is None else sessions
 
     def __post_init__(self) -> None:
-        _count("max_concurrent_calls", self.max_concurrent_calls, self.MOST_CALLS)
+        _count("max_concurrent_calls", self.max_concurrent_calls, self.MAX_CALLS)
         if self.max_concurrent_sessions is not None:
-            _count("max_concurrent_sessions", self.max_concurrent_sessions, self.MOST_SESSIONS)
+            _count("max_concurrent_sessions", self.max_concurrent_sessions, self.MAX_SESSIONS)
         if self.secondary not in ("auto", "never", "only"):
             raise ValueError(f"secondary must be 'auto', 'never' or 'only', not {self.secondary!r}")
         if not isinstance(self.autosettle, bool):

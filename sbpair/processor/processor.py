@@ -35,7 +35,7 @@ from .status import ProcessorCounters
 logger = logging.getLogger("sbpair.processor")
 
 TICK = 1.0  # seconds between checks while anything is in hand
-SHORTEST = 0.05  # seconds until the next check, whatever is due
+MIN_TICK_SECONDS = 0.05  # seconds until the next check, whatever is due
 SIDES: dict[str, tuple[Role, ...]] = {
     "auto": (Role.PRIMARY, Role.SECONDARY),
     "never": (Role.PRIMARY,),
@@ -207,7 +207,7 @@ class Processor:
         if when:
             if timer is not None:
                 timer.cancel()
-            self._timer = self._loop.call_at(max(when, soon - TICK + SHORTEST), self._tick)
+            self._timer = self._loop.call_at(max(when, soon - TICK + MIN_TICK_SECONDS), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -24,7 +24,7 @@ from sbpair.amqp.performatives import (
 from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 
-LONGEST_TEXT = 4096  # characters of a dead-letter reason or description
+MAX_TEXT_LENGTH = 4096  # characters of a dead-letter reason or description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 LOCK_LOST = ("com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
@@ -84,9 +84,9 @@ class DeadLetter(Settle):
     def state(self) -> DeliveryState:
         info: dict[object, object] = {Symbol(name): value for name, value in self.properties.items()}
         if self.reason:
-            info[REASON] = blank_keys(self.reason)[:LONGEST_TEXT]
+            info[REASON] = blank_keys(self.reason)[:MAX_TEXT_LENGTH]
         if self.description:
-            info[DESCRIPTION] = blank_keys(self.description)[:LONGEST_TEXT]
+            info[DESCRIPTION] = blank_keys(self.description)[:MAX_TEXT_LENGTH]
         return Rejected(Condition(DEAD_LETTER, None, info))
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ A peek cannot tell a message that waits from one that another consumer has locke
 from __future__ import annotations
 
 INTERVAL = 60.0  # seconds without a message until the first peek, and between two
-LONGEST_INTERVAL = 16 * 60.0  # between two peeks while others hold all messages that wait
+MAX_INTERVAL_SECONDS = 16 * 60.0  # between two peeks while others hold all messages that wait
 PATIENCE = 5.0  # seconds in which a message that waits should arrive
 
 
@@ -53,7 +53,7 @@ class Watchdog:
             return False
         self._suspected_at = None
         if self._silent_since is not None:  # the link before this one was replaced too, in vain
-            self._interval = min(self._interval * 2, LONGEST_INTERVAL)
+            self._interval = min(self._interval * 2, MAX_INTERVAL_SECONDS)
         self._silent_since = self.heard_at
         self._asked_at = now
         return True

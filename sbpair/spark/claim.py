@@ -7,7 +7,7 @@
 Messages arrive in the order of their numbers within a partition. A known message that is passed over is locked by
 another consumer; it is not waited for, and the next request is small again, since each message requested for it would
 be one that others should get. A message that is given back counts as delivered once more, and an entity dead-letters
-it after a number of deliveries: a settlement stops at one that was given back ``MOST_RETURNS`` times.
+it after a number of deliveries: a settlement stops at one that was given back ``MAX_RETURNS`` times.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Protocol
 
 from .ranges import Mark, lane_of
 
-FIRST, GROWTH, MOST = 1, 4, 500  # messages requested at a time: few enough for the shortest lock duration
-MOST_RETURNS = 3
+FIRST, GROWTH, MAX_REQUESTED = 1, 4, 500  # messages requested at a time: few enough for the shortest lock duration
+MAX_RETURNS = 3
 
 
 class EntityRenewed(Exception):
@@ -75,7 +75,7 @@ class Claim:
         mark = None if lane is None else self._marks.get(lane)
         if lane is None or number is None or mark is None or number > mark.upto:
             self._is_smooth = False
-            self._pass_over(None if lane is None or arrived.deliveries >= MOST_RETURNS else lane)
+            self._pass_over(None if lane is None or arrived.deliveries >= MAX_RETURNS else lane)
             return False
         check_age(self._path, mark, enqueued_at)
         waiting = self._waiting.get(lane, deque())
@@ -91,7 +91,7 @@ class Claim:
         """Record that a request is answered, with ``arrived`` messages."""
         if not arrived:
             self._pass_over(None)
-        self._window = min(self._window * GROWTH, MOST) if self._is_smooth else FIRST
+        self._window = min(self._window * GROWTH, MAX_REQUESTED) if self._is_smooth else FIRST
         self._is_smooth = True
 
     def _pass_over(self, lane: str | None) -> None:

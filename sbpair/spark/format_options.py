@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.route import Route
 
-FOREVER, MOST_PATIENT = "forever", 10.0**9  # seconds
+FOREVER, MAX_PATIENCE_SECONDS = "forever", 10.0**9  # seconds
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # Spark passes these on to every sink
 INSTALL = "pip install 'sbpair[identity]', or give a connection string"
 PRIMARY = ("connectionString", "fullyQualifiedNamespace", "endpointAddress")
@@ -84,7 +84,7 @@ class FormatOptions:
         value = self.text(name)
         if value is None or value.lower() == FOREVER:
             return None if value is None else math.inf
-        return self.seconds(name, 0, 0, MOST_PATIENT)
+        return self.seconds(name, 0, 0, MAX_PATIENCE_SECONDS)
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean, given as ``true`` or ``false``."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PARTITION_BYTES = 32 * 1024 * 1024
-LEAST_BYTES, MOST_BYTES = 1024, 2**40
+MIN_BYTES, MAX_BYTES = 1024, 2**40
 FORM = "sbpair-journal"
 POLL = 1.0  # seconds between two looks for new lines while there are none
 KNOWN = ("path", "partitionBytes", "maxBytesPerTrigger")
@@ -79,8 +79,8 @@ class JournalOptions:
             raise given.wrong(f"{directory} is not a directory")
         return cls(
             directory,
-            given.whole("partitionBytes", PARTITION_BYTES, LEAST_BYTES, MOST_BYTES),
-            given.whole("maxBytesPerTrigger", 0, LEAST_BYTES, MOST_BYTES) or None,
+            given.whole("partitionBytes", PARTITION_BYTES, MIN_BYTES, MAX_BYTES),
+            given.whole("maxBytesPerTrigger", 0, MIN_BYTES, MAX_BYTES) or None,
         )
 
 

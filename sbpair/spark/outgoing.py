@@ -42,7 +42,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
 STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
-LONGEST_ID = 128  # characters, the service's limit
+MAX_ID_LENGTH = 128  # characters, the service's limit
 IdOf = Callable[["OutgoingRow", int], str]
 PropertyTypes = Mapping[str, str]
 """The AMQP type of each application property by name; of all, under EVERY, if they are a map."""
@@ -149,8 +149,8 @@ def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf
 
 def _column(row: OutgoingRow, place: int) -> str:
     given = row.values.get("message_id")
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
-        problem = "is null or empty" if not given else f"has more than {LONGEST_ID} characters"
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_ID_LENGTH:
+        problem = "is null or empty" if not given else f"has more than {MAX_ID_LENGTH} characters"
         raise ValueError(f"sbpair: the message_id of a row {problem}; see messageIdStrategy")
     return given
 

@@ -39,7 +39,7 @@ An audit runs with them at any size, since the JVM only moves its packets.
 """
 
 SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
-LONGEST = 300  # characters of an error
+MAX_ERROR_LENGTH = 300  # characters of an error
 _LINE = re.compile(r"^(?P<name>[\w.]+): (?P<text>.+)$", re.MULTILINE)
 
 
@@ -96,7 +96,7 @@ def reason_of(error: Exception) -> str:
         if _is_error(match["name"]) and not match["text"].startswith("Traceback")
     ]
     reason = found[-1] if found else next((line for line in text.splitlines() if line.strip()), "")
-    return f"Spark: {reason.strip()[:LONGEST] or type(error).__name__}"
+    return f"Spark: {reason.strip()[:MAX_ERROR_LENGTH] or type(error).__name__}"
 
 
 def _is_error(name: str) -> bool:

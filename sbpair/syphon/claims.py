@@ -21,7 +21,7 @@ from sbpair.envelope.names import path_refusal
 from .look import look
 
 NAMESPACE = ""  # the path of a claim to the whole namespace
-MOST_PEEKED = 100  # parked messages of each backlog
+MAX_PEEKED = 100  # parked messages of each backlog
 
 
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
@@ -49,7 +49,7 @@ async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str])
     seen = set()
     for backlog in backlogs:
         try:
-            async for message in look(connection, backlog, most=MOST_PEEKED):
+            async for message in look(connection, backlog, most=MAX_PEEKED):
                 path = message.path
                 if path is not None and path not in seen and path_refusal(path) is None:
                     seen.add(path)

@@ -58,7 +58,7 @@ _LEVELS: dict[type[events.SyphonEvent], int] = {
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LOOK_AGAIN = 1.0  # seconds between looks at whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"
-SHORTEST_SESSION = 1.0  # seconds: the next session does not follow sooner
+MIN_SESSION_SECONDS = 1.0  # seconds: the next session does not follow sooner
 
 
 class Syphon:
@@ -415,7 +415,7 @@ class Syphon:
             await asyncio.gather(checking, return_exceptions=True)
             self._become(SyphonState.CONNECTING, self._reason)
         if reason is not None and reason != PRIMARY_IS_BACK:
-            pause = max(0.0, SHORTEST_SESSION - (time.monotonic() - began))
+            pause = max(0.0, MIN_SESSION_SECONDS - (time.monotonic() - began))
             self._lost(reason, pause)
             await _unless(shutdown, asyncio.sleep(pause))
 
@@ -445,8 +445,8 @@ class Syphon:
             return True
         self._become(SyphonState.CONNECTING, self._reason)
         if broken.result() != PRIMARY_IS_BACK:
-            self._lost(broken.result(), SHORTEST_SESSION)
-            await asyncio.sleep(SHORTEST_SESSION)
+            self._lost(broken.result(), MIN_SESSION_SECONDS)
+            await asyncio.sleep(MIN_SESSION_SECONDS)
         return False
 
     async def _until_over(self, session: ForwardingSession) -> str:

@@ -39,7 +39,7 @@ ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds: another redrive may have locked them
 RENEWED_EVERY = 2.0  # seconds: less than half of the shortest lock
 LOCKS_AT_ONCE = 500  # in one renewal request
-MOST_REPEATED = 10  # rounds in a row without a new message
+MAX_REPEATED_ROUNDS = 10  # rounds in a row without a new message
 SETTLED, FIRST = (
     1,
     0,
@@ -206,7 +206,7 @@ class _Rounds:
 
         A message delivered again because its lock ended is recognized by its number, and kept locked again.
         """
-        for _ in range(MOST_REPEATED):
+        for _ in range(MAX_REPEATED_ROUNDS):
             await self._renew()
             self._arrived.clear()
             self.receiver.flow(ROUND, drain=True)

@@ -37,11 +37,11 @@ from .status import BacklogLinks, SideRefusals, SyphonCounters
 logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds
-LEAST_IDLE_LIFE = 1.0  # seconds that an idle primary must have lasted to be reconnected alone
+MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have lasted to be reconnected alone
 RECONNECT_WITHIN = 5.0  # seconds
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
-MOST_LINKS = 256  # to destinations at a time: a connection supports about a thousand
-MOST_CLAIMS = 1000  # tokens on one connection to the primary; above, new links use another
+MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
+MAX_CLAIMS = 1000  # tokens on one connection to the primary; above, new links use another
 SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
 
 
@@ -78,7 +78,7 @@ class ForwardingSession:
         self._sides = sides
         self._links = links
         self._destinations: dict[str, Destination] = {}
-        self._slots = LinkSlots(MOST_LINKS)
+        self._slots = LinkSlots(MAX_LINKS)
         self._senders: Counter[NamespaceConnection] = Counter()  # links to destinations, by connection
         self._replacing = asyncio.Lock()
         self._replaced = asyncio.Event()
@@ -177,7 +177,7 @@ class ForwardingSession:
     def _is_idle(self) -> bool:
         lasted = asyncio.get_running_loop().time() - self._primary_since
         is_busy = any(pump.unsettled for pump in self._pumps) or any(each.sessions for each in self._ordered)
-        return lasted >= LEAST_IDLE_LIFE and not is_busy
+        return lasted >= MIN_IDLE_SECONDS and not is_busy
 
     async def _reconnect_primary(self) -> bool:
         """Reconnect the primary alone: the long polls of the backlogs, which are billed, continue (P-41)."""
@@ -300,7 +300,7 @@ class ForwardingSession:
         async with self._replacing:
             if self._primary is None:
                 raise ConnectionLost("the primary is out of reach")
-            if self._primary.claims >= MOST_CLAIMS:
+            if self._primary.claims >= MAX_CLAIMS:
                 full, self._primary = self._primary, await self._connect_primary()
                 self._replaced.set()
                 self._close_if_unused(full)

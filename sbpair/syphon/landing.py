@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from ..pairing.pair_state import Role
 
-MOST_PATHS = 10_000  # destinations remembered; senders choose the paths
+MAX_PATHS = 10_000  # destinations remembered; senders choose the paths
 
 
 class Landing:
@@ -51,7 +51,7 @@ class Landing:
             since = min(since, self._side_since)
         if key not in self._since:
             self._since[key] = since
-            if len(self._since) > MOST_PATHS:
+            if len(self._since) > MAX_PATHS:
                 self._forget(next(iter(self._since)))
 
     def answered(self, key: str) -> bool:

@@ -31,8 +31,8 @@ from sbpair.envelope.transfer import addressed
 from .answers import DeliveryAction, action_for
 from .delivery import InFlightMessage
 
-MOST_AT_ONCE = 100  # messages of one transaction: the limit of the service
-MOST_TRANSACTIONS = 4  # of one link at a time
+MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
+MAX_TRANSACTIONS = 4  # of one link at a time
 TRIED_FOR = 1.0  # seconds for which the entity need not be tried again
 
 
@@ -72,7 +72,7 @@ class LandingLink:
         """How many more messages it takes now."""
         if self._via is None:
             return self._plain.credit
-        return MOST_AT_ONCE * MOST_TRANSACTIONS - len(self._waiting) - len(self._running)
+        return MAX_IN_TRANSACTION * MAX_TRANSACTIONS - len(self._waiting) - len(self._running)
 
     def transfer(self, message: InFlightMessage) -> None:
         """Queue one message; :meth:`InFlightMessage.answered` reports its outcome later."""
@@ -115,9 +115,9 @@ class LandingLink:
     def _push(self) -> None:
         self._push_is_due = False
         now = self._loop.time()
-        while self._waiting and len(self._tasks) < MOST_TRANSACTIONS and not self.detached.done():
+        while self._waiting and len(self._tasks) < MAX_TRANSACTIONS and not self.detached.done():
             batch: list[InFlightMessage] = []
-            while self._waiting and len(batch) < MOST_AT_ONCE:
+            while self._waiting and len(batch) < MAX_IN_TRANSACTION:
                 message = self._waiting.popleft()
                 if message.may_go(now):
                     batch.append(message)

@@ -31,7 +31,7 @@ from .landing import Landing
 from .landing_link import LandingLink
 from .slots import LinkSlots
 
-MOST_LINKS = 128  # to twins at a time; each is two AMQP links
+MAX_LINKS = 128  # to twins at a time; each is two AMQP links
 
 
 class Twin(Destination):
@@ -95,7 +95,7 @@ class Landings:
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._controller = TransactionController(secondary)
-        self._slots = LinkSlots(MOST_LINKS)
+        self._slots = LinkSlots(MAX_LINKS)
         self._twins: dict[tuple[str, str], Twin] = {}  # by backlog and key of the path
         self._timers: dict[str, asyncio.TimerHandle] = {}
 

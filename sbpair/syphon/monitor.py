@@ -21,9 +21,9 @@ from .events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEven
 from .look import look
 
 STRANDED_EVERY = 900.0  # seconds between checks for stranded backlogs
-MOST_STRANDED = 100  # queues checked
+MAX_STRANDED = 100  # queues checked
 MIN_AGE_INTERVAL, MAX_AGE_INTERVAL = 0.25, 300.0  # seconds between checks for overdue backlogs
-MOST_COUNTED = 1000  # messages of a backlog
+MAX_COUNTED = 1000  # messages of a backlog
 FIRST_AFTER = 1.0  # seconds until the first measurement
 PAGE = 100  # messages per peek
 NUMBER, STATE = "x-opt-sequence-number", "x-opt-message-state"
@@ -54,7 +54,7 @@ class StrandedBacklogs:
     async def check(self, connection: NamespaceConnection) -> list[str]:
         """Return those that hold messages now."""
         holding = []
-        for index in range(self.count, self.count + MOST_STRANDED):
+        for index in range(self.count, self.count + MAX_STRANDED):
             backlog = backlog_queue_name(self.label, index)
             try:
                 holds = await oldest(connection, backlog) is not None
@@ -112,7 +112,7 @@ class OverdueBacklogs:
 
 @dataclass(frozen=True, slots=True)
 class BacklogDepth:
-    """The messages in a backlog: a count of :data:`MOST_COUNTED` means that many or more."""
+    """The messages in a backlog: a count of :data:`MAX_COUNTED` means that many or more."""
 
     depth: int
     parked_at: int | None
@@ -178,7 +178,7 @@ async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDept
     """
     depth, parked_at = 0, None
     try:
-        async for message in look(connection, backlog, most=MOST_COUNTED):
+        async for message in look(connection, backlog, most=MAX_COUNTED):
             parked_at = (message.parked_at or 0) if depth == 0 else parked_at
             depth += 1
     except ClientError as error:

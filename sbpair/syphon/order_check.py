@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from sbpair.envelope.ordering import OrderStamp
 
-MOST_CLIENTS = 10_000  # clients remembered, over all sessions
+MAX_CLIENTS = 10_000  # clients remembered, over all sessions
 
 
 class OrderCheck:
@@ -29,5 +29,5 @@ class OrderCheck:
         key = (session, stamp.client, stamp.epoch)
         self._largest[key] = max(self._largest.get(key, 0), stamp.ordinal)
         self._largest.move_to_end(key)
-        if len(self._largest) > MOST_CLIENTS:
+        if len(self._largest) > MAX_CLIENTS:
             self._largest.popitem(last=False)

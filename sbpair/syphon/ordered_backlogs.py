@@ -38,12 +38,12 @@ DRAIN_POLL = 0.5  # the same while draining
 LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left
 RENEWED_AT = 1 / 2  # of its span is left when a session lock is renewed
 TICK = 1.0  # seconds between checks of the locks
-MOST_AT_ONCE = 100  # messages of a session in memory
-MOST_STUCK = 4  # sessions that wait for their destination, in multiples of the places
+MAX_IN_MEMORY = 100  # messages of a session in memory
+MAX_STUCK = 4  # sessions that wait for their destination, in multiples of the places
 
 
 class Places:
-    """The places for relays: at most ``most`` run at a time, and ``MOST_STUCK`` times as many wait."""
+    """The places for relays: at most ``most`` run at a time, and ``MAX_STUCK`` times as many wait."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -75,7 +75,7 @@ class Places:
         if is_busy and who in self._stuck:
             self._stuck.discard(who)
             self._running.add(who)
-        elif not is_busy and who in self._running and len(self._stuck) < MOST_STUCK * self._most:
+        elif not is_busy and who in self._running and len(self._stuck) < MAX_STUCK * self._most:
             self._running.discard(who)
             self._stuck.add(who)
             self._free.set()
@@ -286,5 +286,5 @@ def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
     """
     share = budget // (2 * sessions)
     return lambda largest: max(
-        1, min(MOST_AT_ONCE, share // (max(largest, SMALLEST_SIZE) if largest else INITIAL_SIZE))
+        1, min(MAX_IN_MEMORY, share // (max(largest, SMALLEST_SIZE) if largest else INITIAL_SIZE))
     )

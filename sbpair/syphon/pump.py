@@ -50,10 +50,10 @@ from .status import SyphonCounters
 logger = logging.getLogger("sbpair.syphon")
 
 HELD_FACTOR = 4  # messages held in memory for stuck destinations, in windows
-MOST_LOCKED = 50_000  # deliveries of a backlog that wait here; above, none is received
+MAX_LOCKED = 50_000  # deliveries of a backlog that wait here; above, none is received
 LINK_USED_EVERY = 240.0  # seconds: a link idle for ten minutes is detached, with its deliveries
 TICK = 1.0  # seconds between checks while anything is unsettled
-LONGEST_DESCRIPTION = 4096  # characters of a dead-letter description
+MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
@@ -90,7 +90,7 @@ class Pump:
         self._settings = settings
         self._counters = settings.counters
         self._loop = asyncio.get_running_loop()
-        self._window = Window(settings.window, MOST_LOCKED)
+        self._window = Window(settings.window, MAX_LOCKED)
         self._most_held = settings.window * HELD_FACTOR
         self._budget = settings.budget
         self._size = RecentSize()
@@ -408,7 +408,7 @@ class Pump:
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
         receiver = self._receiver
         assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
-        description = blank_keys(poison.description)[:LONGEST_DESCRIPTION]  # S-15
+        description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]  # S-15
         self._settings.emit(
             MessageSetAside(
                 time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)

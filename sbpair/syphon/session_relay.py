@@ -37,7 +37,7 @@ from .answers import DEAD_LETTER_REASONS
 from .delivery import Destination, InFlightMessage
 from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
 from .order_check import OrderCheck
-from .pump import DEAD_LETTER, DESCRIPTION, LONGEST_DESCRIPTION, REASON
+from .pump import DEAD_LETTER, DESCRIPTION, MAX_DESCRIPTION_LENGTH, REASON
 from .status import SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
@@ -320,7 +320,7 @@ class SessionRelay:
         """Dead-letter a message and go on, or hold the session (O-6)."""
         receiver, settings = self.receiver, self._settings
         assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
-        description = blank_keys(poison.description)[:LONGEST_DESCRIPTION]
+        description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]
         if settings.holds_poison and poison.reason != OUT_OF_ORDER:
             settings.emit(
                 SessionHeld(

@@ -35,7 +35,7 @@ PERFORMATIVES = {
     0x17: "end",
     0x18: "close",
 }
-LARGEST_FRAME = 1 << 26
+MAX_FRAME_BYTES = 1 << 26
 MAX_DELIVERIES = 65_536  # remembered per connection, to find the entity of a disposition
 _HEADER_SIZE = 8
 _OPENS_AMQP = b"AMQP"
@@ -92,7 +92,7 @@ class Conversation:
         if start.startswith(_OPENS_AMQP):
             return _HEADER_SIZE
         size: int = FRAME_HEAD.unpack_from(data, at)[0]
-        if not _HEADER_SIZE <= size <= LARGEST_FRAME:
+        if not _HEADER_SIZE <= size <= MAX_FRAME_BYTES:
             self._is_opaque = True
             return None
         return size

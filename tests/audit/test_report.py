@@ -11,7 +11,7 @@ import pytest
 from sbpair.audit.bill import Charge, Meter
 from sbpair.audit.clocks import EPOCH, ClockCorrection
 from sbpair.audit.flow import FlowStep
-from sbpair.audit.folding import MOST_ROWS
+from sbpair.audit.folding import MAX_ROWS
 from sbpair.audit.journal_listing import Unread
 from sbpair.audit.report import headline, page
 from sbpair.audit.summary import Duplicate, EntityVerdicts, Summary, Trouble, Wait, Writer
@@ -61,15 +61,15 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     many = replace(
         NOTHING,
         entities=[EntityVerdicts("contoso", "orders", {Verdict.LOST: 4000})],
-        troubles=[Trouble("contoso", "orders", f"m{n}", "lost") for n in range(MOST_ROWS)],
+        troubles=[Trouble("contoso", "orders", f"m{n}", "lost") for n in range(MAX_ROWS)],
         writers=[Writer(f"w{n}", "sender", 1, NOON, NOON, None) for n in range(1000)],
         timeline=[episode(n) for n in range(1000)],
     )
     html = text_of(page(many))
 
-    assert f"{MOST_ROWS} of 4000 are shown" in html
-    assert html.count(f"{MOST_ROWS} of 1000 are shown") == 2
-    assert html.count("<tr") < 4 * (MOST_ROWS + 5)
+    assert f"{MAX_ROWS} of 4000 are shown" in html
+    assert html.count(f"{MAX_ROWS} of 1000 are shown") == 2
+    assert html.count("<tr") < 4 * (MAX_ROWS + 5)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
 async def test_a_renewal_that_fails_is_tried_again_while_the_token_holds(
     pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.client.claims.LONGEST_RETRY", 0.01)
+    monkeypatch.setattr("sbpair.client.claims.MAX_RETRY_SECONDS", 0.01)
     credential = Blocking(pair.primary)
     connection = await connect(at_host(host_of(pair.primary), token_source(credential), uses_tls=False))
     try:

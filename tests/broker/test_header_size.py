@@ -17,7 +17,7 @@ from sbpair.broker.entities.queue import DESCRIPTION, REASON
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.frontends.message_form import LARGEST_HEADER, LARGEST_PROPERTY
+from sbpair.broker.frontends.message_form import MAX_HEADER_BYTES, MAX_PROPERTY_BYTES
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 from tests.broker.conftest import Client, Lab
 
@@ -34,13 +34,13 @@ def encoded(**user: object) -> bytes:
 @pytest.mark.parametrize(
     ("user", "words"),
     [
-        ({"a": "x" * (LARGEST_PROPERTY - TEXT_HEAD)}, None),
+        ({"a": "x" * (MAX_PROPERTY_BYTES - TEXT_HEAD)}, None),
         (
-            {"a": "x" * (LARGEST_PROPERTY - TEXT_HEAD + 1)},
-            f"its property 'a' has {LARGEST_PROPERTY + 1} bytes",
+            {"a": "x" * (MAX_PROPERTY_BYTES - TEXT_HEAD + 1)},
+            f"its property 'a' has {MAX_PROPERTY_BYTES + 1} bytes",
         ),
         ({"a": "x" * 32_000, "b": "x" * 32_000}, None),
-        (dict.fromkeys("abc", "x" * 30000), f"its header has .* at most {LARGEST_HEADER}"),
+        (dict.fromkeys("abc", "x" * 30000), f"its header has .* at most {MAX_HEADER_BYTES}"),
     ],
     ids=["one at the limit", "one over it", "two", "three"],
 )

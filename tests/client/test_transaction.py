@@ -16,7 +16,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ConnectionLost, LinkRefused, RolledBack, TokenRefused
 from sbpair.client.link import Receiver, Sender
-from sbpair.client.transaction import MOST_OPEN, TransactionController
+from sbpair.client.transaction import MAX_OPEN, TransactionController
 from tests.syphon.pair import Pair, message_id, pair_of, parked, put, take, until
 
 COUNT = 3
@@ -127,10 +127,10 @@ async def test_a_controller_whose_link_was_lost_opens_another(pair: Pair) -> Non
 async def test_a_failed_transaction_leaves_room_for_others(pair: Pair) -> None:
     async with step(pair) as work:
         endings: list[Callable[[bytes], object]] = [work.controller.commit, work.controller.roll_back]
-        for number in range(2 * MOST_OPEN):
+        for number in range(2 * MAX_OPEN):
             txn_id = await work.controller.declare()
             await endings[number % 2](txn_id)  # type: ignore[misc]
-        assert work.controller._room._value == MOST_OPEN
+        assert work.controller._room._value == MAX_OPEN
 
 
 async def test_a_connection_that_ended_fails_what_is_asked_for(pair: Pair) -> None:

@@ -167,7 +167,7 @@ def _forgotten_by_urllib3(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def parks_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A send that hangs leaves its primary after a tenth of its time: the rest is for the backlogs."""
-    monkeypatch.setattr("sbpair.pairing.pair.LONGEST_RESERVE", 60.0)
+    monkeypatch.setattr("sbpair.pairing.pair.MAX_RESERVE_SECONDS", 60.0)
     monkeypatch.setattr("sbpair.pairing.pair.RESERVE_SHARE", 0.9)
 
 

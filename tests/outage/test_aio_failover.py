@@ -29,7 +29,7 @@ from sbpair.aio import (
     StoredIn,
 )
 from sbpair.broker.faults import RejectWith
-from sbpair.pairing.aio_sender_pool import MOST_SENDERS
+from sbpair.pairing.aio_sender_pool import MAX_SENDERS
 from tests.children import exit_code_of
 from tests.stopwatch import Stopwatch
 
@@ -131,7 +131,7 @@ async def test_many_sends_at_once_share_a_few_links(aio_pairing) -> None:
     receipts = await asyncio.gather(*(sender.send_messages(ServiceBusMessage(str(n))) for n in range(200)))
     assert {receipt.stored_in for receipt in receipts} == {StoredIn.PRIMARY}
     assert aio_pairing.primary.counts("orders").active == 200
-    assert aio_pairing.pool("orders").links <= MOST_SENDERS
+    assert aio_pairing.pool("orders").links <= MAX_SENDERS
 
 
 @pytest.mark.spec("P-3", "P-7")
@@ -229,10 +229,10 @@ async def test_calls_that_wait_for_a_link_end_too_when_the_client_is_closed(aio_
     sender = client.get_queue_sender("orders")
     aio_pairing.primary.take_down("silent")
     waiting = [
-        asyncio.create_task(sender.send_messages(ServiceBusMessage("x"))) for _ in range(3 * MOST_SENDERS)
+        asyncio.create_task(sender.send_messages(ServiceBusMessage("x"))) for _ in range(3 * MAX_SENDERS)
     ]
     async with asyncio.timeout(60):
-        while len(aio_pairing.pool("orders")._waiters) < 3 * MOST_SENDERS:
+        while len(aio_pairing.pool("orders")._waiters) < 3 * MAX_SENDERS:
             await asyncio.sleep(0)
     await client.close()
     async with asyncio.timeout(60):

@@ -21,7 +21,7 @@ from sbpair.aio import (
     StoredIn,
 )
 from sbpair.broker.faults import RejectWith, Withhold
-from sbpair.pairing.aio_sender_pool import MOST_SENDERS
+from sbpair.pairing.aio_sender_pool import MAX_SENDERS
 from tests.outage.conftest import PATIENCE, options_of
 from tests.stopwatch import Stopwatch
 
@@ -60,7 +60,7 @@ async def test_many_sends_are_under_way_at_once_on_a_few_links(aio_pairing) -> N
         sending = crowd(sender, 300, timeout=60)
         await until(lambda: aio_pairing.primary.counts("orders").active == 300)
         assert aio_pairing.pool("orders").calls == 300
-        assert aio_pairing.pool("orders").links <= MOST_SENDERS
+        assert aio_pairing.pool("orders").links <= MAX_SENDERS
         for each in sending:
             each.cancel()
         await asyncio.wait(sending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbpair.pairing.dispatcher import MOST_EARLY, EventDispatcher
+from sbpair.pairing.dispatcher import MAX_EARLY_EVENTS, EventDispatcher
 from sbpair.pairing.events import EntitySuspected, PairingEvent
 
 
@@ -27,11 +27,11 @@ def test_the_first_callback_receives_what_happened_before_it_and_the_second_does
 def test_of_what_happened_before_the_first_callback_the_latest_events_are_kept() -> None:
     received: list[PairingEvent] = []
     dispatcher = EventDispatcher()
-    dispatcher.emit(map(event, range(MOST_EARLY + 1)))
+    dispatcher.emit(map(event, range(MAX_EARLY_EVENTS + 1)))
 
     dispatcher.subscribe(received.append)
 
-    assert received == [event(number) for number in range(1, MOST_EARLY + 1)]
+    assert received == [event(number) for number in range(1, MAX_EARLY_EVENTS + 1)]
 
 
 def test_an_event_during_the_early_ones_comes_after_them() -> None:

@@ -107,7 +107,7 @@ def test_a_session_seen_empty_passes_although_its_queue_is_unknown() -> None:
 
 
 def test_a_fence_with_too_many_sessions_forgets_and_fences_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence_module, "MOST_SESSIONS", 3)
+    monkeypatch.setattr(fence_module, "MAX_SESSIONS", 3)
     fence = known()
     fence.park_began(A)
     for number in range(9):

@@ -19,7 +19,7 @@ from sbpair.pairing.aio_sender_pool import (
     CROWD,
     IDLE,
     LOOK,
-    MOST_SENDERS,
+    MAX_SENDERS,
     AsyncPooledSender,
     AsyncSenderPool,
     Tasks,
@@ -172,10 +172,10 @@ async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_o
     make: MakePool,
 ) -> None:
     it = make()
-    used = await it.several(MOST_SENDERS)
+    used = await it.several(MAX_SENDERS)
     waiting = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
     await turns()
-    assert len(it.made) == MOST_SENDERS
+    assert len(it.made) == MAX_SENDERS
     assert not waiting.done()
     it.pool.release(used[3])
     assert await asyncio.wait_for(waiting, PATIENCE) is used[3]
@@ -185,7 +185,7 @@ async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_o
 
 async def test_calls_that_wait_are_served_in_order(make: MakePool) -> None:
     it = make()
-    used = await it.several(MOST_SENDERS)
+    used = await it.several(MAX_SENDERS)
     order: list[int] = []
 
     async def call(number: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sbpair.pairing.rotation import FIRST_QUARANTINE, LONGEST_QUARANTINE, Choice, Rotation
+from sbpair.pairing.rotation import FIRST_QUARANTINE, MAX_QUARANTINE_SECONDS, Choice, Rotation
 
 
 def rotation(count: int = 10, seed: int = 1) -> Rotation:
@@ -45,7 +45,7 @@ def test_a_quarantine_doubles_with_each_failure_up_to_a_cap() -> None:
         spans.append(until - now)
         now = until
     assert spans[:3] == [FIRST_QUARANTINE, 2 * FIRST_QUARANTINE, 4 * FIRST_QUARANTINE]
-    assert spans[-1] == LONGEST_QUARANTINE
+    assert spans[-1] == MAX_QUARANTINE_SECONDS
 
 
 @pytest.mark.spec("P-5")
@@ -87,7 +87,7 @@ def test_a_backlog_that_fails_for_weeks_is_still_tried_every_five_minutes() -> N
     backlogs, now = rotation(2), 0.0
     for _ in range(2000):
         now = backlogs.failed(0, now)
-    assert backlogs.failed(0, now) == now + LONGEST_QUARANTINE
+    assert backlogs.failed(0, now) == now + MAX_QUARANTINE_SECONDS
 
 
 def parked(backlogs: Rotation, choices: Sequence[Choice], now: float) -> Counter[int | None]:

@@ -24,7 +24,7 @@ from sbpair.pairing.request import SendRequest, freeze
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.spool import replay
 from sbpair.pairing.spool.codec import from_bytes, to_bytes
-from sbpair.pairing.spool.replay import MOST_IN_UNIT, Spooling
+from sbpair.pairing.spool.replay import MAX_UNIT_MESSAGES, Spooling
 from sbpair.pairing.spool.store import Entry, Spool, Spooled
 
 ACCEPTED = Stored(None, is_ambiguous=False)
@@ -102,11 +102,11 @@ def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_wri
 
 @pytest.mark.spec("G-1")
 def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
-    ids = [f"{n:03}" for n in range(MOST_IN_UNIT * 2 + 5)]
+    ids = [f"{n:03}" for n in range(MAX_UNIT_MESSAGES * 2 + 5)]
     for each in ids:
         station.keep(each)
     station.replay()
-    assert [len(batch) for batch in station.sent] == [MOST_IN_UNIT, MOST_IN_UNIT, 5]
+    assert [len(batch) for batch in station.sent] == [MAX_UNIT_MESSAGES, MAX_UNIT_MESSAGES, 5]
     assert [each for batch in station.sent for each in batch] == ids
     assert len(station.choices) == 1  # one backlog for all of them, or they would overtake each other
     assert [(e.count, e.left) for e in station.told if isinstance(e, SpoolReplayed)][-1] == (5, 0)

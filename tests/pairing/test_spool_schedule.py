@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.spool.replay import FIRST_PAUSE, LONGEST_PAUSE, MAX_CONCURRENT, ReplaySchedule
+from sbpair.pairing.spool.replay import FIRST_PAUSE, MAX_PAUSE_SECONDS, MAX_CONCURRENT, ReplaySchedule
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_failure_count_without_end_does_not_overflow(schedule: ReplaySchedule)
     for _ in range(3000):
         schedule.due(schedule.next_timer())
         schedule.finished("orders", 0.0, is_empty=False, has_moved=False)
-    assert schedule.next_timer() == LONGEST_PAUSE
+    assert schedule.next_timer() == MAX_PAUSE_SECONDS
 
 
 @pytest.mark.spec("P-33")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.processor.credit import MOST_BYTES, MOST_WAITING, WAIT_PART, ProcessorWindow
+from sbpair.processor.credit import MAX_BYTES, MAX_WAITING, WAIT_PART, ProcessorWindow
 
 
 @pytest.mark.spec("C-12")
@@ -19,7 +19,7 @@ def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float,
         window.handled(took, 1000)
     waiting = window.limit - calls
     assert waiting * took / calls <= span * WAIT_PART * 1.001
-    assert waiting <= MOST_WAITING
+    assert waiting <= MAX_WAITING
 
 
 @pytest.mark.spec("C-12")
@@ -44,7 +44,7 @@ def test_large_messages_are_held_by_their_bytes() -> None:
     window = ProcessorWindow(1)
     for _ in range(200):
         window.handled(1e-6, 4 * 1024 * 1024)
-    assert (window.limit - 1) * 4 * 1024 * 1024 <= MOST_BYTES
+    assert (window.limit - 1) * 4 * 1024 * 1024 <= MAX_BYTES
 
 
 @pytest.mark.spec("C-12")

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.audit.columns import UNREAD, UNREADABLE
 from sbpair.observation import Journal, WriterRole, journal_files, read
-from sbpair.observation.journal import LEAST_ROLL_BYTES, JournalGap
+from sbpair.observation.journal import MIN_ROLL_BYTES, JournalGap
 from tests.audit.story import Story
 
 
@@ -79,7 +79,7 @@ def test_a_stream_reads_what_is_appended_and_what_was_rolled_each_record_once(sp
 
 def test_a_journal_of_many_small_files_is_read_whole(spark, tmp_path: Path) -> None:
     story = Story(tmp_path)
-    journal = Journal(tmp_path, role=WriterRole.SENDER, pair=story.pair, roll_bytes=LEAST_ROLL_BYTES)
+    journal = Journal(tmp_path, role=WriterRole.SENDER, pair=story.pair, roll_bytes=MIN_ROLL_BYTES)
     for number in range(300):
         journal.write(JournalGap(number, "x" * 50))
     journal.close()

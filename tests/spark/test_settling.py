@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.message import Header, Message, Properties, Sections
-from sbpair.spark.claim import MOST, MOST_RETURNS, Claim, EntityRenewed
+from sbpair.spark.claim import MAX_REQUESTED, MAX_RETURNS, Claim, EntityRenewed
 from sbpair.spark.ranges import LANE_BITS, Mark
 from sbpair.spark.settling import Glimpse, glimpse
 
@@ -61,8 +61,8 @@ def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> 
         at += credit
         claim.end_round(credit)
 
-    assert asked[:6] == [1, 4, 16, 64, 256, MOST]
-    assert max(asked) == MOST
+    assert asked[:6] == [1, 4, 16, 64, 256, MAX_REQUESTED]
+    assert max(asked) == MAX_REQUESTED
 
 
 @pytest.mark.spec("R-77")
@@ -74,10 +74,10 @@ def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages
         return Claim("q", marks, [1, 2, third + 1, third + 2])
 
     gentle, harsh = claim(), claim()
-    assert not gentle.take(message(6, deliveries=MOST_RETURNS - 1))
+    assert not gentle.take(message(6, deliveries=MAX_RETURNS - 1))
     assert gentle.credit == 1
     assert gentle.take(message(third + 1))
-    assert not harsh.take(message(6, deliveries=MOST_RETURNS))
+    assert not harsh.take(message(6, deliveries=MAX_RETURNS))
     assert harsh.credit == 0
     assert harsh.passed_over == 4
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected, Released
 from sbpair.pairing.pair_state import Role
 from sbpair.syphon.answers import DEAD_LETTER_REASONS, is_answer, is_busy
-from sbpair.syphon.landing import MOST_PATHS, Landing
+from sbpair.syphon.landing import MAX_PATHS, Landing
 
 HOME, AWAY = Role.PRIMARY, Role.SECONDARY
 AFTER = 300.0
@@ -82,7 +82,7 @@ def test_a_landing_begins_and_ends_once() -> None:
 
 def test_the_destinations_remembered_are_bounded() -> None:
     landing = Landing(AFTER)
-    for number in range(MOST_PATHS + 10):
+    for number in range(MAX_PATHS + 10):
         landing.out_of_reach(f"q{number}", 0.0)
     assert not landing.is_out_of_reach("q9")
     assert landing.is_out_of_reach("q10")

@@ -75,7 +75,7 @@ async def test_one_too_large_for_its_entity_is_set_aside_with_an_event_and_can_b
 @pytest.mark.spec("R-21")
 async def test_no_limit_of_ours_settles_a_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """What we could not hold stays in its backlog, and the state says that it is not served."""
-    monkeypatch.setattr(connection, "LARGEST_MESSAGE", MB)
+    monkeypatch.setattr(connection, "MAX_MESSAGE_BYTES", MB)
     await pair.park([parked(1, body=bytes(2 * MB))])
     syphon, shutdown = pair.syphon(), asyncio.Event()
     running = asyncio.ensure_future(syphon.run(shutdown))
@@ -90,7 +90,7 @@ async def test_no_limit_of_ours_settles_a_message(pair: Pair, monkeypatch: pytes
 async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LARGEST_MESSAGE", MB)
+    monkeypatch.setattr(connection, "MAX_MESSAGE_BYTES", MB)
     await pair.park([parked(1, body=bytes(2 * MB))])
     client = await connect(parse(pair.secondary.connection_string))
     try:

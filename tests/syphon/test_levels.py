@@ -45,7 +45,7 @@ def test_how_often_to_measure_has_a_range(span: int) -> None:
 async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_came_home(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.syphon.monitor.MOST_COUNTED", 5)
+    monkeypatch.setattr("sbpair.syphon.monitor.MAX_COUNTED", 5)
     await pair.park([parked(n) for n in range(3)])
     await pair.park([parked(n) for n in range(3, 11)], index=1)
     syphon = pair.syphon(measure_every=SOON)

@@ -30,7 +30,7 @@ def test_five_thousand_destinations_drain_over_a_few_links() -> None:
                 await asyncio.sleep(0.05)
                 most = max(most, links_to_the_primary(world))
                 assert world.loop.time() < 600, syphon.counters
-            assert most <= forwarding.MOST_LINKS + 32  # with those of $cbs, and those on their way out
+            assert most <= forwarding.MAX_LINKS + 32  # with those of $cbs, and those on their way out
             assert syphon.counters.received == 5000
             await asyncio.sleep(660.0)  # the idle links are detached
             assert not syphon._session._destinations, "what is not used is forgotten"
@@ -49,7 +49,7 @@ def test_five_thousand_destinations_drain_over_a_few_links() -> None:
 def test_stuck_destinations_do_not_keep_the_links_from_the_others(
     monkeypatch: pytest.MonkeyPatch, effect: object, operation: Operation
 ) -> None:
-    monkeypatch.setattr(forwarding, "MOST_LINKS", 8)
+    monkeypatch.setattr(forwarding, "MAX_LINKS", 8)
 
     async def story(world: Driven) -> None:
         stuck, others = [f"stuck-{n}" for n in range(20)], [f"other-{n}" for n in range(20)]
@@ -88,7 +88,7 @@ def test_destinations_that_do_not_exist_leave_nothing_behind() -> None:
 def test_who_waits_for_a_link_gets_that_of_the_first_that_is_held(
     monkeypatch: pytest.MonkeyPatch, effect: object, operation: Operation
 ) -> None:
-    monkeypatch.setattr(forwarding, "MOST_LINKS", 4)
+    monkeypatch.setattr(forwarding, "MAX_LINKS", 4)
 
     async def story(world: Driven) -> None:
         stuck = [f"stuck-{n}" for n in range(4)]

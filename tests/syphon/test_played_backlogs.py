@@ -16,8 +16,8 @@ from sbpair.syphon.events import BacklogStranded
 from sbpair.syphon.look import PAGE, look
 from sbpair.syphon.monitor import (
     EMPTY,
-    MOST_COUNTED,
-    MOST_STRANDED,
+    MAX_COUNTED,
+    MAX_STRANDED,
     BacklogDepth,
     BacklogDepths,
     StrandedBacklogs,
@@ -106,9 +106,9 @@ async def test_the_oldest_message_and_the_depth_of_a_backlog_are_measured(played
 
 
 async def test_no_more_than_a_thousand_messages_are_counted(played: Played) -> None:
-    asked = holding(played, [message(number) for number in range(1, MOST_COUNTED + 51)])
-    assert (await depth_of(played.connection, "b")).depth == MOST_COUNTED
-    assert len(asked) == MOST_COUNTED // PAGE
+    asked = holding(played, [message(number) for number in range(1, MAX_COUNTED + 51)])
+    assert (await depth_of(played.connection, "b")).depth == MAX_COUNTED
+    assert len(asked) == MAX_COUNTED // PAGE
 
 
 async def test_a_backlog_that_does_not_exist_is_empty_and_one_that_cannot_be_read_is_an_error(
@@ -182,7 +182,7 @@ async def test_backlogs_beyond_the_count_are_checked_until_one_does_not_exist(pl
     holding(played, [message(1)], names[2])
     assert await stranded.check(played.connection) == [names[2]]
     assert [(each.backlog, each.holds_messages) for each in events[3:]] == [(names[2], True)]
-    assert MOST_STRANDED > 4
+    assert MAX_STRANDED > 4
 
 
 # --- dead letters

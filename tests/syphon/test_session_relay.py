@@ -25,7 +25,7 @@ from sbpair.client.errors import ConnectionLost
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.syphon.delivery import STALLED_AFTER
 from sbpair.syphon.events import MessageSetAside, MessagesForwarded, SessionHeld
-from sbpair.syphon.order_check import MOST_CLIENTS, OrderCheck
+from sbpair.syphon.order_check import MAX_CLIENTS, OrderCheck
 from sbpair.syphon.session_relay import HELD_FOR, LAST_ANSWERS, RelaySettings, SessionRelay
 from sbpair.syphon.status import SyphonCounters
 from tests.syphon.scripted import PlayedLink, Scene, driven, now, turns
@@ -599,7 +599,7 @@ def test_the_order_check_remembers_the_largest_number_of_each_client_epoch_and_s
 
 def test_the_order_check_forgets_the_client_that_completed_nothing_for_longest() -> None:
     check = OrderCheck()
-    for number in range(MOST_CLIENTS):
+    for number in range(MAX_CLIENTS):
         check.completed("s", OrderStamp(f"{number:x}", 1, 9))
     check.completed("s", OrderStamp("0", 1, 9))  # it is the latest now
     check.completed("s", OrderStamp("new", 1, 9))

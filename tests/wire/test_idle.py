@@ -79,7 +79,7 @@ async def test_a_primary_that_closes_an_idle_connection_is_reached_again_without
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key for single entities cannot show a claim for the namespace: such a connection is closed."""
-    monkeypatch.setattr("sbpair.syphon.forwarding.LEAST_IDLE_LIFE", 0.0)
+    monkeypatch.setattr("sbpair.syphon.forwarding.MIN_IDLE_SECONDS", 0.0)
     pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
     for index in range(2):
         pair.secondary.create_queue(pair.backlog(index))

@@ -28,7 +28,7 @@ from .partitioned_entities import AnySubscription, AnyTopic
 from .stored_message import Instant
 
 MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, default and maximum
-LARGEST_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
+MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
 
 _NOT_ON_BASIC = (
     "requires_session",
@@ -58,7 +58,7 @@ class Tier(Enum):
     @property
     def largest_message(self) -> int:
         """The maximum size of a message, in kilobytes."""
-        return LARGEST_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
+        return MAX_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
     @property
     def usual_message(self) -> int:

@@ -45,7 +45,7 @@ BATCH = 0x80013700
 MAX_IN_BATCH = 4_500  # messages
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
 MAX_ID_LENGTH = 128
-LARGEST_PROPERTY, LARGEST_HEADER = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
+MAX_PROPERTY_BYTES, MAX_HEADER_BYTES = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
 UINT_MAX = 2**32 - 1
 _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
@@ -99,7 +99,7 @@ def _batched(body: bytes) -> list[bytes]:
 def stored_message(payload: bytes) -> StoredMessage:
     """Return the message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
     plain = (
-        plain_message(payload) if len(payload) <= LARGEST_PROPERTY else None
+        plain_message(payload) if len(payload) <= MAX_PROPERTY_BYTES else None
     )  # otherwise the sizes are checked
     if plain is None:
         return decoded_message(payload)
@@ -131,7 +131,7 @@ def stored_message(payload: bytes) -> StoredMessage:
 def decoded_message(payload: bytes) -> StoredMessage:
     """Decode a message in any encoding, as ``stored_message`` does for the usual one, but more slowly."""
     sections = split(payload)
-    if len(sections.application_properties) > LARGEST_PROPERTY or len(payload) > LARGEST_HEADER:
+    if len(sections.application_properties) > MAX_PROPERTY_BYTES or len(payload) > MAX_HEADER_BYTES:
         _check_sizes(sections)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
@@ -176,11 +176,11 @@ def _header_of(section: bytes) -> Header:
 def _check_sizes(sections: Sections) -> None:
     """Raise HeaderTooLarge if the properties exceed their limits."""
     size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
-    if size > LARGEST_HEADER:
-        raise HeaderTooLarge("its header", size, LARGEST_HEADER)
+    if size > MAX_HEADER_BYTES:
+        raise HeaderTooLarge("its header", size, MAX_HEADER_BYTES)
     for key, value in split_entries(sections.application_properties):
-        if len(value) > LARGEST_PROPERTY:
-            raise HeaderTooLarge(f"its property {key!r:.60}", len(value), LARGEST_PROPERTY)
+        if len(value) > MAX_PROPERTY_BYTES:
+            raise HeaderTooLarge(f"its property {key!r:.60}", len(value), MAX_PROPERTY_BYTES)
 
 
 def _checked(properties: Properties) -> Properties:

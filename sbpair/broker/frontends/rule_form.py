@@ -32,7 +32,7 @@ from ..entities.rules.message_properties import (
 )
 from ..entities.rules.values import EvaluationError, Value
 from ..entities.stored_message import StoredMessage
-from .message_form import LARGEST_HEADER, MAX_ID_LENGTH, amended_section
+from .message_form import MAX_HEADER_BYTES, MAX_ID_LENGTH, amended_section
 
 SPAN, OFFSET = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
 TICKS_TO_EPOCH = 621_355_968_000_000_000  # 100 ns, from the year 1
@@ -67,7 +67,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
         """Whether the message's header would exceed its limit with these application properties."""
         sections = split(message.bare)
         user = amended_section(sections, {**(message.amended or {}), **changes})
-        return len(message.annotations) + len(sections.properties) + len(user) > LARGEST_HEADER
+        return len(message.annotations) + len(sections.properties) + len(user) > MAX_HEADER_BYTES
 
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
         """Write ``changes`` to the message. Raises EvaluationError for a value that cannot be encoded."""
@@ -78,8 +78,8 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
         except (DecodeError, EncodeError) as error:
             raise EvaluationError(f"the changed properties could not be encoded: {error}") from error
         size = len(message.annotations) + len(properties) + len(user)
-        if size > LARGEST_HEADER:
-            raise HeaderOutgrown(f"the header would have {size} bytes, at most {LARGEST_HEADER} are allowed")
+        if size > MAX_HEADER_BYTES:
+            raise HeaderOutgrown(f"the header would have {size} bytes, at most {MAX_HEADER_BYTES} are allowed")
         super().write(message, changes)
         message.bare = properties + user + sections.body + sections.footer
         if message.amended:

@@ -60,7 +60,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-LARGEST_NUMBER = 2**63 - 1
+MAX_NUMBER = 2**63 - 1
 MAX_DIGITS = 19
 MAX_CONNECTIONS = 100  # connections
 
@@ -237,7 +237,7 @@ def _as_json(view: Callable[[web.Request], Row]) -> Handler:
 
 def _number(request: web.Request, name: str, default: int = 0) -> int:
     text = request.query.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) <= LARGEST_NUMBER):
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) <= MAX_NUMBER):
         raise InvalidArgument(f"{name} is {text[:40]!r}: a whole number is needed.")
     return int(text)
 

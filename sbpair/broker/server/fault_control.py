@@ -27,7 +27,7 @@ from .control import NamespaceControl
 from .http_endpoint import HttpEndpoint
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-LARGEST_BODY = 65_536
+MAX_BODY_BYTES = 65_536
 MAX_FAULTS = 1_000
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
 MAX_SECONDS = 10 * 365 * 86_400
@@ -61,7 +61,7 @@ class FaultControl(HttpEndpoint):
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         faults, time = self._serves
         if faults:
             app.add_routes(

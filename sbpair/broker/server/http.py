@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from ...amqp.websocket import (
-    LARGEST_MESSAGE,
+    MAX_MESSAGE_BYTES,
     PATH,
     STANDARD_SUBPROTOCOL,
     SUBPROTOCOL,
@@ -41,8 +41,8 @@ from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
-LARGEST_REQUEST = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
-LARGEST_FIELD = 32 * 1024  # bytes of a header's value: a property may be as large
+MAX_REQUEST_BYTES = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
+MAX_FIELD_BYTES = 32 * 1024  # bytes of a header's value: a property may be as large
 LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
 _OPENS_AMQP = ord("A")
 
@@ -76,7 +76,7 @@ class HttpServer:
             access_log=None,
             logger=_LOGGER,
             lingering_time=LINGER,
-            max_field_size=LARGEST_FIELD,
+            max_field_size=MAX_FIELD_BYTES,
             handler_cancellation=True,  # a client that disconnected must not take a message
         )
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
@@ -201,7 +201,7 @@ class HttpServer:
         websocket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL, STANDARD_SUBPROTOCOL),
             compress=False,
-            max_msg_size=LARGEST_MESSAGE,
+            max_msg_size=MAX_MESSAGE_BYTES,
             timeout=LINGER,
         )
         if request.method != "GET" or websocket.can_prepare(request).protocol is None:
@@ -248,7 +248,7 @@ async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
-    """Return the body, or the response to send instead. Raises MessageTooLarge above LARGEST_REQUEST, unpacked."""
+    """Return the body, or the response to send instead. Raises MessageTooLarge above MAX_REQUEST_BYTES, unpacked."""
     try:
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()
@@ -256,7 +256,7 @@ async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
         return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
     except web.HTTPRequestEntityTooLarge:
         raise MessageTooLarge(
-            max(request.content_length or 0, LARGEST_REQUEST + 1), LARGEST_REQUEST
+            max(request.content_length or 0, MAX_REQUEST_BYTES + 1), MAX_REQUEST_BYTES
         ) from None
     except web.RequestPayloadError:
         return _plain(400, "The body is not as Content-Encoding or Transfer-Encoding say it is.")

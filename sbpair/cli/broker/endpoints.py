@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sbpair.broker import Broker
     from sbpair.broker.faults.plan import PlannedFault
 
-LARGEST_PLAN = 1_048_576  # bytes
+MAX_PLAN_BYTES = 1_048_576  # bytes
 
 
 def read_faults(path: Path | None) -> list[PlannedFault]:
@@ -25,7 +25,7 @@ def read_faults(path: Path | None) -> list[PlannedFault]:
     from sbpair.broker.faults.plan import read_plan
 
     try:
-        return read_plan(read_text(path, "--faults", LARGEST_PLAN))
+        return read_plan(read_text(path, "--faults", MAX_PLAN_BYTES))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except BrokerError as error:

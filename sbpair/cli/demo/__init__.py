@@ -22,26 +22,26 @@ import click
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import SIGNALS
 
-from .plan import MAX_OUTAGE, SHORTEST_OUTAGE, DemoPlan, Ordering, make_plan
+from .plan import MAX_OUTAGE, MIN_OUTAGE, DemoPlan, Ordering, make_plan
 
 if TYPE_CHECKING:
     from .scoreboard import DemoResult
 
-MOST = 1_000_000
+MAX_MESSAGES = 1_000_000
 MAX_SESSIONS = 1000
 
 
 @click.command("demo")
 @click.option(
     "--messages",
-    type=click.IntRange(1, MOST),
+    type=click.IntRange(1, MAX_MESSAGES),
     default=5000,
     show_default=True,
     help="Messages to send.",
 )
 @click.option(
     "--outage",
-    type=click.FloatRange(SHORTEST_OUTAGE, MAX_OUTAGE),
+    type=click.FloatRange(MIN_OUTAGE, MAX_OUTAGE),
     default=6.0,
     show_default=True,
     help="Seconds the primary is down; longer where the failover takes longer.",

@@ -25,7 +25,7 @@ from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME
 NAMES = {Role.PRIMARY: PRIMARY_NAME, Role.SECONDARY: SECONDARY_NAME}
 SENDERS = 4
 RETRY_PAUSE = 0.1  # seconds before a send that raised is repeated
-LONGEST_ACT = 60.0  # seconds, in addition to the outage, within which an act must begin
+MAX_ACT_SECONDS = 60.0  # seconds, in addition to the outage, within which an act must begin
 BATCH = 100  # messages per receive call
 SESSION_WAIT = 0.5  # seconds for a session to be available, and for its next message
 SESSIONS_AT_ONCE = 32
@@ -51,7 +51,7 @@ class Application:
         self._on_received = on_received
         self._plan = plan
         self._lanes = lanes(plan.calls)
-        self._longest_wait = LONGEST_ACT + plan.outage
+        self._longest_wait = MAX_ACT_SECONDS + plan.outage
         self._has_begun = {act: threading.Event() for act in Act}
         self._began_at = dict.fromkeys(Act, 0.0)
         self._is_over = threading.Event()

@@ -16,9 +16,9 @@ from datetime import timedelta
 from enum import Enum
 from typing import Literal
 
-SHORTEST_OUTAGE, MAX_OUTAGE = 0.5, 600.0  # seconds
+MIN_OUTAGE, MAX_OUTAGE = 0.5, 600.0  # seconds
 PING_INTERVAL = timedelta(seconds=1)  # the minimum (P-32)
-LONGEST_LIST = 20
+MAX_LISTED = 20
 Ordering = Literal["none", "session"]
 SINGLES = 0.8  # the share of calls that send one message
 
@@ -71,8 +71,8 @@ def make_plan(
     """
     if messages < 1:
         raise ValueError(f"messages must be 1 or more, not {messages}")
-    if not SHORTEST_OUTAGE <= outage <= MAX_OUTAGE:
-        raise ValueError(f"outage must be from {SHORTEST_OUTAGE} to {MAX_OUTAGE} seconds, not {outage}")
+    if not MIN_OUTAGE <= outage <= MAX_OUTAGE:
+        raise ValueError(f"outage must be from {MIN_OUTAGE} to {MAX_OUTAGE} seconds, not {outage}")
     if sessions < 0:
         raise ValueError(f"sessions must be 0 or more, not {sessions}")
     if ordering == "session" and not sessions:
@@ -97,7 +97,7 @@ def _until(act: Act) -> list[Act]:
 def _spread(act: Act, share: int, span: float, first: int, rng: random.Random) -> list[SendCall]:
     calls, done = [], 0
     while done < share:
-        size = 1 if rng.random() < SINGLES else rng.randint(2, LONGEST_LIST)
+        size = 1 if rng.random() < SINGLES else rng.randint(2, MAX_LISTED)
         size = min(size, share - done)
         ids = tuple(f"order-{first + done + n:05}" for n in range(size))
         calls.append(SendCall(act, span * done / share, ids))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PING_WAIT = 2.0  # seconds to wait for the delivery of a ping: twice its time to live
 IDLE = timedelta(minutes=5)  # the service's minimum; a scratch queue left behind is then deleted
 TIMEOUT = 5.0  # seconds for the whole response
-LARGEST = 1_048_576  # bytes of a response
+MAX_RESPONSE_BYTES = 1_048_576  # bytes of a response
 
 
 @contextmanager
@@ -80,12 +80,12 @@ def _ping() -> Message:
 
 
 async def _body(answer: httpx.Response) -> bytes:
-    """The body of ``answer``. Raises ValueError when it exceeds LARGEST."""
+    """The body of ``answer``. Raises ValueError when it exceeds MAX_RESPONSE_BYTES."""
     body = b""
     async for part in answer.aiter_bytes():
         body += part
-        if len(body) > LARGEST:
-            raise ValueError(f"the response exceeds {LARGEST} bytes")
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"the response exceeds {MAX_RESPONSE_BYTES} bytes")
     return body
 
 

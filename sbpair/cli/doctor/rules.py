@@ -16,7 +16,7 @@ NAMESPACE = ""  # the path of a refusal that concerns the whole namespace
 CREATE = "`sbpair backlog create`, or let senders with Manage create it"
 MEBIBYTE = 1_048_576
 ENVELOPE = 600  # bytes that parking adds at most
-SHORTEST_LOCK = 30.0  # seconds: half the lock duration that sbpair creates
+MIN_LOCK_SECONDS = 30.0  # seconds: half the lock duration that sbpair creates
 
 
 class Severity(StrEnum):
@@ -309,7 +309,7 @@ def _ages(each: PrimaryEntity) -> Iterator[Finding]:
 
 def _locks(facts: PairFacts) -> Iterator[Finding]:
     for each in facts.backlogs:
-        if each.lock is not None and each.lock < SHORTEST_LOCK:
+        if each.lock is not None and each.lock < MIN_LOCK_SECONDS:
             yield Finding(
                 WARNING,
                 each.name,

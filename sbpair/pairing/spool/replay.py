@@ -52,12 +52,12 @@ from .store import Entry, Spool, Spooled
 
 _logger = logging.getLogger("sbpair")
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds between two tries
+FIRST_PAUSE, MAX_PAUSE_SECONDS = 1.0, 30.0  # seconds between two tries
 MAX_CONCURRENT = 4  # entities replayed at a time
-MOST_IN_UNIT = 64  # messages replayed as one batch
-MOST_BYTES_IN_UNIT = 128 * 1024
+MAX_UNIT_MESSAGES = 64  # messages replayed as one batch
+MAX_UNIT_BYTES = 128 * 1024
 HOLD = 0.5  # seconds a sender waits for the last messages ahead of it
-LONGEST_REASON = 300  # characters
+MAX_REASON_LENGTH = 300  # characters
 
 SendAgain = Callable[[str, SendRequest, Choice], Outcome]
 """Send the request to this path by the ordinary way, once; never into the spool."""
@@ -146,7 +146,7 @@ class ReplaySchedule:
             del self._lines[path_key(path)]
             return
         line.failures = 0 if has_moved else line.failures + 1
-        pause = min(FIRST_PAUSE * 2.0 ** min(line.failures, 10), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2.0 ** min(line.failures, 10), MAX_PAUSE_SECONDS)
         line.earliest = now + FIRST_PAUSE
         line.due = line.earliest if line.is_hurried else now + pause * self._jitter()
         line.is_hurried = False
@@ -249,11 +249,11 @@ class Spooling:
 
     def replay(self, path: str) -> None:
         """Send the oldest messages of this entity until none is left or one is not accepted."""
-        progress, has_moved, most = Progress.MOVED, False, MOST_IN_UNIT
+        progress, has_moved, most = Progress.MOVED, False, MAX_UNIT_MESSAGES
         try:
             has_moved = self._replay_overtaken(path)
             while progress is Progress.MOVED and not self._is_closed:
-                if has_moved and self.in_line(path) <= MOST_IN_UNIT:
+                if has_moved and self.in_line(path) <= MAX_UNIT_MESSAGES:
                     self._hold(path)
                 progress, most = self._replay_unit(path, most)
                 has_moved = has_moved or progress is Progress.MOVED
@@ -309,7 +309,7 @@ class Spooling:
         if isinstance(outcome, Stored):
             stored_in = request.stored_in() or ((outcome.backlog, len(messages)),)
             self._accepted(path, stored, stored_in)
-            return Progress.MOVED, min(2 * most, MOST_IN_UNIT)
+            return Progress.MOVED, min(2 * most, MAX_UNIT_MESSAGES)
         if request.parked:  # some chunks of a split batch
             self._accepted(path, stored, request.stored_in())
             return Progress.MOVED, most
@@ -357,7 +357,7 @@ class Spooling:
             start = end
 
     def _refuse(self, path: str, message: Spooled, why: str) -> None:
-        why = " ".join(why.split())[:LONGEST_REASON]
+        why = " ".join(why.split())[:MAX_REASON_LENGTH]
         self._spool.refuse(path, message, why)
         self._emit([SpooledMessageRefused(time.monotonic(), path, message.message_id, why)])
 
@@ -416,7 +416,7 @@ def _unit(stored: Sequence[Spooled], now: int) -> tuple[list[AmqpAnnotatedMessag
         if deadline is not None and deadline <= now:  # neither delivered late nor dropped (G-15)
             return unit, deadlines, "TTLExpiredException: its time to live ended while it waited"
         size += len(each.message)
-        if unit and (size > MOST_BYTES_IN_UNIT or _placement(message) != _placement(unit[0])):
+        if unit and (size > MAX_UNIT_BYTES or _placement(message) != _placement(unit[0])):
             break
         unit.append(message)
         deadlines.append(deadline)

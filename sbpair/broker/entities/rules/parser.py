@@ -23,7 +23,7 @@ from .message_properties import canonical
 from .values import COMPARISONS, Value
 
 MAX_LENGTH = 1024  # characters of a filter or action
-_LARGEST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 class TokenKind(Enum):
@@ -93,8 +93,8 @@ def _number(text: str) -> int | float:
     if not text.isdigit():
         return float(text)
     number = int(text)
-    if number > _LARGEST:
-        raise InvalidRule(f"The number {text[:40]} is larger than {_LARGEST}.")
+    if number > _MAX_INTEGER:
+        raise InvalidRule(f"The number {text[:40]} is larger than {_MAX_INTEGER}.")
     return number
 
 

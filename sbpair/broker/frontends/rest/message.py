@@ -38,7 +38,7 @@ from ..message_form import (
 )
 
 FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no limit
-LARGEST_WHOLE = 2**63
+MAX_WHOLE = 2**63
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -53,7 +53,7 @@ def read_header(text: str) -> object:
     """Return the AMQP value of a custom header."""
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return _unquoted(text)
-    if _WHOLE.fullmatch(text) and -LARGEST_WHOLE <= int(text) < LARGEST_WHOLE:
+    if _WHOLE.fullmatch(text) and -MAX_WHOLE <= int(text) < MAX_WHOLE:
         return int(text)
     if _FRACTION.fullmatch(text):
         return float(text)
