@@ -24,6 +24,7 @@ SECTIONS = {
     "bench_order": "The order of sessions",
     "bench_failover": "Failing over and back",
     "bench_syphon": "The syphon, and relays with the SDK",
+    "bench_landing": "Landing on the secondary, and the way home",
     "bench_processor": "The processor, and receiving with the SDK",
     "bench_audit": "The audit in Spark",
     "bench_spark": "The Spark sources and sinks",
